@@ -1,0 +1,44 @@
+# One file sets up everything that a fresh machine needs: Python 3.11+, make and the package index.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+DATA   ?=
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check demo bench crds kind clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "cotide needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
+
+test: setup ## Run the test suite
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: setup ## Lint, types and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
+	$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
+
+bench: setup ## Run every benchmark and print its figures
+	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+crds: setup ## Write deploy/crds from the models in code
+	$(BIN)/python -m cotide_operator.crds deploy/crds
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""The `cotide` command: the only package that wires the others together."""

@@ -1,0 +1,76 @@
+"""The `cotide` command: parses arguments and hands over; each command lives in a module of its own.
+
+Data goes to stdout, progress and logs to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 a stated objective
+was missed. A `CotideError` becomes one line on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from cotide_core.errors import CotideError, InputError
+
+COMMANDS: Final[dict[str, str]] = {
+    "demo": "Run the whole system on this machine and compare policies.",
+    "operator": "Run the operator, in or out of a cluster.",
+    "apiserver": "Run the embedded Kubernetes API server.",
+    "nodes": "Run fake nodes on any API server.",
+    "train": "Train a predictor from files.",
+    "evaluate": "Score a predictor on held-out samples, beside its rivals.",
+    "explain": "Say why a pod or a Job is where it is, or why it waits.",
+    "replay": "Run a recorded ledger through the engine and compare.",
+}
+"""Command name to one line of help; the module ``cotide_cli.<name>_command`` holds a click command ``command``."""
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module only when it is called: `cotide --help` must not import kopf and xgboost."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the command names in the order of the README."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"cotide_cli.{cmd_name}_command")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from their one-liners, without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cotide")
+def cotide() -> None:
+    """Fill the slack of a Kubernetes cluster, and predict before you bind."""
+
+
+def main() -> None:
+    """Run the command line; the only place where an error becomes an exit code."""
+    try:
+        outcome = cotide.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2 if isinstance(error, click.UsageError) else 1)
+    except click.Abort:
+        click.echo("cotide: interrupted", err=True)
+        sys.exit(130)
+    except InputError as error:
+        click.echo(f"cotide: {error}", err=True)
+        sys.exit(2)
+    except CotideError as error:
+        click.echo(f"cotide: {error}", err=True)
+        sys.exit(1)
+    sys.exit(outcome if isinstance(outcome, int) else 0)

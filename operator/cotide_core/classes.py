@@ -1,0 +1,81 @@
+"""Workload classes and how a pod gets one.
+
+Called by translation for every pod that carries no class yet. The order of the rules is a contract with
+users: label, owning or selecting Workload or Job, named PriorityClass, owner kind, else online, so that an
+ordinary pod of priority 0 is never treated as best effort by accident.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+CLASS_LABEL: Final = "cotide.dev/class"
+MAX_CLASS_LABEL: Final = "cotide.dev/max-class"
+
+
+class WorkloadClass(StrEnum):
+    """How a pod is treated: online is never evicted for batch, batch must finish, gratis goes first."""
+
+    ONLINE = "online"
+    BATCH = "batch"
+    GRATIS = "gratis"
+
+    @property
+    def rank(self) -> int:
+        """2 for online, 1 for batch, 0 for gratis: what a namespace's cap compares."""
+        return _RANK[self]
+
+
+_RANK: Final = {WorkloadClass.ONLINE: 2, WorkloadClass.BATCH: 1, WorkloadClass.GRATIS: 0}
+
+ONLINE_PRIORITY_MIN: Final = 9000
+"""PriorityClass values from here up are online (the Google trace's production priorities 9-11, times 1000)."""
+BATCH_PRIORITY_MIN: Final = 2000
+"""PriorityClass values from here up to 8999 are batch (the Google trace's 2-8); below, gratis (0-1)."""
+
+
+def class_of_priority(value: int) -> WorkloadClass:
+    """Return the class that a named PriorityClass of this value stands for (seed 000, section on classes)."""
+    if value >= ONLINE_PRIORITY_MIN:
+        return WorkloadClass.ONLINE
+    return WorkloadClass.BATCH if value >= BATCH_PRIORITY_MIN else WorkloadClass.GRATIS
+
+
+def classify(
+    *,
+    label: str | None = None,
+    owner_class: WorkloadClass | None = None,
+    priority_class_value: int | None = None,
+    owner_kind: str | None = None,
+    max_class: str | None = None,
+) -> WorkloadClass:
+    """Decide a pod's class, in the order that users are promised.
+
+    Parameters
+    ----------
+    label : str, optional
+        The pod's ``cotide.dev/class`` label; a word that names no class is passed over.
+    owner_class : WorkloadClass, optional
+        The class of the Workload or Job (ours) that owns or selects the pod.
+    priority_class_value : int, optional
+        The value of the PriorityClass that the pod *names*; None when it names none.
+    owner_kind : str, optional
+        Kind of the controlling owner, as ``Job.batch``.
+    max_class : str, optional
+        The namespace's ``cotide.dev/max-class`` label: caps what its pods may claim.
+    """
+    decided = WorkloadClass.ONLINE
+    if label in set(WorkloadClass):
+        decided = WorkloadClass(label)
+    elif owner_class is not None:
+        decided = owner_class
+    elif priority_class_value is not None:
+        decided = class_of_priority(priority_class_value)
+    elif owner_kind == "Job.batch":
+        decided = WorkloadClass.BATCH
+    if max_class in set(WorkloadClass):
+        cap = WorkloadClass(max_class)
+        if cap.rank < decided.rank:
+            return cap
+    return decided

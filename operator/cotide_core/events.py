@@ -1,0 +1,240 @@
+"""Everything that can happen to the engine, as frozen values.
+
+Made by translation (live) and by trace readers and simulated nodes (replay); consumed only by
+`state.ClusterState.apply` and `queueing`. Every event can be written to a ledger and read back exactly.
+Times are seconds since the epoch of the driver's clock; resources are integers (see `units`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cotide_core.classes import WorkloadClass
+
+
+class PodPhase(StrEnum):
+    """The phases of a pod that matter to a scheduler."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration of a pod; an empty key with operator Exists tolerates everything, an empty effect any effect."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One match expression: operator In, NotIn, Exists, DoesNotExist, Gt or Lt over a label (or metadata.name)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """One required node-affinity term: all its requirements must hold; terms are alternatives."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A host port that a pod takes; host_ip 0.0.0.0 conflicts with every address."""
+
+    protocol: str
+    host_ip: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a scheduler needs of a node."""
+
+    name: str
+    allocatable: tuple[tuple[str, int], ...]
+    """(resource, amount) sorted by name; ``pods`` is one of them."""
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What a scheduler needs of a pod."""
+
+    key: str
+    """``namespace/name``."""
+    uid: str
+    workload_class: WorkloadClass
+    requests: tuple[tuple[str, int], ...]
+    """(resource, amount) sorted by name, init containers and overhead included; never the ``pods`` count."""
+    created_seconds: float
+    phase: PodPhase = PodPhase.PENDING
+    node: str | None = None
+    ours: bool = False
+    """Whether this scheduler must place it (``schedulerName: cotide``)."""
+    terminating: bool = False
+    priority: int = 0
+    """Pod priority (``spec.priority``): higher pods leave the queue first."""
+    job: str | None = None
+    """``namespace/name`` of our Job that owns it."""
+    workload: str | None = None
+    """``namespace/name`` of our Workload that owns or selects it."""
+    job_priority: int = 100
+    """``spec.priority`` of the Job, 0-1000: selects QPSM's sub-queue."""
+    type: str = ""
+    """The job's declared type (``wordcount``); empty for none."""
+    input_bytes: int = 0
+    requested_seconds: float | None = None
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[NodeTerm, ...] = ()
+    """Alternatives; empty means no required node affinity."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    gates: tuple[str, ...] = ()
+    """Scheduling gates still present: the pod is not considered until they are gone."""
+    unsupported: tuple[str, ...] = ()
+    """Paths of constraints that we do not support: the pod stays pending and says so."""
+    attempts: int = 0
+    """Placement attempts known from its Job's status when the operator restarted."""
+    demotions: int = 0
+    started_seconds: float | None = None
+    finished_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An online service and the promise it makes."""
+
+    key: str
+    latency_p95_milliseconds: float = 10.0
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpserted:
+    """A node appeared or changed."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    """A node is gone; its pods are reported on their own."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpserted:
+    """A pod appeared or changed: also how a binding is confirmed and how a finish is told."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    """A pod is gone from the API."""
+
+    key: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadUpserted:
+    """A Workload appeared or its promise changed."""
+
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDeleted:
+    """A Workload is gone; its pods stay online pods without a promise."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSampled:
+    """Measured request rate and latency of one online pod."""
+
+    pod: str
+    """Key of the online pod."""
+    requests_per_second: float
+    latency_p95_milliseconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindRefused:
+    """The API server or the kubelet did not take a binding: the assumption is forgotten."""
+
+    key: str
+    uid: str
+    node: str
+    code: int
+    """HTTP status, or 0 when no answer came."""
+    reason: str
+    retry: bool
+    """False when the pod is gone or already bound: then another event tells the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsChanged:
+    """The driver put other models into the catalogue; ids are sha256 of the model file, empty for none."""
+
+    qos: str = ""
+    completion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed and nothing else: back-offs may have run out."""
+
+
+Event = (
+    NodeUpserted
+    | NodeDeleted
+    | PodUpserted
+    | PodDeleted
+    | WorkloadUpserted
+    | WorkloadDeleted
+    | ServiceSampled
+    | BindRefused
+    | ModelsChanged
+    | Tick
+)
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    NodeUpserted,
+    NodeDeleted,
+    PodUpserted,
+    PodDeleted,
+    WorkloadUpserted,
+    WorkloadDeleted,
+    ServiceSampled,
+    BindRefused,
+    ModelsChanged,
+    Tick,
+)

@@ -1,0 +1,137 @@
+"""Value types of forecasts and the protocols that predictors fulfil.
+
+The engine calls predictors only through these; `cotide_predictors` fulfils them, heuristics here stand in
+when there is no model (see `heuristics`). Forecasters are pure: same arrays in, same arrays out.
+
+The mix
+-------
+A QoS forecast is about everything that would run on a node after a placement, seen from one online pod on it.
+`MixBatch` holds one row per (node, online pod). For one batch job alone beside one service it holds exactly
+the paper's three features (workload type, input size, requests per second; seed 003, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MixBatch:
+    """The mixes of n (node, online pod) pairs, columnar.
+
+    Attributes
+    ----------
+    requests_per_second : (n,) rate of the online pod.
+    other_requests_per_second : (n,) summed rate of the node's other online pods.
+    limit_milliseconds : (n,) the pod's p95 limit.
+    cpu_pressure : (n,) millicores requested (plain or reclaimed) by batch and gratis pods, over allocatable cpu; >= 0.
+    types : names of the T batch types that occur, in column order; ``""`` is a job that declares none.
+    counts : (n, T) batch and gratis pods of each type.
+    input_bytes : (n, T) their summed input size.
+    """
+
+    requests_per_second: Floats
+    other_requests_per_second: Floats
+    limit_milliseconds: Floats
+    cpu_pressure: Floats
+    types: tuple[str, ...]
+    counts: Floats
+    input_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.requests_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionForecast:
+    """Predicted run times of n jobs in seconds; ``p90 >= p50 > 0``."""
+
+    p50: Floats
+    p90: Floats
+
+
+@runtime_checkable
+class QosForecaster(Protocol):
+    """Will this online pod's p95 latency break its limit beside this mix?"""
+
+    @property
+    def model_id(self) -> str:
+        """The sha256 of the model file, or ``heuristic``."""
+        ...
+
+    def violation_probability(self, mixes: MixBatch) -> Floats:
+        """Return (n,) probabilities in [0, 1]; never falling in rate, counts, input bytes or pressure."""
+        ...
+
+
+@runtime_checkable
+class CompletionForecaster(Protocol):
+    """How long will this job run, alone and beside others?"""
+
+    @property
+    def model_id(self) -> str:
+        """The sha256 of the model file, or ``heuristic``."""
+        ...
+
+    def knows(self, job_type: str) -> bool:
+        """Whether the type was seen in training; an unknown one is treated as the worst known."""
+        ...
+
+    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+        """Forecast n jobs on an idle node; ``requested_seconds`` is nan where the user gave none."""
+        ...
+
+    def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
+        """Return (n,) factors >= 1 by which contention on the node stretches each job."""
+        ...
+
+
+class ModelCatalogue(Protocol):
+    """Where the engine finds the forecasters that a `ModelsChanged` event names; filled by the driver."""
+
+    def qos(self, model_id: str) -> QosForecaster:
+        """Return the QoS forecaster of this id (empty: the heuristic)."""
+        ...
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        """Return the completion forecaster of this id (empty: the heuristic)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QosSamples:
+    """What was measured of n mixes: the training data of a `QosForecaster`.
+
+    ``mixes.limit_milliseconds`` is the limit in force when the sample was taken; training may relabel the same
+    latencies for other limits. ``latency_milliseconds``: (n,) measured p95.
+    """
+
+    mixes: MixBatch
+    latency_milliseconds: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionSamples:
+    """What was measured of n finished jobs: the training data of a `CompletionForecaster`.
+
+    Attributes
+    ----------
+    types : n type names.
+    input_bytes : (n,)
+    requests_per_second : (n,) mean over the run of the summed online rate on the node; 0 when there was none.
+    cpu_pressure : (n,) mean over the run of the node's pressure, the job itself included (see `MixBatch`).
+    seconds : (n,) run time, from started to finished.
+    """
+
+    types: tuple[str, ...]
+    input_bytes: Floats
+    requests_per_second: Floats
+    cpu_pressure: Floats
+    seconds: Floats

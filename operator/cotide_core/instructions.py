@@ -1,0 +1,96 @@
+"""What the engine decides, each with its reason, as frozen values.
+
+Made by policies through `cycle.Scheduler.handle`; carried out by the live binder or by simulated nodes, whose
+outcome comes back as a new event. Every instruction can be written to a ledger and compared byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class WaitReason(StrEnum):
+    """Why a pod waits: the reasons of the Job's ``Scheduled`` condition."""
+
+    QOS_AT_RISK = "QosAtRisk"
+    INSUFFICIENT_SLACK = "InsufficientSlack"
+    NO_MATCHING_NODE = "NoMatchingNode"
+    WAITING_FOR_TURN = "WaitingForTurn"
+    MISCONFIGURED = "Misconfigured"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """Why a group of nodes was refused, in kube-scheduler's words, with how many nodes it was."""
+
+    nodes: int
+    message: str
+    reason: WaitReason
+    example: str = ""
+    """Name of one such node."""
+    probability: float | None = None
+    """Predicted probability of breaking the limit, when that was the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The forecasts behind a decision; None where there was nothing to predict."""
+
+    qos_violation_probability: float | None = None
+    seconds_p50: float | None = None
+    seconds_p90: float | None = None
+    qos_model: str = ""
+    """sha256 of the QoS model, ``heuristic``, or empty when no online service was concerned."""
+    completion_model: str = ""
+
+
+NO_FORECAST: Final = Forecast()
+"""Nothing was predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind a pod to a node; it is already assumed there."""
+
+    key: str
+    uid: str
+    node: str
+    reason: str
+    """One sentence: why this node."""
+    forecast: Forecast = NO_FORECAST
+    refused: tuple[NodeVerdict, ...] = ()
+    """Why the other nodes were not chosen."""
+    attempts: int = 1
+    queued_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A pod stays in the queue. Emitted after each failed attempt, or when what it waits for changes."""
+
+    key: str
+    uid: str
+    reason: WaitReason
+    message: str
+    """``0/40 nodes are available: ...``."""
+    refused: tuple[NodeVerdict, ...] = ()
+    forecast: Forecast = NO_FORECAST
+    attempts: int = 0
+    demotions: int = 0
+    retry_at_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Take a pod off its node through the eviction API, which honours disruption budgets."""
+
+    key: str
+    uid: str
+    node: str
+    reason: str
+
+
+Instruction = Bind | Wait | Evict
+INSTRUCTION_TYPES: tuple[type[Instruction], ...] = (Bind, Wait, Evict)

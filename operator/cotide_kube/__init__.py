@@ -1,0 +1,1 @@
+"""A small fast Kubernetes client: credentials, requests, reflector, bindings. It knows nothing of scheduling."""

@@ -1,0 +1,1 @@
+"""The emulated world: API server, fake nodes, interference, traces, workloads, reports."""
