@@ -40,5 +40,8 @@ bench: setup ## Run every benchmark and print its figures
 crds: setup ## Write deploy/crds from the models in code
 	$(BIN)/python -m cotide_operator.crds deploy/crds
 
+kind: ## Run the operator on a kind cluster (needs Docker, kind and kubectl; not part of the test suite)
+	bash deploy/kind.sh
+
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

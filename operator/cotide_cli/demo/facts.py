@@ -1,0 +1,100 @@
+"""What the demo has seen so far of one policy's run: the only thing that the live view and the summary read.
+
+Written by `observer` from the API server's watch and from the fake nodes' metrics, in simulated seconds.
+Invariant: a pod is counted by its uid, so that a name used twice is two pods.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+
+RECENT_DECISIONS: Final = 8
+"""Chosen: decisions that the live view shows."""
+
+
+class Stage(StrEnum):
+    """Where a pod is in its life, as the demo counts it."""
+
+    QUEUED = "queued"
+    PLACED = "placed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class PodFact:
+    """One pod, as last seen."""
+
+    name: str
+    workload_class: WorkloadClass
+    stage: Stage
+    node: str | None = None
+    evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFact:
+    """The latest sample of one online pod."""
+
+    name: str
+    node: str
+    requests_per_second: float
+    latency_milliseconds: float
+    limit_milliseconds: float
+
+    @property
+    def over_limit(self) -> bool:
+        """Whether the sample breaks the limit."""
+        return self.latency_milliseconds > self.limit_milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFact:
+    """A decision in one line, with the simulated second at which it was seen."""
+
+    at_seconds: float
+    pod: str
+    node: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """Everything seen of one policy's run."""
+
+    policy: str
+    started_seconds: float
+    duration_seconds: float
+    now_seconds: float = 0.0
+    pods: dict[str, PodFact] = field(default_factory=dict)
+    services: dict[str, ServiceFact] = field(default_factory=dict)
+    node_cpu_share: dict[str, float] = field(default_factory=dict)
+    """CPU in use over capacity, by node."""
+    jobs_submitted: int = 0
+    jobs_planned: int = 0
+    jobs_finished: int = 0
+    decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Simulated seconds since the run started, at most its duration."""
+        return min(self.duration_seconds, max(0.0, self.now_seconds - self.started_seconds))
+
+    def count(self, workload_class: WorkloadClass, stage: Stage) -> int:
+        """Return how many pods of a class are at a stage."""
+        return sum(1 for pod in self.pods.values() if pod.workload_class is workload_class and pod.stage is stage)
+
+    def services_over_limit(self) -> int:
+        """Return how many online pods break their limit in the latest sample."""
+        return sum(1 for service in self.services.values() if service.over_limit)
+
+    def cpu_share(self) -> float:
+        """Return the mean share of CPU in use over all nodes, 0 to 1."""
+        shares = self.node_cpu_share.values()
+        return sum(shares) / len(shares) if shares else 0.0

@@ -1,0 +1,81 @@
+"""What a user may ask of the demo, checked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cotide_core.errors import InputError
+from cotide_core.policies import POLICIES
+
+DEFAULT_POLICIES: Final = ("qpsm", "fifo", "fifo-guarded", "random", "random-guarded")
+SPEED: Final = 20.0
+"""Chosen: simulated seconds for each second of the wall clock. Three times as fast, a binding's few
+milliseconds would already be a visible part of a short job."""
+LEAST_SECONDS: Final = 10.0
+"""Chosen: with less wall-clock time a policy has placed next to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """The demo's arguments; `checked` refuses what can't work."""
+
+    seconds: float
+    nodes: int
+    seed: int
+    policies: tuple[str, ...]
+    data: Path | None
+    ledger: Path | None
+    output: str
+    speed: float = SPEED
+
+    @property
+    def simulated_seconds(self) -> float:
+        """Length of each policy's run in simulated seconds."""
+        return self.seconds * self.speed
+
+
+def parse_policies(text: str) -> tuple[str, ...]:
+    """Split ``qpsm,fifo`` and check each name.
+
+    Raises
+    ------
+    InputError
+        For an unknown, repeated or missing name.
+    """
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise InputError("name at least one policy", field="--policies")
+    known = ", ".join(sorted(POLICIES))
+    for name in names:
+        if name not in POLICIES:
+            raise InputError(f"there is no policy {name!r}; there are {known}", field="--policies")
+        if names.count(name) > 1:
+            raise InputError(f"{name!r} is named twice", field="--policies")
+    return names
+
+
+def checked(options: DemoOptions) -> DemoOptions:
+    """Return the options when they can work.
+
+    Raises
+    ------
+    InputError
+        Naming the option that can't.
+    """
+    if options.seconds < LEAST_SECONDS:
+        raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
+    if not 1 <= options.nodes <= 2000:
+        raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
+    if options.data is not None and not options.data.is_dir():
+        raise InputError(f"there is no directory {options.data}", field="--data")
+    if options.ledger is not None and options.ledger.exists() and not options.ledger.is_dir():
+        raise InputError(f"{options.ledger} is not a directory", field="--ledger")
+    if options.ledger is not None:
+        for policy in options.policies:
+            if (options.ledger / policy / "ledger.jsonl").exists():
+                raise InputError(
+                    f"{options.ledger / policy} holds a ledger already; name another directory", field="--ledger"
+                )
+    return options
