@@ -1,0 +1,70 @@
+"""Time as the operator sees it: the real clock, or a faster one shared with fake nodes.
+
+Called by the assembly, the loop, the controllers and the feed; the engine never sees a clock, only ``now``.
+Simulated time is ``origin + (wall - origin) * speed`` with the same origin and speed as the fake nodes, so that
+both agree without exchanging a word. Invariant: a clock never runs backwards, whatever the machine's time does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a component asks of time. Seconds of the clock are epoch seconds, possibly sped up."""
+
+    @property
+    def speed(self) -> float:
+        """Clock seconds per wall second; 1 in a real cluster."""
+        ...
+
+    def now(self) -> float:
+        """Return the clock's seconds; never less than the last answer."""
+        ...
+
+    def from_wall(self, wall_seconds: float) -> float:
+        """Map an epoch second of the machine (an API timestamp) to the clock."""
+        ...
+
+    def to_wall(self, clock_seconds: float) -> float:
+        """Map the clock back to an epoch second of the machine (to write a timestamp)."""
+        ...
+
+
+@dataclass
+class ScaledClock:
+    """A clock that runs ``speed`` times as fast as the wall since ``origin_seconds``; speed 1 is the real clock.
+
+    Parameters
+    ----------
+    origin_seconds : epoch second of the wall at which both clocks agree.
+    speed : clock seconds per wall second, > 0.
+    """
+
+    origin_seconds: float = 0.0
+    speed: float = 1.0
+    _last: float = float("-inf")
+
+    def now(self) -> float:
+        """Return the clock's seconds, held where the machine's clock was set back."""
+        self._last = max(self._last, self.from_wall(time.time()))
+        return self._last
+
+    def from_wall(self, wall_seconds: float) -> float:
+        """Map an epoch second of the machine to the clock."""
+        if self.speed == 1.0:  # exact: no rounding through the origin
+            return wall_seconds
+        return self.origin_seconds + (wall_seconds - self.origin_seconds) * self.speed
+
+    def to_wall(self, clock_seconds: float) -> float:
+        """Map the clock back to an epoch second of the machine."""
+        if self.speed == 1.0:
+            return clock_seconds
+        return self.origin_seconds + (clock_seconds - self.origin_seconds) / self.speed
+
+
+def real_clock() -> ScaledClock:
+    """Return the machine's own time."""
+    return ScaledClock()
