@@ -1,0 +1,95 @@
+"""What an API server answers: refusals as values, faults as one shallow error.
+
+Made by `client.KubeClient`; read by whoever asked. `ApiError` is a `ClusterError`, so that one which nobody
+expected still ends as one clear line for the user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from cotide_core.errors import ClusterError
+
+
+class Status(msgspec.Struct, rename="camel", frozen=True):
+    """The API's ``Status`` object, as far as we read it."""
+
+    reason: str | None = None
+    message: str | None = None
+    code: int | None = None
+
+
+_STATUS = msgspec.json.Decoder(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a binding or an eviction; never an exception.
+
+    Attributes
+    ----------
+    code : HTTP status; 0 when no answer came.
+    reason : the API's reason (``Conflict``, ``NotFound``, ``TooManyRequests``); empty on success.
+    message : the API's sentence.
+    retry_after_seconds : what the server asked for, if it did.
+    """
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    retry_after_seconds: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server did what it was asked."""
+        return 200 <= self.code < 300
+
+
+class ApiError(ClusterError):
+    """The API server answered a request with a refusal.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    reason : str
+        The API's reason, as ``NotFound``.
+    message : str
+        The API's sentence.
+    request : str
+        Method and path, for the reader.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, request: str = "") -> None:
+        self.status, self.reason, self.message, self.request = status, reason, message, request
+        advice = {
+            401: " (the credentials are not accepted: check token or certificate)",
+            403: " (grant this user or service account the right: see deploy/rbac)",
+        }.get(status, "")
+        what = f"{request}: " if request else ""
+        super().__init__(f"{what}{status} {reason}: {message}{advice}")
+
+
+def read_status(code: int, body: bytes) -> tuple[str, str]:
+    """Return reason and message of a refusal; also of one that is no ``Status`` (a proxy's page, say)."""
+    try:
+        status = _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = Status()
+    try:
+        phrase = HTTPStatus(code).phrase
+    except ValueError:
+        phrase = f"status {code}"
+    message = status.message or body[:200].decode("utf-8", "replace").strip() or phrase
+    return status.reason or phrase.replace(" ", ""), message
+
+
+def retry_after(header: str | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` header, or None; the API server only sends whole seconds."""
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None

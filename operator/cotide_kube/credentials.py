@@ -1,0 +1,222 @@
+"""How we reach an API server and who we are: made once at start, from a kubeconfig or inside a cluster.
+
+Called by every command that talks to a cluster; read by `client`. Nothing here talks to the API server; exec and
+auth-provider plugins run through the official client's loader (see `kubeconfig`).
+
+Order: the path given, ``$KUBECONFIG``, the service account of the pod that we run in, ``~/.kube/config``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_kube import kubeconfig as kubeconfig_files
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its service account, in every conformant cluster."""
+TOKEN_REREAD_SECONDS = 60.0
+"""Projected tokens are replaced in place, at 80 % of their life; kubelet's own file sync takes about a minute."""
+
+
+class StaticToken:
+    """An ``Authorization`` header that never changes; None for none (client certificates, open servers)."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
+
+    def __call__(self) -> str | None:
+        """Return the header to send now."""
+        return self._header
+
+    def forget(self) -> None:
+        """Do nothing: there is no other token to be had."""
+
+
+class FileToken:
+    """A bearer token in a file that is replaced from time to time; read again at most once a minute."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._header: str | None = None
+        self._read_at = 0.0
+
+    def __call__(self) -> str | None:
+        """Return the header to send now."""
+        now = self._clock()
+        if self._header is None or now - self._read_at > TOKEN_REREAD_SECONDS:
+            try:
+                self._header = f"Bearer {self._path.read_text(encoding='utf-8').strip()}"
+            except OSError as error:
+                raise ClusterError(f"the token file {self._path} can't be read: {error.strerror}") from error
+            self._read_at = now
+        return self._header
+
+    def forget(self) -> None:
+        """Read the file again at the next request: the server just refused what we had."""
+        self._header = None
+
+
+class PluginToken:
+    """A token of an exec or auth-provider plugin; the plugin runs again when the server refuses the token."""
+
+    def __init__(self, fetch: Callable[[], str | None], first: str | None) -> None:
+        self._fetch, self._header = fetch, first
+
+    def __call__(self) -> str | None:
+        """Return the header to send now."""
+        if self._header is None:
+            self._header = self._fetch()
+        return self._header
+
+    def forget(self) -> None:
+        """Run the plugin again at the next request."""
+        self._header = None
+
+
+TokenSource = StaticToken | FileToken | PluginToken
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """An API server and an identity there.
+
+    Attributes
+    ----------
+    server : base URL without a trailing slash.
+    origin : where this came from, for messages (``kubeconfig FILE, context NAME``).
+    token : gives the ``Authorization`` header for each request; ``forget()`` after a 401.
+    certificate_authority, client_certificate, client_key : PEM; None for none.
+    insecure : accept any server certificate.
+    server_name : name to expect in the server's certificate, when it is not the host.
+    namespace : the context's namespace.
+    """
+
+    server: str
+    origin: str = ""
+    token: TokenSource = field(default_factory=lambda: StaticToken(None))
+    certificate_authority: bytes | None = None
+    client_certificate: bytes | None = None
+    client_key: bytes | None = None
+    insecure: bool = False
+    server_name: str | None = None
+    proxy: str | None = None
+    namespace: str = "default"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return the TLS settings for https servers, None for http.
+
+        Raises
+        ------
+        InputError
+            When a certificate or key is no valid PEM.
+        """
+        if not self.server.startswith("https:"):
+            return None
+        try:
+            authority = self.certificate_authority.decode("ascii") if self.certificate_authority else None
+            context = ssl.create_default_context(cadata=authority)
+        except (ssl.SSLError, ValueError) as error:
+            raise InputError(f"the certificate authority is no valid PEM ({error})", file=self.origin) from error
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.client_certificate and self.client_key:
+            self._load_client_certificate(context)
+        return context
+
+    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
+        # The standard library takes a certificate chain from files only; these live as short as can be.
+        with tempfile.TemporaryDirectory(prefix="cotide-") as folder:
+            certificate, key = Path(folder, "client.crt"), Path(folder, "client.key")
+            certificate.write_bytes(self.client_certificate or b"")
+            key.touch(mode=0o600)
+            key.write_bytes(self.client_key or b"")
+            try:
+                context.load_cert_chain(certificate, key)
+            except (ssl.SSLError, ValueError) as error:
+                raise InputError(
+                    f"client certificate and key are no matching PEM pair ({error})", file=self.origin
+                ) from error
+
+
+def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
+    """Find and read the credentials for a cluster.
+
+    Parameters
+    ----------
+    kubeconfig : str, optional
+        Path of a kubeconfig; when None: ``$KUBECONFIG``, the pod's service account, ``~/.kube/config``.
+    context : str, optional
+        Name of a context in it; when None its current context.
+
+    Raises
+    ------
+    InputError
+        When the kubeconfig is missing or broken; names the file and the field.
+    ClusterError
+        When there is neither a kubeconfig nor a service account, or a credential plugin fails.
+    """
+    named = kubeconfig or os.environ.get("KUBECONFIG")
+    if named:
+        # $KUBECONFIG may list several files; kubectl merges them. We take the first one that exists.
+        paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+        path = next((one for one in paths if one.exists()), paths[0] if paths else Path(named))
+        return _from_kubeconfig(path, context)
+    if "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").exists():
+        return _from_service_account(SERVICE_ACCOUNT)
+    default = Path("~/.kube/config").expanduser()
+    if default.exists():
+        return _from_kubeconfig(default, context)
+    raise ClusterError(
+        "no cluster is known: give --kubeconfig FILE, set KUBECONFIG, or run inside a cluster "
+        f"({default} does not exist either)"
+    )
+
+
+def _from_service_account(folder: Path) -> Credentials:
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    host = f"[{host}]" if ":" in host else host
+    authority, namespace = folder / "ca.crt", folder / "namespace"
+    return Credentials(
+        server=f"https://{host}:{port}",
+        origin="in-cluster service account",
+        token=FileToken(folder / "token"),
+        certificate_authority=authority.read_bytes() if authority.exists() else None,
+        namespace=namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "default",
+    )
+
+
+def _from_kubeconfig(path: Path, context: str | None) -> Credentials:
+    entry = kubeconfig_files.read(path, context)
+    return Credentials(
+        server=entry.server,
+        origin=f"kubeconfig {path}, context {entry.context}",
+        token=_token_source(entry),
+        certificate_authority=entry.certificate_authority,
+        client_certificate=entry.client_certificate,
+        client_key=entry.client_key,
+        insecure=entry.insecure,
+        server_name=entry.server_name,
+        proxy=entry.proxy,
+        namespace=entry.namespace,
+    )
+
+
+def _token_source(entry: kubeconfig_files.KubeconfigEntry) -> TokenSource:
+    if entry.token_file is not None:
+        return FileToken(entry.token_file)
+    if entry.token is not None:
+        return StaticToken(f"Bearer {entry.token}")
+    if entry.basic is not None:
+        return StaticToken("Basic " + base64.b64encode(":".join(entry.basic).encode()).decode("ascii"))
+    if entry.plugin is not None:
+        return PluginToken(entry.plugin, entry.plugin_token)
+    return StaticToken(None)

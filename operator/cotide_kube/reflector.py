@@ -1,0 +1,271 @@
+"""List and watch one collection for ever: the only way in which cluster state enters our processes.
+
+Used by the operator's mirror and by the fake nodes. The reflector keeps the last object of each name, so that
+nothing is missed: after any gap it resumes from the last version it saw, and where the server no longer has that
+version (410) it lists again and tells the difference, deletions included.
+
+::
+
+    list --> SYNCED --> watch --(closed, failed, silent)--> back-off --> watch from the last version
+      ^                   |
+      `-----(410)---------'
+
+Invariant: folding all changes in order gives the server's collection as of the last version seen. Objects that
+can't be decoded are reported in the log and by `malformed`, and passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.backoff import Backoff
+from cotide_kube.client import KubeClient
+from cotide_kube.decoding import Bookmark, ChangeKind, Malformed, ObjectDecoder, WatchFailed
+from cotide_kube.objects import Metadata
+
+_LOG = logging.getLogger(__name__)
+
+PAGE_LIMIT: Final = 500
+"""Objects per list chunk: kubectl's and the official reflector's default."""
+SILENCE_SECONDS: Final = 95.0
+"""API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
+WATCH_SECONDS: Final = (300.0, 600.0)
+"""How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
+
+
+class HasMetadata(Protocol):
+    """What a reflected type must have."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Name, namespace, uid and version."""
+        ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One change of the collection.
+
+    ``SYNCED`` carries no object: everything that existed at a list has been told; it comes once after each list.
+    A ``DELETED`` object is its last known state.
+    """
+
+    kind: ChangeKind
+    object: T | None
+
+
+class Reflector(Generic[T]):
+    """Lists and watches one collection; iterate over it for single changes, or over `batches`.
+
+    Parameters
+    ----------
+    client : KubeClient
+        An open client.
+    path : str
+        The collection, as ``/api/v1/pods``.
+    object_type : type
+        What to decode into: a msgspec struct with ``metadata`` (see `objects`).
+    label_selector, field_selector : str, optional
+        As the API takes them.
+    rng : random.Random, optional
+        For jitter.
+
+    Raises
+    ------
+    ApiError
+        While iterating: when the server refuses the very first list (401, 403, 404 and other 4xx).
+
+    An unreachable or failing server is waited for without end, since a controller has nothing better to do; the log
+    tells about it, and `failures` counts the failures in a row.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        object_type: type[T],
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        *,
+        page_limit: int = PAGE_LIMIT,
+        silence_seconds: float = SILENCE_SECONDS,
+        backoff: Backoff | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client, self._path = client, path
+        self._selectors: dict[str, str] = {}
+        if label_selector:
+            self._selectors["labelSelector"] = label_selector
+        if field_selector:
+            self._selectors["fieldSelector"] = field_selector
+        self._decoder = ObjectDecoder(object_type)
+        self._page_limit, self._silence_seconds = page_limit, silence_seconds
+        self._backoff, self._rng = backoff or Backoff(cap_seconds=30.0), rng or random.Random()
+        self._known: dict[tuple[str, str], T] = {}
+        self._version = ""
+        self.failures = 0
+        self.malformed = 0
+        self.lists = 0
+        self.watches = 0
+        self.seen_seconds = 0.0
+        """Monotonic time at which the server last told us anything; readiness looks at it."""
+
+    @property
+    def keys(self) -> frozenset[tuple[str, str]]:
+        """The (namespace, name) pairs that exist, as far as we know."""
+        return frozenset(self._known)
+
+    def __aiter__(self) -> AsyncIterator[Change[T]]:
+        return self._singly()
+
+    async def _singly(self) -> AsyncIterator[Change[T]]:
+        async for batch in self.batches():
+            for change in batch:
+                yield change
+
+    async def batches(self) -> AsyncIterator[list[Change[T]]]:
+        """Yield changes as they arrive, those that arrived together in one list; never ends on its own."""
+        while True:
+            try:
+                if not self._version:
+                    yield await self._list()
+                async for batch in self._watch():
+                    yield batch
+            except ApiError as error:
+                if error.status == 410:
+                    self._version = ""
+                    continue
+                # A refusal at the start is a fault of the set-up, and the user must hear of it. Later on it passes:
+                # an API server that restarts may know neither its rights nor its custom resources yet.
+                if not self.lists and error.status < 500 and error.status != 429:
+                    raise
+                await self._pause(error)
+            except ClusterError as error:
+                await self._pause(error)
+
+    async def _pause(self, error: ClusterError) -> None:
+        self.failures += 1
+        wait = self._backoff.wait_seconds(self.failures, self._rng)
+        # One line when trouble starts, then quietly: an outage of an hour must not fill the log.
+        level = logging.WARNING if self.failures == 1 else logging.DEBUG
+        _LOG.log(level, "%s; trying again in %.1f s", error, wait)
+        await asyncio.sleep(wait)
+
+    async def _list(self) -> list[Change[T]]:
+        objects, version = await self._all_pages()
+        changes: list[Change[T]] = []
+        listed = {(one.metadata.namespace, one.metadata.name): one for one in objects}
+        for key, old in self._known.items():
+            new = listed.get(key)
+            if new is None or new.metadata.uid != old.metadata.uid:
+                changes.append(Change("DELETED", old))
+        for key, new in listed.items():
+            known = self._known.get(key)
+            if known is None or known.metadata.uid != new.metadata.uid:
+                changes.append(Change("ADDED", new))
+            elif known.metadata.resource_version != new.metadata.resource_version:
+                changes.append(Change("MODIFIED", new))
+        self._known, self._version = listed, version
+        self.lists += 1
+        changes.append(Change("SYNCED", None))
+        return changes
+
+    async def _all_pages(self) -> tuple[list[T], str]:
+        query = {**self._selectors, "limit": str(self._page_limit)}
+        objects: list[T] = []
+        while True:
+            try:
+                body = await self._client.request("GET", self._path, params=query)
+                page = self._decoder.page(body)
+            except ApiError as error:
+                if error.status != 410 or "continue" not in query:
+                    raise
+                # The list took longer than the server keeps versions: take it in one piece.
+                query, objects = dict(self._selectors), []
+                continue
+            except msgspec.DecodeError as error:
+                raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
+            self._alive()
+            objects.extend(page.items)
+            for bad in page.malformed:
+                self._report(bad)
+            if not page.continue_token:
+                return objects, page.resource_version
+            query["continue"] = page.continue_token
+
+    async def _watch(self) -> AsyncIterator[list[Change[T]]]:
+        query = {
+            **self._selectors,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(self._rng.uniform(*WATCH_SECONDS))),
+        }
+        self.watches += 1
+        opened = time.monotonic()
+        async for lines in self._client.watch(self._path, query, self._silence_seconds):
+            self._alive()
+            batch: list[Change[T]] = []
+            for line in lines:
+                failed = self._take(line, batch)
+                if failed is not None:
+                    if batch:
+                        yield batch
+                    if failed.code == 410:
+                        _LOG.info("watch %s: version %s is too old, listing again", self._path, self._version)
+                        self._version = ""
+                        return
+                    raise ClusterError(f"watch {self._path}: {failed.code} {failed.message}")
+            if batch:
+                yield batch
+        if time.monotonic() - opened < 1.0:
+            # A server that closes every watch at once must not be asked in a tight loop.
+            await self._pause(ClusterError(f"watch {self._path}: closed by the server at once"))
+
+    def _take(self, line: bytes, batch: list[Change[T]]) -> WatchFailed | None:
+        event = self._decoder.line(line)
+        if isinstance(event, tuple):
+            kind, found = event
+            self._fold(kind, found, batch)
+        elif isinstance(event, Bookmark):
+            self._version = event.resource_version or self._version
+        elif isinstance(event, WatchFailed):
+            return event
+        else:
+            self._report(event)
+            if event.kind == "DELETED" and (known := self._known.get(event.key)) is not None:
+                self._fold("DELETED", known, batch)
+            self._version = event.resource_version or self._version
+        return None
+
+    def _fold(self, kind: ChangeKind, found: T, batch: list[Change[T]]) -> None:
+        metadata = found.metadata
+        key = (metadata.namespace, metadata.name)
+        if kind == "DELETED":
+            self._known.pop(key, None)
+        else:
+            # A watch may open with objects that the list told already, or repeat an addition.
+            kind = "MODIFIED" if key in self._known else "ADDED"
+            self._known[key] = found
+        self._version = metadata.resource_version or self._version
+        batch.append(Change(kind, found))
+
+    def _alive(self) -> None:
+        self.failures = 0
+        self.seen_seconds = time.monotonic()
+
+    def _report(self, bad: Malformed) -> None:
+        self.malformed += 1
+        _LOG.warning("%s %s can't be read and is passed over: %s", self._path, bad.name or "(unnamed)", bad.fault)

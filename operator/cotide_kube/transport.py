@@ -1,0 +1,229 @@
+"""The wire: sessions, one request with its safe retries, and the lines of a watch.
+
+Used by `client.KubeClient` only, which knows what the requests mean. A request is tried again when the server asked
+for that (429 with ``Retry-After``), when it never got there, or when the caller says that doing it twice does no
+harm. Everything else fails at once. Watches have a session of their own, so that they never take the connections
+of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError, read_status, retry_after
+from cotide_kube.backoff import Backoff
+from cotide_kube.credentials import Credentials
+
+_LOG = logging.getLogger(__name__)
+
+Lines = list[bytes]
+JSON: Final = "application/json"
+MAX_TRIES: Final = 5
+"""First try included; chosen: with the default back-off a request gives up after about three seconds."""
+RETRY_AFTER_CAP_SECONDS: Final = 30.0
+"""A server that asks for more than this is treated as if it had asked for this; chosen."""
+_PASSING: Final = frozenset({500, 502, 503, 504})
+"""Answers that a moment later may be different."""
+
+
+class Outcome(NamedTuple):
+    """The answer that was kept."""
+
+    code: int
+    body: bytes
+    retry_after_seconds: float | None
+    uncertain: bool
+    """Whether an earlier try may have been carried out although its answer was lost."""
+
+
+class Transport:
+    """Two aiohttp sessions and the rules of trying again.
+
+    Parameters
+    ----------
+    credentials : Credentials
+    max_connections : int
+        Upper bound of concurrent requests.
+    timeout_seconds : float
+        For one try, from sending it to the last byte of the answer.
+    rng : random.Random
+        For jitter.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        max_connections: int,
+        timeout_seconds: float,
+        backoff: Backoff,
+        rng: random.Random,
+    ) -> None:
+        self.credentials = credentials
+        self._max_connections = max_connections
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._backoff, self._rng = backoff, rng
+        self._session: aiohttp.ClientSession | None = None
+        self._watch_session: aiohttp.ClientSession | None = None
+
+    def open(self) -> None:
+        """Open both sessions; must be called inside the running event loop."""
+        tls = self.credentials.ssl_context()
+        self._session = _session(tls, self._max_connections)
+        self._watch_session = _session(tls, 0)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in (self._session, self._watch_session):
+            if session is not None:
+                await session.close()
+        self._session = self._watch_session = None
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        params: Mapping[str, str] | None,
+        content_type: str,
+        *,
+        may_repeat: bool,
+        throttle_is_answer: bool = False,
+    ) -> Outcome:
+        """Send until there is an answer to keep, as the module's docstring says; raise when none ever came."""
+        session, url = self._opened(self._session), self._url(path, params)
+        uncertain, refused_token, tries = False, False, 0
+        while True:
+            tries += 1
+            wait: float | None = None
+            try:
+                async with session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers=self._headers(content_type if body is not None else None),
+                    timeout=self._timeout,
+                    proxy=self.credentials.proxy,
+                    server_hostname=self.credentials.server_name,
+                ) as response:
+                    answer, code = await response.read(), response.status
+                    wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
+            except (aiohttp.ClientError, TimeoutError) as error:
+                # Refused connections never carried the request; all else may have been carried out.
+                sent = not isinstance(error, aiohttp.ClientConnectorError)
+                uncertain = uncertain or sent
+                if tries >= MAX_TRIES or (sent and not may_repeat):
+                    raise self._unreachable(method, path, error) from error
+                fault = _cause(error)
+            else:
+                if code == 401 and not refused_token:
+                    # Tokens expire; a fresh one is worth exactly one more try.
+                    refused_token = True
+                    self.credentials.token.forget()
+                    continue
+                throttled = code == 429 and not throttle_is_answer
+                passing = code in _PASSING and may_repeat
+                if not (throttled or passing) or tries >= MAX_TRIES:
+                    return Outcome(code, answer, wait, uncertain)
+                uncertain = uncertain or passing
+                fault = f"answered {code}"
+            pause = self._backoff.wait_seconds(tries, self._rng)
+            if wait is not None:
+                pause = max(pause, min(wait, RETRY_AFTER_CAP_SECONDS))
+            _LOG.debug("%s %s: %s, trying again in %.1f s", method, path, fault, pause)
+            await asyncio.sleep(pause)
+
+    async def watch(self, path: str, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[Lines]:
+        """Yield the complete lines of a watch as they come, as many at a time as arrived together.
+
+        Ends when the server closes the connection; a line cut off there is dropped.
+
+        Raises
+        ------
+        ApiError
+            When the server refuses the watch.
+        ClusterError
+            When the connection fails, or nothing came for ``silence_seconds``: it may be dead without telling.
+        """
+        query = {**params, "watch": "true"}
+        try:
+            async with await self._open_watch(path, query, silence_seconds) as response:
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    lines = (rest + chunk).split(b"\n")
+                    rest = lines.pop()
+                    if whole := [line for line in lines if line]:
+                        yield whole
+        except TimeoutError as error:
+            raise ClusterError(f"watch {path}: nothing came for {silence_seconds:g} s") from error
+        except aiohttp.ClientError as error:
+            raise ClusterError(f"watch {path}: {_cause(error)}") from error
+
+    async def _open_watch(self, path: str, query: Mapping[str, str], silence_seconds: float) -> aiohttp.ClientResponse:
+        session, url = self._opened(self._watch_session), self._url(path, query)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_seconds)
+        for last in (False, True):
+            response = await session.get(
+                url,
+                headers=self._headers(None),
+                timeout=timeout,
+                proxy=self.credentials.proxy,
+                server_hostname=self.credentials.server_name,
+            )
+            if response.status < 300:
+                return response
+            async with response:
+                body = await response.read()
+            if response.status == 401 and not last:
+                self.credentials.token.forget()
+                continue
+            raise ApiError(response.status, *read_status(response.status, body), f"watch {path}")
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _opened(self, session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
+        if session is None:
+            raise ClusterError("the client is not open: use it as `async with KubeClient(...)`")
+        return session
+
+    def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
+        # Paths are built from names of the API, which need no quoting; only the query does.
+        query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
+        return URL(f"{self.credentials.server}{path}{query}", encoded=True)
+
+    def _headers(self, content_type: str | None) -> dict[str, str]:
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        if (authorization := self.credentials.token()) is not None:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _unreachable(self, method: str, path: str, error: Exception) -> ClusterError:
+        place = f"the API server {self.credentials.server}"
+        if self.credentials.origin:
+            place += f" ({self.credentials.origin})"
+        return ClusterError(f"{place} is unreachable: {_cause(error)} ({method} {path})")
+
+
+def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        limit=limit, ssl=tls if tls is not None else True, keepalive_timeout=30, ttl_dns_cache=60
+    )
+    return aiohttp.ClientSession(connector=connector, headers={"User-Agent": "cotide", "Accept": JSON})
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return str(error.os_error.strerror or error.os_error)
+    return str(error) or type(error).__name__
