@@ -1,0 +1,218 @@
+"""Carries decisions out: posts bindings and evictions, and turns each answer into what the engine must know.
+
+Fed by the loop; answers go back to the loop as events. The states of one binding::
+
+    queued -> posted -> 201            bound; the watch confirms the assumption
+       |         |----- 404            the pod is gone
+       |         |----- 409, 429,      look at the pod: bound here -> bound; bound elsewhere or gone ->
+       |         |      5xx, silence   refused for good; still waiting -> refused, to be tried again
+       `-> pod or node gone meanwhile  never posted
+
+Invariant: a pod is posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
+never twice at a time; each queued binding ends in exactly one report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.instructions import Bind, Evict
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.mirror import Mirror
+
+_LOG = logging.getLogger(__name__)
+
+ROOM_PER_BIND: Final = 4
+"""Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
+ahead is decided on old facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindReport:
+    """How one binding ended."""
+
+    bind: Bind
+    answer: Answer
+    bound: bool
+    retry: bool
+    """When not bound: whether the pod still waits and may be tried again."""
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """How one eviction ended."""
+
+    evict: Evict
+    answer: Answer
+
+
+Report = BindReport | EvictReport
+Annotate = Callable[[Bind], dict[str, str]]
+
+
+class Binder:
+    """Posts bindings with bounded concurrency.
+
+    Parameters
+    ----------
+    client : KubeClient
+    mirror : Mirror
+        To see that what was decided on is still so.
+    report : callable
+        Told of each outcome, in the loop's thread.
+    annotate : callable
+        Annotations to send with a binding.
+    concurrency : int
+        Bindings in flight.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        report: Callable[[Report], None],
+        annotate: Annotate,
+        *,
+        concurrency: int = 32,
+    ) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._report = report
+        self._annotate = annotate
+        self._concurrency = concurrency
+        self._waiting: deque[Bind | Evict] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._in_flight = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is in flight."""
+        return bool(self._waiting) or self._in_flight > 0
+
+    @property
+    def backlog(self) -> int:
+        """Decisions that are not carried out yet."""
+        return len(self._waiting) + self._in_flight
+
+    def submit(self, instruction: Bind | Evict) -> None:
+        """Queue an instruction."""
+        if self._closed:
+            self._refuse(instruction, Answer(0, "Stopped", "the operator is stopping"), retry=False)
+            return
+        self._waiting.append(instruction)
+        self._drained.clear()
+        if self.backlog >= self._concurrency * ROOM_PER_BIND:
+            self._room.clear()
+        while self._idle:
+            worker = self._idle.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                break
+
+    async def room(self) -> None:
+        """Return when the backlog is small enough to decide further."""
+        await self._room.wait()
+
+    async def drain(self) -> None:
+        """Post nothing more, and return when what is in flight has been answered."""
+        self._closed = True
+        while self._waiting:
+            self._refuse(self._waiting.popleft(), Answer(0, "Stopped", "the operator is stopping"), retry=False)
+        self._settle()
+        await self._drained.wait()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._waiting:
+                turn = loop.create_future()
+                self._idle.append(turn)
+                await turn
+            instruction = self._waiting.popleft()
+            self._in_flight += 1
+            try:
+                if isinstance(instruction, Bind):
+                    await self._bind(instruction)
+                else:
+                    await self._evict(instruction)
+            finally:
+                self._in_flight -= 1
+                self._settle()
+
+    def _settle(self) -> None:
+        if self.backlog < self._concurrency * ROOM_PER_BIND // 2:
+            self._room.set()
+        if not self.busy:
+            self._drained.set()
+
+    def _refuse(self, instruction: Bind | Evict, answer: Answer, *, retry: bool) -> None:
+        if isinstance(instruction, Bind):
+            self._report(BindReport(instruction, answer, bound=False, retry=retry, wall_seconds=0.0))
+        else:
+            self._report(EvictReport(instruction, answer))
+
+    async def _bind(self, bind: Bind) -> None:
+        stale = self._stale(bind)
+        if stale is not None:
+            answer, retry = stale
+            self._refuse(bind, answer, retry=retry)
+            return
+        namespace, _, name = bind.key.partition("/")
+        started = time.perf_counter()
+        answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
+        if answer.ok:
+            bound, retry = True, False
+        elif answer.code == 404:
+            bound, retry = False, False
+        else:
+            bound, retry = await self._look(bind)
+        self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started))
+
+    def _stale(self, bind: Bind) -> tuple[Answer, bool] | None:
+        """What makes a decision pointless before it is posted; the API server does not look whether a node exists."""
+        pod = self._mirror.pods.get(bind.key)
+        if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
+            return Answer(404, "NotFound", f"pod {bind.key} is gone"), False
+        if pod.spec.node_name:
+            return Answer(409, "Conflict", f"pod {bind.key} is on {pod.spec.node_name}"), False
+        if bind.node not in self._mirror.nodes:
+            return Answer(404, "NotFound", f"node {bind.node} is gone"), True
+        return None
+
+    async def _look(self, bind: Bind) -> tuple[bool, bool]:
+        """Ask the API server what became of a pod; returns (bound here, worth another try)."""
+        namespace, _, name = bind.key.partition("/")
+        try:
+            pod: dict[str, Any] = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        except ApiError as error:
+            return False, error.status != 404
+        except ClusterError:  # no answer at all: the engine backs off, and a second binding would get a 409
+            return False, True
+        metadata, node = pod.get("metadata", {}), pod.get("spec", {}).get("nodeName")
+        if metadata.get("uid") != bind.uid or metadata.get("deletionTimestamp"):
+            return False, False
+        return node == bind.node, not node
+
+    async def _evict(self, evict: Evict) -> None:
+        namespace, _, name = evict.key.partition("/")
+        self._report(EvictReport(evict, await self._client.evict(namespace, name, evict.uid)))

@@ -1,0 +1,108 @@
+"""Which of a pod's scheduling constraints we honour, as core values, and which we don't, as field paths.
+
+Called by `translation`. Invariant: a required constraint is either translated or named in `unsupported_fields`,
+never dropped. Preferences (``preferredDuringScheduling...``, ``ScheduleAnyway``) bind nobody and are not read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotide_core.events import HostPort, NodeTerm, Requirement, Toleration
+from cotide_kube.objects import Affinity, MatchExpression, NodeSelectorTerm, PodSpec
+
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
+"""What an empty term means: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
+DEFAULT_TOLERATIONS: Final = (
+    Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
+    Toleration("node.kubernetes.io/unreachable", "Exists", "", "NoExecute"),
+)
+"""What the admission plugin DefaultTolerationSeconds gives to each pod; a server without it changes nothing."""
+
+
+def node_terms(affinity: Affinity | None) -> tuple[NodeTerm, ...]:
+    """Return the alternatives of required node affinity; empty when there is none."""
+    if affinity is None or affinity.node_affinity is None:
+        return ()
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return ()
+    return tuple(_term(term) for term in required.node_selector_terms) or (_MATCHES_NOTHING,)
+
+
+def _term(term: NodeSelectorTerm) -> NodeTerm:
+    if not (term.match_expressions or term.match_fields):
+        return _MATCHES_NOTHING
+    return NodeTerm(
+        labels=tuple(_requirement(expression) for expression in term.match_expressions),
+        fields=tuple(_requirement(expression) for expression in term.match_fields),
+    )
+
+
+def _requirement(expression: MatchExpression) -> Requirement:
+    return Requirement(expression.key, expression.operator, tuple(expression.values))
+
+
+def tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
+    """Return a pod's tolerations with the default ones that a server would have added."""
+    own = tuple(Toleration(item.key, item.operator or "Equal", item.value, item.effect) for item in spec.tolerations)
+    named = {(item.key, item.effect) for item in own} | {(item.key, "NoExecute") for item in own if not item.effect}
+    return own + tuple(item for item in DEFAULT_TOLERATIONS if (item.key, item.effect) not in named)
+
+
+def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Return the host ports that a pod takes; with ``hostNetwork`` each container port is one."""
+    ports = [
+        HostPort(port.protocol or "TCP", port.host_ip or "0.0.0.0", number)  # noqa: S104 - a match rule, no socket
+        for container in (*spec.containers, *(item for item in spec.init_containers if item.restart_policy == "Always"))
+        for port in container.ports
+        if (number := port.host_port or (port.container_port if spec.host_network else 0))
+    ]
+    return tuple(ports)
+
+
+def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
+    """Return the paths of required constraints that we can't honour: such a pod stays pending and says so."""
+    paths: list[str] = []
+    if spec.affinity is not None:
+        paths += _unsupported_affinity(spec.affinity)
+    paths += [
+        f"spec.topologySpreadConstraints[{index}]"
+        for index, constraint in enumerate(spec.topology_spread_constraints)
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    ]
+    for index, volume in enumerate(spec.volumes):
+        if volume.persistent_volume_claim is not None:
+            paths.append(f"spec.volumes[{index}].persistentVolumeClaim")
+        if volume.ephemeral is not None:
+            paths.append(f"spec.volumes[{index}].ephemeral")
+    if spec.resource_claims:
+        paths.append("spec.resourceClaims")
+    return tuple(paths)
+
+
+def _unsupported_affinity(affinity: Affinity) -> list[str]:
+    paths: list[str] = []
+    if affinity.pod_affinity is not None and affinity.pod_affinity.required_during_scheduling_ignored_during_execution:
+        paths.append(f"spec.affinity.podAffinity.{_REQUIRED}")
+    anti = affinity.pod_anti_affinity
+    if anti is not None and anti.required_during_scheduling_ignored_during_execution:
+        paths.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
+    if affinity.node_affinity is None:
+        return paths
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    base = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+    for index, term in enumerate(required.node_selector_terms if required else ()):
+        paths += [
+            f"{base}[{index}].matchExpressions[{position}].operator"
+            for position, expression in enumerate(term.match_expressions)
+            if expression.operator not in _OPERATORS
+        ]
+        paths += [
+            f"{base}[{index}].matchFields[{position}]"
+            for position, expression in enumerate(term.match_fields)
+            if expression.key != "metadata.name" or expression.operator not in ("In", "NotIn")
+        ]
+    return paths

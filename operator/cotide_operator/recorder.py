@@ -1,0 +1,120 @@
+"""Kubernetes events about pods, in kube-scheduler's words.
+
+Called by the loop and the binder; written through the low-priority lane. A repeated event raises the count of the
+one that is there, and one pod gets a new ``FailedScheduling`` at most every `REPEAT_SECONDS`, whatever its attempts.
+Invariant: an event never delays or stops a decision; what could not be written is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_kube.client import KubeClient
+from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
+from cotide_operator.low_lane import LowLane
+from cotide_operator.telemetry import Telemetry
+
+_LOG = logging.getLogger(__name__)
+
+COMPONENT: Final = "cotide"
+REPEAT_SECONDS: Final = 15.0
+"""Wall seconds between two events of one pod and reason; chosen."""
+MESSAGE_LIMIT: Final = 1024
+"""The API's own limit on an event's note."""
+REMEMBERED: Final = 20_000
+"""Pods whose last event is remembered for aggregation; chosen: about 6 MB."""
+
+
+@dataclass
+class _Written:
+    name: str
+    message: str
+    count: int
+    wall_seconds: float
+
+
+class Recorder:
+    """Writes events; forgets the oldest when it remembers too many."""
+
+    def __init__(self, client: KubeClient, lane: LowLane, telemetry: Telemetry) -> None:
+        self._client = client
+        self._lane = lane
+        self._telemetry = telemetry
+        self._written: dict[tuple[str, str], _Written] = {}
+
+    def scheduled(self, key: str, uid: str, node: str) -> None:
+        """Say that a pod was bound."""
+        self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
+
+    def failed(self, key: str, uid: str, message: str) -> None:
+        """Say why a pod waits."""
+        self._record(key, uid, "Warning", "FailedScheduling", message)
+
+    def evicted(self, key: str, uid: str, message: str) -> None:
+        """Say that a pod was taken off its node."""
+        self._record(key, uid, "Normal", "Evicted", message)
+
+    def preempted(self, key: str, uid: str, message: str) -> None:
+        """Say that a pod made room for another."""
+        self._record(key, uid, "Normal", "Preempted", message)
+
+    def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
+        before = self._written.get((uid, reason))
+        if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
+            return
+        text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+
+        async def write() -> None:
+            await self._write(key, uid, kind, reason, text)
+
+        if not self._lane.submit(("event", uid, reason), write):
+            self._telemetry.events_dropped.inc()
+
+    async def _write(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
+        namespace, _, pod = key.partition("/")
+        path = f"/api/v1/namespaces/{namespace}/events"
+        before = self._written.get((uid, reason))
+        try:
+            if before is not None and before.message == message:
+                before.count += 1
+                before.wall_seconds = time.monotonic()
+                patch = {"count": before.count, "lastTimestamp": format_timestamp(time.time())}
+                await self._client.patch(f"{path}/{before.name}", patch)
+                return
+            about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid}
+            body = _event(about, kind, reason, message)
+            await self._client.create(path, body)
+        except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
+            self._telemetry.events_dropped.inc()
+            self._written.pop((uid, reason), None)
+            _LOG.debug("event %s of %s was not written: %s", reason, key, error)
+            return
+        self._written[(uid, reason)] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
+        while len(self._written) > REMEMBERED:
+            del self._written[next(iter(self._written))]
+
+
+def _event(about: dict[str, str], kind: str, reason: str, message: str) -> dict[str, Any]:
+    now = time.time()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds
+        "metadata": {"name": f"{about['name'][:230]}.{time.time_ns():x}", "namespace": about["namespace"]},
+        "involvedObject": about,
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": format_timestamp(now),
+        "lastTimestamp": format_timestamp(now),
+        "eventTime": format_micro_timestamp(now),
+        "action": "Binding" if reason == "Scheduled" else "Scheduling",
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": COMPONENT,
+    }

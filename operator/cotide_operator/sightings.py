@@ -1,0 +1,151 @@
+"""When things happened to a pod, on the operator's clock, and what is known of its past.
+
+Called by the loop at the moment a change arrives, before it is translated. API timestamps carry whole seconds
+of the wall, which under simulated time is far too coarse: what was seen live is taken from the clock, and only
+what happened before this process watched is read from timestamps. Attempts and demotions of earlier runs come
+back from the note on the pod, or else from its Job's status, so that a restart does not reset anybody's turn.
+Invariant: the sighting of one pod (uid) never changes once a field is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.clock import Clock
+from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.mirror import key_of
+
+LIVE_WINDOW_SECONDS: Final = 2.0
+"""Wall seconds between creation and receipt within which the receipt counts as the creation; chosen above the
+timestamps' resolution of one second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What was observed of one pod; times on the operator's clock."""
+
+    uid: str
+    created_seconds: float
+    started_seconds: float | None = None
+    finished_seconds: float | None = None
+    attempts: int = 0
+    demotions: int = 0
+
+
+class Sightings:
+    """Sightings by pod key.
+
+    Parameters
+    ----------
+    clock : Clock
+        The operator's.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, Sighting] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def forget(self, key: str) -> None:
+        """Drop a pod that is gone."""
+        self._known.pop(key, None)
+
+    def observe(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any] | None = None) -> Sighting:
+        """Return what is known of a pod after this change.
+
+        Parameters
+        ----------
+        pod : PodObject
+            The object as it is now.
+        live : bool
+            False while the first list is read: then nothing is happening now, timestamps tell.
+        job_status : mapping, optional
+            Status of the Job that controls it, for attempts and demotions of an earlier run.
+        """
+        key = key_of(pod.metadata)
+        before = self._known.get(key)
+        after = before
+        if after is None or after.uid != pod.metadata.uid:
+            after = self._first(pod, live=live, job_status=job_status or {})
+            before = None
+        if after.started_seconds is None and pod.status.phase in ("Running", "Succeeded", "Failed"):
+            started = _started(pod)
+            if started is not None or pod.status.phase == "Running":
+                after = replace(after, started_seconds=self._time(started, live=live and before is not None))
+        if after.finished_seconds is None and pod.status.phase in ("Succeeded", "Failed"):
+            after = replace(after, finished_seconds=self._time(_finished(pod), live=live and before is not None))
+        if after is not before:
+            self._known[key] = after
+        return after
+
+    def _first(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any]) -> Sighting:
+        now = self._clock.now()
+        created = now
+        if pod.metadata.creation_timestamp:
+            written = _parsed(pod.metadata.creation_timestamp)
+            if written is not None:
+                age_wall_seconds = self._clock.to_wall(now) - written
+                if not (live and age_wall_seconds < LIVE_WINDOW_SECONDS):
+                    created = min(now, self._clock.from_wall(written))
+        attempts, demotions = _past(pod, {} if live else job_status)
+        return Sighting(pod.metadata.uid, created, attempts=attempts, demotions=demotions)
+
+    def _time(self, written: float | None, *, live: bool) -> float:
+        now = self._clock.now()
+        if live or written is None:
+            return now
+        return min(now, self._clock.from_wall(written))
+
+
+def _past(pod: PodObject, job_status: Mapping[str, Any]) -> tuple[int, int]:
+    """Attempts and demotions that an earlier run of the operator wrote down."""
+    note = pod.metadata.annotations.get(DECISION_ANNOTATION)
+    if note is not None:
+        try:
+            decision = decode(note, key_of(pod.metadata)).decision
+        except InputError:  # somebody else's words in our annotation: no past is known
+            return 0, 0
+        # A pod made from a copy of another one's manifest carries that one's note: it is not about this pod.
+        return (decision.attempts, decision.demotions) if decision.uid == pod.metadata.uid else (0, 0)
+    return _count(job_status.get("attempts")), _count(job_status.get("demotions"))
+
+
+def _count(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
+
+
+def _parsed(text: str) -> float | None:
+    try:
+        return parse_timestamp(text)
+    except InputError:  # a server's own timestamps are well-formed; a test double's need not stop a cluster
+        return None
+
+
+def _started(pod: PodObject) -> float | None:
+    times = [
+        state.started_at
+        for status in pod.status.container_statuses
+        for state in (status.state.running, status.state.terminated)
+        if state is not None and state.started_at
+    ]
+    if not times and pod.status.start_time:
+        times = [pod.status.start_time]
+    parsed = [seconds for text in times if (seconds := _parsed(text)) is not None]
+    return min(parsed) if parsed else None
+
+
+def _finished(pod: PodObject) -> float | None:
+    parsed = [
+        seconds
+        for status in pod.status.container_statuses
+        if status.state.terminated and status.state.terminated.finished_at
+        if (seconds := _parsed(status.state.terminated.finished_at)) is not None
+    ]
+    return max(parsed) if parsed else None

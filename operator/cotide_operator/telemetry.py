@@ -1,0 +1,103 @@
+"""The operator's metrics: kube-scheduler's names and buckets with the prefix ``cotide_``, and forecast quality.
+
+Written to by the loop, the binder, the recorder, the feed and the model store; served by `health`. A registry of
+its own, so that tests and demos can run several operators in one process. Invariant: no pod, node or job name ever
+becomes a label (a service's Workload is the one exception, there are few), so that the series stay bounded.
+
+Source of names and buckets: kubernetes/pkg/scheduler/metrics/metrics.go
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+ATTEMPT_BUCKETS: Final = tuple(0.001 * 2**exponent for exponent in range(15))
+SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
+ATTEMPTS_LABEL_CAP: Final = 15
+
+
+class Telemetry:
+    """All metrics of one operator."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"cotide_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"cotide_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"cotide_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+        self.attempts = counter(
+            "schedule_attempts_total",
+            "Attempts to place a pod: scheduled, unschedulable, or error (the API server refused the binding).",
+            "result",
+            "class",
+            "policy",
+        )
+        self.attempt_duration = histogram(
+            "scheduling_attempt_duration_seconds",
+            "Wall seconds of an attempt: the pod's share of its decision cycle, and its binding.",
+            ATTEMPT_BUCKETS,
+            "result",
+            "policy",
+        )
+        self.algorithm_duration = histogram(
+            "scheduling_algorithm_duration_seconds",
+            "Wall seconds of one decision cycle, per decision taken in it.",
+            ATTEMPT_BUCKETS,
+        )
+        self.pending = gauge("pending_pods", "Pods that wait, by queue.", "queue")
+        self.sli_duration = histogram(
+            "pod_scheduling_sli_duration_seconds",
+            "Clock seconds from a pod's creation to its binding, all attempts together.",
+            SLI_BUCKETS,
+            "attempts",
+        )
+        self.incoming = counter("queue_incoming_pods_total", "Pods added to a queue.", "queue", "event")
+        self.binding_duration = histogram(
+            "binding_duration_seconds", "Wall seconds of one binding request.", ATTEMPT_BUCKETS
+        )
+        self.bindings_refused = counter("bindings_refused_total", "Bindings that were not taken, by status.", "code")
+        self.evictions = counter("evictions_total", "Evictions asked for and granted.", "class", "reason")
+        self.events_dropped = counter("events_dropped_total", "Events not written: too many at once.")
+        self.notes_failed = counter("notes_failed_total", "Labels, notes and conditions that were refused.")
+        self.forecast_error = histogram(
+            "forecast_absolute_error",
+            "Absolute error of a forecast when the truth was known (completion: seconds).",
+            (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            "forecaster",
+        )
+        self.forecast_coverage = gauge(
+            "forecast_coverage_ratio", "Share of truths at or below the forecast quantile.", "forecaster", "quantile"
+        )
+        self.forecast_underestimates = counter(
+            "forecast_underestimates_total", "Truths above the median forecast.", "forecaster"
+        )
+        self.qos_violations = counter("qos_violations_total", "Service slots over the limit.", "workload")
+        self.qos_predictions = counter(
+            "qos_predictions_total",
+            "Placements beside a service that were predicted to hold its limit: held, or broken after all.",
+            "outcome",
+        )
+        self.model_info = gauge("model_info", "The models in use (value 1).", "kind", "model_id", "schema_version")
+        self.model_reloads = counter("model_reload_total", "Model files taken up or refused.", "result")
+        self.trainings = counter("model_trainings_total", "Trainings from the cluster's own samples.", "kind", "result")
+        self.source_up = gauge("metrics_source_up", "1 while the source of rates and latencies answers.")
+        self.samples = counter("service_samples_total", "Service samples: taken, stale or invalid.", "outcome")
+        self.leader = gauge("leader", "1 while this replica decides.")
+        self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")
+
+    def text(self) -> bytes:
+        """Return the exposition in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+def attempts_label(attempts: int) -> str:
+    """Return the attempts as a label, capped as kube-scheduler caps it."""
+    return str(attempts) if attempts < ATTEMPTS_LABEL_CAP else f"{ATTEMPTS_LABEL_CAP}+"

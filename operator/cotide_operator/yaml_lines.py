@@ -1,0 +1,67 @@
+"""YAML text to plain data, with the line of every field: what an error message needs to point at.
+
+Called by `settings`. PyYAML's own loader drops positions and lets a key that is written twice pass silently; both
+matter to a user who looks for a mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from cotide_core.errors import InputError
+
+Path = tuple[str | int, ...]
+
+
+def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
+    """Return the one document of a YAML text and the line (from 1) of each path in it.
+
+    Raises
+    ------
+    InputError
+        When the text is no YAML, holds several documents, or writes a key twice.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "it can't be read"
+        raise InputError(f"is not YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
+    lines: dict[Path, int] = {}
+    if root is not None:
+        _walk(root, (), lines, file)
+    return data, lines
+
+
+def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> None:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            if here in lines:
+                raise InputError("is written twice", file=file, line=key.start_mark.line + 1, field=written(here))
+            lines[here] = key.start_mark.line + 1
+            _walk(value, here, lines, file)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _walk(value, (*path, index), lines, file)
+
+
+def line_of(path: Path, lines: dict[Path, int]) -> int | None:
+    """Return the line of a path, or of its closest parent that is written (a missing field has no line)."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return lines.get(())
+
+
+def written(path: Path) -> str:
+    """Write a path as a user does: ``models.retraining.minimumSamples`` or ``policies[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")
