@@ -1,0 +1,374 @@
+"""Simulated machines: pods that run on them, how fast, how loaded, and when they finish.
+
+Called by the fake nodes (`kubelets`) with the demo's simulated clock and by `world` with a virtual one. Last step of
+the flow: what was bound becomes finish times, latencies and usage, which come back as events. Invariants: pure (time
+is passed in and never goes back); a job's lone seconds are worked exactly once; what happens doesn't depend on how
+often `advance` is called, because speeds change only at starts, stops, finishes and multiples of `STEP_SECONDS`.
+
+How fast a job runs (C millicores of the node, B asked for by its batch pods, S service pods with u cores in use)::
+
+    q = min(1, 1000 S / C)                              share of its time on a core that a service uses
+    g = min(1, max(0.05 C, C - 1000 u) / B)             what is left of the cpu that the batch pods ask for
+    speed = g * ((1 - q) / slowdown(type, 0, P') + q / slowdown(type, rate, P'))
+
+with P' the pressure of the other batch pods and the rate that of a mean service pod. Batch load spreads evenly over the
+cores: then each service core is shared for min(1, B / C) of the time, which is the f of the latency models.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.forecasts import Floats, MixBatch
+from cotide_sim.interference import Interference
+from cotide_sim.rates import rate_at
+
+STEP_SECONDS: Final = 5.0
+"""Request rates are read anew this often for the speed of jobs; chosen: a twelfth of the usual minute of a trace."""
+DEFAULT_LONE_SECONDS: Final = 30.0
+"""Run time of a finite pod that gives neither lone seconds nor a known type; chosen."""
+BATCH_FLOOR: Final = 0.05
+"""Share of a node that its services can't take from batch pods, whatever their rate; chosen (a scheduler never starves
+a runnable process outright)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodLoad:
+    """What a pod does once it runs on a machine.
+
+    Attributes
+    ----------
+    key : ``namespace/name``.
+    cls : online pods serve requests until they are stopped; batch and gratis pods work off their lone seconds.
+    millicores, memory_bytes : what it asks for; a batch pod uses just that.
+    type, input_bytes : of a job.
+    lone_seconds : run time on an idle machine; None: from the interference model, else `DEFAULT_LONE_SECONDS`.
+    rates : requests/s of an online pod at each step, linear between, starting again at the end; empty for none.
+    rates_step_seconds : length of a step.
+    exit_code : how a finite pod ends.
+    rates_origin_seconds : when the first rate holds; None: the park's origin.
+    """
+
+    key: str
+    cls: WorkloadClass
+    millicores: int
+    memory_bytes: int
+    type: str = ""
+    input_bytes: int = 0
+    lone_seconds: float | None = None
+    rates: tuple[float, ...] = ()
+    rates_step_seconds: float = 60.0
+    exit_code: int = 0
+    rates_origin_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finite pod worked off its lone seconds."""
+
+    key: str
+    at_seconds: float
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSample:
+    """What would be measured of one online pod now."""
+
+    key: str
+    node: str
+    requests_per_second: float
+    latency_p95_milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What a node uses now; cpu never above its capacity."""
+
+    node: str
+    cpu_millicores: float
+    memory_bytes: int
+
+
+@dataclass(slots=True)
+class _Running:
+    load: PodLoad
+    node: str
+    remaining: float
+    speed: float = 0.0
+
+
+@dataclass(slots=True)
+class _Machine:
+    name: str
+    millicores: int
+    memory_bytes: int
+    at: float
+    jobs: dict[str, _Running] = field(default_factory=dict)
+    services: dict[str, PodLoad] = field(default_factory=dict)
+    version: int = 0
+    next_finish: float = math.inf
+
+    @property
+    def batch_millicores(self) -> int:
+        return sum(run.load.millicores for run in self.jobs.values())
+
+
+class MachinePark:
+    """All simulated machines of one driver.
+
+    Parameters
+    ----------
+    interference : the model of contention.
+    origin_seconds : when request rates begin and steps are counted from.
+    noise : standard deviation of the log of measured latencies; 0 for none.
+    seed : of the noise only.
+    """
+
+    def __init__(
+        self, interference: Interference, *, origin_seconds: float = 0.0, noise: float = 0.0, seed: int = 0
+    ) -> None:
+        self.interference = interference
+        self._origin = origin_seconds
+        self._now = -math.inf
+        self._machines: dict[str, _Machine] = {}
+        self._node_of: dict[str, str] = {}
+        self._finishes: list[tuple[float, str, int]] = []
+        self._done: list[Finished] = []
+        self._step = 0
+        self._noise = noise
+        self._generator = np.random.default_rng(seed)
+
+    def add_node(self, name: str, millicores: int, memory_bytes: int) -> None:
+        """Add a machine; one that is known keeps its pods and takes the new size at the next change."""
+        known = self._machines.get(name)
+        if known is not None:
+            known.millicores, known.memory_bytes = millicores, memory_bytes
+            return
+        self._machines[name] = _Machine(name, millicores, memory_bytes, at=self._now)
+
+    def remove_node(self, name: str) -> tuple[str, ...]:
+        """Take a machine away and return the keys of the pods that stopped with it."""
+        machine = self._machines.pop(name, None)
+        if machine is None:
+            return ()
+        keys = (*machine.services, *machine.jobs)
+        for key in keys:
+            del self._node_of[key]
+        return keys
+
+    def start_pod(self, node: str, load: PodLoad, now: float) -> None:
+        """Start a pod on a machine; a key that runs already is left as it is.
+
+        Raises
+        ------
+        KeyError
+            When there is no such node: the driver asks for what it added only.
+        """
+        machine = self._machines[node]
+        self._advance_to(now)
+        if load.key in self._node_of:
+            return
+        self._node_of[load.key] = node
+        if load.cls is WorkloadClass.ONLINE:
+            machine.services[load.key] = load
+        else:
+            machine.jobs[load.key] = _Running(load, node, self._lone_seconds(load))
+        self._set_speeds((machine,))
+
+    def stop_pod(self, key: str, now: float) -> bool:
+        """Stop a pod before its end (deleted, evicted); False when no such pod runs."""
+        self._advance_to(now)
+        node = self._node_of.pop(key, None)
+        if node is None:
+            return False
+        machine = self._machines[node]
+        self._settle(machine, self._now)
+        if machine.services.pop(key, None) is None:
+            del machine.jobs[key]
+        self._set_speeds((machine,))
+        return True
+
+    def advance(self, now: float) -> list[Finished]:
+        """Let time pass up to ``now`` and return what finished since the last call, in order of time and key.
+
+        A finish that fell in a `start_pod` or `stop_pod` in between is told here too.
+        """
+        self._advance_to(now)
+        done, self._done = self._done, []
+        return done
+
+    def next_finish(self) -> float | None:
+        """Return when the next pod finishes if speeds stay as they are: ask again after each change; None for never."""
+        while self._finishes:
+            at, name, version = self._finishes[0]
+            machine = self._machines.get(name)
+            if machine is not None and machine.version == version:
+                return at
+            heapq.heappop(self._finishes)
+        return None
+
+    def remaining_lone_seconds(self, key: str) -> float | None:
+        """Return the work left of a finite pod that runs, as of the last advance; None for any other key."""
+        node = self._node_of.get(key)
+        run = self._machines[node].jobs.get(key) if node is not None else None
+        if run is None:
+            return None
+        return max(0.0, run.remaining - run.speed * (self._now - self._machines[run.node].at))
+
+    def service_samples(self, now: float) -> list[ServiceSample]:
+        """Measure every online pod that has request rates, at ``now``."""
+        self._advance_to(now)
+        loaded = [m for m in self._machines.values() if m.services]
+        pods = [(machine, load) for machine in loaded for load in machine.services.values() if load.rates]
+        if not pods:
+            return []
+        mixes = self._mixes(pods, now)
+        latencies = self.interference.p95_milliseconds(mixes)
+        if self._noise > 0.0:
+            latencies = latencies * np.exp(self._noise * self._generator.standard_normal(len(pods)))
+        return [
+            ServiceSample(load.key, machine.name, float(rate), float(latency))
+            for (machine, load), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
+        ]
+
+    def node_usage(self, now: float) -> list[NodeUsage]:
+        """Return what every machine uses at ``now``: services by their rate, batch pods what they ask for."""
+        self._advance_to(now)
+        usages = []
+        for machine in self._machines.values():
+            served, _ = self._service_load(machine, now)
+            cpu = min(float(machine.millicores), 1000.0 * served + machine.batch_millicores)
+            loads = (*machine.services.values(), *(run.load for run in machine.jobs.values()))
+            usages.append(NodeUsage(machine.name, cpu, sum(load.memory_bytes for load in loads)))
+        return usages
+
+    def _lone_seconds(self, load: PodLoad) -> float:
+        if load.lone_seconds is not None:
+            return max(0.0, load.lone_seconds)
+        predicted = float(self.interference.lone_seconds((load.type,), np.asarray([load.input_bytes]))[0])
+        return predicted if math.isfinite(predicted) else DEFAULT_LONE_SECONDS
+
+    def _advance_to(self, now: float) -> None:
+        if now <= self._now:
+            return
+        if self._now == -math.inf:
+            self._now = now
+            self._step = math.floor((now - self._origin) / STEP_SECONDS)
+            for machine in self._machines.values():
+                machine.at = now
+            return
+        while True:
+            step = self._origin + (self._step + 1) * STEP_SECONDS
+            finish = self.next_finish()
+            if finish is not None and finish <= min(step, now):
+                self._finish(finish)
+            elif step <= now:
+                self._now = step
+                self._step += 1
+                # A machine without services has no speed that changes with time.
+                served = [m for m in self._machines.values() if m.services and m.jobs]
+                for machine in served:
+                    self._settle(machine, step)
+                self._set_speeds(served)
+            else:
+                break
+        self._now = now
+
+    def _finish(self, at: float) -> None:
+        """End the jobs of one machine that are done at ``at``."""
+        _, name, _ = heapq.heappop(self._finishes)
+        machine = self._machines[name]
+        self._now = max(self._now, at)
+        over = sorted(
+            run.load.key
+            for run in machine.jobs.values()
+            if run.speed > 0.0 and machine.at + run.remaining / run.speed <= at
+        )
+        self._settle(machine, at)
+        for key in over:
+            run = machine.jobs.pop(key)
+            del self._node_of[key]
+            self._done.append(Finished(key, at, run.load.exit_code))
+        self._set_speeds((machine,))
+
+    def _settle(self, machine: _Machine, now: float) -> None:
+        """Book the work done since the machine's last change."""
+        passed = now - machine.at
+        if passed > 0.0:
+            for run in machine.jobs.values():
+                run.remaining -= run.speed * passed
+        machine.at = now
+
+    def _set_speeds(self, machines: Iterable[_Machine]) -> None:
+        """Give every job of settled machines its speed from now on, and each machine its next finish."""
+        changed = list(machines)
+        for machine in changed:
+            self._settle(machine, self._now)
+        runs: list[_Running] = []
+        counts: list[int] = []
+        for machine in changed:
+            runs.extend(machine.jobs.values())
+            counts.append(len(machine.jobs))
+        if runs:
+            speeds = self._speeds(changed, runs, counts)
+            for run, speed in zip(runs, speeds.tolist(), strict=True):
+                run.speed = speed
+        for machine in changed:
+            machine.version += 1
+            machine.next_finish = min(
+                (machine.at + max(0.0, run.remaining) / run.speed for run in machine.jobs.values()), default=math.inf
+            )
+            if machine.next_finish < math.inf:
+                heapq.heappush(self._finishes, (machine.next_finish, machine.name, machine.version))
+
+    def _speeds(self, machines: Sequence[_Machine], runs: Sequence[_Running], counts: Sequence[int]) -> Floats:
+        """Return the speed of each run, by the formula of the module; ``counts`` jobs for each machine, in order."""
+        capacity = np.asarray([machine.millicores for machine in machines], dtype=np.float64)
+        batch = np.asarray([machine.batch_millicores for machine in machines], dtype=np.float64)
+        services = np.asarray([len(machine.services) for machine in machines], dtype=np.float64)
+        loads = [self._service_load(machine, self._now) for machine in machines]
+        served = 1000.0 * np.asarray([cores for cores, _ in loads])
+        rates = np.asarray([rate for _, rate in loads]) / np.maximum(1.0, services)
+        shared = np.minimum(1.0, 1000.0 * services / capacity)
+        left = np.maximum(BATCH_FLOOR * capacity, capacity - served)
+        given = np.minimum(1.0, left / np.maximum(1.0, batch))
+        spread = np.repeat(np.arange(len(machines)), counts)
+        own = np.asarray([run.load.millicores for run in runs], dtype=np.float64)
+        others = (batch[spread] - own) / capacity[spread]
+        types = [run.load.type for run in runs]
+        apart = self.interference.slowdown(types, np.zeros(len(runs)), others)
+        beside = self.interference.slowdown(types, rates[spread], others)
+        q = shared[spread]
+        return np.asarray(given[spread] * ((1.0 - q) / apart + q / beside))
+
+    def _service_load(self, machine: _Machine, now: float) -> tuple[float, float]:
+        """Return (cores in use, requests/s) of all the machine's services."""
+        rate = sum(self._rate(load, now) for load in machine.services.values())
+        return rate / self.interference.saturation_requests_per_second, rate
+
+    def _rate(self, load: PodLoad, now: float) -> float:
+        origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
+        return rate_at(load.rates, load.rates_step_seconds, now - origin)
+
+    def _mixes(self, pods: Sequence[tuple[_Machine, PodLoad]], now: float) -> MixBatch:
+        """Return one row for each (machine, online pod)."""
+        types = tuple(sorted({run.load.type for machine, _ in pods for run in machine.jobs.values()}))
+        column = {name: place for place, name in enumerate(types)}
+        counts, sizes = np.zeros((2, len(pods), len(types)))
+        rates, others, pressure = np.zeros((3, len(pods)))
+        for row, (machine, load) in enumerate(pods):
+            rates[row] = self._rate(load, now)
+            others[row] = max(0.0, self._service_load(machine, now)[1] - rates[row])
+            pressure[row] = machine.batch_millicores / machine.millicores
+            for run in machine.jobs.values():
+                counts[row, column[run.load.type]] += 1.0
+                sizes[row, column[run.load.type]] += run.load.input_bytes
+        return MixBatch(rates, others, np.full(len(pods), np.nan), pressure, types, counts, sizes)
