@@ -100,7 +100,8 @@ def see(pod: PodObject) -> SeenPod:
     conditions = {condition.type: condition.status for condition in status.conditions}
     terminated = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
     running = [one.state.running for one in status.container_statuses if one.state.running is not None]
-    started = [moment for state in (*terminated, *running) if (moment := _seconds(state.started_at)) is not None]
+    starts = [state.started_at for state in terminated] + [state.started_at for state in running]
+    started = [moment for text in starts if (moment := _seconds(text)) is not None]
     finished = [moment for state in terminated if (moment := _seconds(state.finished_at)) is not None]
     return SeenPod(
         name=metadata.name,
@@ -161,13 +162,15 @@ def job_pod(
     if not spec.type:
         del annotations[TYPE_ANNOTATION]
     return _pod(
-        job_pod_name(name, index, retry),
-        namespace,
-        _owner("Job", name, uid),
+        {
+            "name": job_pod_name(name, index, retry),
+            "namespace": namespace,
+            "ownerReferences": [_owner("Job", name, uid)],
+        },
         spec.template,
-        {CLASS_LABEL: workload_class.value, JOB_LABEL: name, INDEX_LABEL: str(index)},
-        annotations,
-        scheduler_name,
+        labels={CLASS_LABEL: workload_class.value, JOB_LABEL: name, INDEX_LABEL: str(index)},
+        annotations=annotations,
+        scheduler_name=scheduler_name,
     )
 
 
@@ -184,22 +187,20 @@ def workload_pod(
     """Return the manifest of a Workload's pod; the spec must have a template."""
     if spec.template is None:
         raise InputError("has no template to make pods from", field="spec.template")
+    owner = _owner("Workload", name, uid)
     return _pod(
-        workload_pod_name(name, index),
-        namespace,
-        _owner("Workload", name, uid),
+        {"name": workload_pod_name(name, index), "namespace": namespace, "ownerReferences": [owner]},
         spec.template,
-        {CLASS_LABEL: workload_class.value, WORKLOAD_LABEL: name, INDEX_LABEL: str(index)},
-        {TEMPLATE_ANNOTATION: template_hash(spec.template)},
-        scheduler_name,
+        labels={CLASS_LABEL: workload_class.value, WORKLOAD_LABEL: name, INDEX_LABEL: str(index)},
+        annotations={TEMPLATE_ANNOTATION: template_hash(spec.template)},
+        scheduler_name=scheduler_name,
     )
 
 
 def _pod(
-    name: str,
-    namespace: str,
-    owner: Manifest,
+    metadata: Manifest,
     template: JobTemplate | WorkloadTemplate,
+    *,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     scheduler_name: str,
@@ -208,11 +209,9 @@ def _pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name,
-            "namespace": namespace,
+            **metadata,
             "labels": {**template.metadata.labels, **labels},
             "annotations": {**template.metadata.annotations, **annotations},
-            "ownerReferences": [owner],
         },
         "spec": {**template.spec.model_dump(by_alias=True, mode="json"), "schedulerName": scheduler_name},
     }
