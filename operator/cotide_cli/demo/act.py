@@ -1,0 +1,172 @@
+"""One act of the demo: one policy's run from an empty cluster to its figures.
+
+Called by `demo_command`, once for each policy, on the same stage with the same arrivals. Everything happens through
+the Kubernetes API: Workloads and Jobs are created as a user would, and are deleted at the end. Invariant: an act leaves
+no pod, Job or Workload behind, so that the next policy starts from the same cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import yaml
+
+from cotide_cli.demo.facts import RunFacts
+from cotide_cli.demo.live import LiveView
+from cotide_cli.demo.manifests import API_VERSION, NAMESPACE, Manifest, job_manifest, service_manifest
+from cotide_cli.demo.observer import Observer
+from cotide_cli.demo.processes import Child
+from cotide_cli.demo.stage import NODE_CORES, START_SECONDS, Stage, free_port
+from cotide_cli.demo.summary import PolicyOutcome
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_sim.scorecard import Scorecard
+from cotide_sim.workloads.plan import Plan
+
+LEAD_WALL_SECONDS: Final = 3.0
+"""Chosen: the services get this long to start before the first Job arrives."""
+FRAME_WALL_SECONDS: Final = 0.25
+"""Chosen: how often the view is drawn."""
+CLEAN_WALL_SECONDS: Final = 60.0
+_COLLECTIONS: Final = {
+    "Job": f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/jobs",
+    "Workload": f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/workloads",
+}
+
+
+async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveView) -> PolicyOutcome:
+    """Run one policy on the plan and return its figures."""
+    async with _operator(stage, policy, ledger) as operator:
+        start = stage.clock.now() + LEAD_WALL_SECONDS * stage.clock.speed
+        facts = RunFacts(policy, start, plan.duration_seconds, jobs_planned=len(plan.jobs))
+        scorecard = Scorecard(start_seconds=start)
+        observer = Observer(
+            stage.client,
+            stage.metrics_url,
+            stage.clock,
+            facts,
+            scorecard,
+            arrivals={job.name: start + job.at_seconds for job in plan.jobs},
+            limits={service.name: service.limit_milliseconds for service in plan.services},
+            node_millicores=NODE_CORES * 1000,
+        )
+        for service in plan.services:
+            await stage.client.create(_COLLECTIONS["Workload"], service_manifest(service, start))
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(observer.watch_pods()),
+                tasks.create_task(observer.watch_metrics(session)),
+                tasks.create_task(_submit(stage, plan, facts)),
+            ]
+            await _show_until_over(stage, operator, facts, view)
+            for task in running:
+                task.cancel()
+        end = start + plan.duration_seconds
+        facts.jobs_finished = await _finished_jobs(stage)
+        figures = {**scorecard.summary(end), "jobs_finished": facts.jobs_finished}
+        await _clean(stage)
+        return PolicyOutcome(figures, scorecard.violation_ratio_by_service(), str(ledger))
+
+
+@contextlib.asynccontextmanager
+async def _operator(stage: Stage, policy: str, ledger: Path) -> AsyncIterator[Child]:
+    port = free_port()
+    configuration = stage.workspace / f"operator-{policy}.yaml"
+    configuration.write_text(yaml.safe_dump(_configuration(stage, policy, ledger), sort_keys=False))
+    arguments = [
+        "operator",
+        "--kubeconfig", str(stage.kubeconfig),
+        "--config", str(configuration),
+        "--metrics-port", str(port),
+        "--install-crds",
+    ]  # fmt: skip
+    async with Child(f"operator-{policy}", arguments, stage.workspace) as operator:
+        await _until_ready(operator, f"http://127.0.0.1:{port}/readyz")
+        yield operator
+
+
+def _configuration(stage: Stage, policy: str, ledger: Path) -> Manifest:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CotideConfiguration",
+        "policy": policy,
+        "seed": stage.options.seed,
+        "models": {"directory": str(stage.prepared.models_directory)},
+        "metricsSource": {"scrape": {"url": stage.metrics_url}, "intervalSeconds": 0.5, "staleAfterSeconds": 60.0},
+        "leaderElection": {"enabled": False},
+        "ledger": {"directory": str(ledger)},
+        "simulatedTime": {"originSeconds": stage.clock.origin_seconds, "speed": stage.clock.speed},
+    }
+
+
+async def _until_ready(operator: Child, url: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_SECONDS
+    async with aiohttp.ClientSession() as session:
+        while True:
+            operator.check()
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        return
+            if loop.time() > deadline:
+                raise ClusterError(f"the operator was not ready within {START_SECONDS:g} s; log:\n{operator.tail()}")
+            await asyncio.sleep(0.1)
+
+
+async def _submit(stage: Stage, plan: Plan, facts: RunFacts) -> None:
+    """Create each Job at its simulated second."""
+    for job in sorted(plan.jobs, key=lambda planned: planned.at_seconds):
+        due = facts.started_seconds + job.at_seconds
+        wait = (due - stage.clock.now()) / stage.clock.speed
+        if wait > 0:
+            await asyncio.sleep(wait)
+        await stage.client.create(_COLLECTIONS["Job"], job_manifest(job))
+        facts.jobs_submitted += 1
+
+
+async def _show_until_over(stage: Stage, operator: Child, facts: RunFacts, view: LiveView) -> None:
+    loop = asyncio.get_running_loop()
+    with view:
+        while stage.clock.now() < facts.started_seconds + facts.duration_seconds:
+            stage.check()
+            operator.check()
+            view.show(facts, loop.time())
+            await asyncio.sleep(FRAME_WALL_SECONDS)
+
+
+async def _finished_jobs(stage: Stage) -> int:
+    jobs = await stage.client.list(_COLLECTIONS["Job"])
+    return sum(1 for job in jobs if (job.get("status") or {}).get("phase") == "Succeeded")
+
+
+async def _clean(stage: Stage) -> None:
+    """Delete what the act made and wait until the cluster is empty."""
+    for path in _COLLECTIONS.values():
+        await stage.client.delete(path, propagation="Background")
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    deadline = asyncio.get_running_loop().time() + CLEAN_WALL_SECONDS
+    while await _left(stage, pods):
+        stage.check()
+        if asyncio.get_running_loop().time() > deadline:
+            raise ClusterError(f"pods of the last policy were still there after {CLEAN_WALL_SECONDS:g} s")
+        await asyncio.sleep(0.2)
+
+
+async def _left(stage: Stage, pods: str) -> int:
+    return sum([len(await stage.client.list(path)) for path in (pods, *_COLLECTIONS.values())])
+
+
+async def make_namespace(stage: Stage) -> None:
+    """Create the demo's namespace."""
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    try:
+        await stage.client.create("/api/v1/namespaces", manifest)
+    except ApiError as error:
+        if error.status != 409:
+            raise

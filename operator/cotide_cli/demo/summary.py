@@ -1,0 +1,79 @@
+"""The demo's last word: one table, or one JSON document, of all policies on the same arrivals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from cotide_core.units import format_seconds
+
+FIGURES: Final = (
+    "pods_bound",
+    "jobs_finished",
+    "waiting_seconds_total",
+    "waiting_seconds_mean",
+    "qos_violation_ratio",
+    "cpu_utilisation",
+    "evictions",
+)
+"""Names of the figures of each policy, in the JSON's order; times are simulated seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutcome:
+    """One policy's figures, each online service's share of time over its limit, and where its ledger is."""
+
+    figures: Mapping[str, float | int]
+    violation_ratio_by_service: Mapping[str, float]
+    ledger: str | None
+
+
+def as_json(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> str:
+    """Return the JSON document that the README promises."""
+    policies = {
+        name: {
+            **{figure: outcome.figures[figure] for figure in FIGURES},
+            "qos_violation_ratio_by_service": dict(outcome.violation_ratio_by_service),
+            "ledger": outcome.ledger,
+        }
+        for name, outcome in outcomes.items()
+    }
+    return json.dumps({"seed": seed, "nodes": nodes, "policies": policies}, indent=2)
+
+
+def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> None:
+    """Print the comparison, then each service's share of time over its limit."""
+    table = Table(title="same arrivals, policy by policy (times are simulated)")
+    table.add_column("policy")
+    headings = ("pods bound", "jobs finished", "waiting total", "waiting mean", "over limit", "cpu in use", "evictions")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for name, outcome in outcomes.items():
+        figures = outcome.figures
+        table.add_row(
+            name,
+            f"{figures['pods_bound']}",
+            f"{figures['jobs_finished']}",
+            format_seconds(figures["waiting_seconds_total"]),
+            f"{figures['waiting_seconds_mean']:.1f}s",
+            f"{figures['qos_violation_ratio']:.2%}",
+            f"{figures['cpu_utilisation']:.1%}",
+            f"{figures['evictions']}",
+        )
+    console.print(table)
+    services = sorted({name for outcome in outcomes.values() for name in outcome.violation_ratio_by_service})
+    if not services:
+        return
+    by_service = Table(title="share of time over the latency limit, by online service")
+    by_service.add_column("service")
+    for name in outcomes:
+        by_service.add_column(name, justify="right")
+    for service in services:
+        ratios = (outcome.violation_ratio_by_service.get(service) for outcome in outcomes.values())
+        by_service.add_row(service, *("-" if ratio is None else f"{ratio:.1%}" for ratio in ratios))
+    console.print(by_service)
