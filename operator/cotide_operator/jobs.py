@@ -92,7 +92,7 @@ def plan_job(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory:
     """
     alive = [pod for pod in pods if pod.alive]
     if progress.outcome is not None:
-        return JobPlan(progress, delete=_unwanted(alive) if progress.outcome is Outcome.FAILED else ())
+        return JobPlan(progress, delete=_unwanted(alive))
     progress = _accounted(spec, progress, pods, memory, now_seconds)
     if len(progress.completed) >= spec.completions:
         return JobPlan(replace(progress, outcome=Outcome.SUCCEEDED), delete=_unwanted(alive))
@@ -135,7 +135,7 @@ def _accounted(
                 failures += 1
                 memory.not_before[index] = now_seconds + backoff_seconds(failures)
             retries[index] = place[1] + 1
-        memory.met = {met for met in memory.met if met[0] != index or met[1] >= retries.get(index, 0)}
+            memory.met.discard(place)
     return replace(progress, completed=frozenset(completed), retries=retries, failures=failures, evictions=evictions)
 
 
