@@ -1,0 +1,119 @@
+"""Whether a pod fits on its node, judged and worded as a kubelet does.
+
+Called by `residents` when a bound pod is first seen. A scheduler that works from stale or wrong numbers is caught
+here: the pod fails with ``OutOfcpu`` and the like, and whoever owns it must make another one. Pure.
+
+The order of the checks and their words are those of the kubelet's general predicates (pods, cpu, memory, then the
+rest; node selector; NoExecute taints):
+https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/lifecycle/predicate.go
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotide_core.units import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, resource_amount
+from cotide_kube.objects import Container, PodSpec, TaintObject, TolerationObject
+
+_FIRST: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
+
+Amounts = Mapping[str, int]
+"""Resource to engine integer: millicores for cpu, bytes, pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a kubelet does not take a pod: ``status.reason`` and ``status.message`` of the failed pod."""
+
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    """What one node offers and what its pods have taken; ``taken`` never includes finished pods."""
+
+    allocatable: dict[str, int]
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[TaintObject, ...] = ()
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def take(self, requests: Amounts) -> None:
+        """Count a pod in."""
+        self.taken.update(requests)
+        self.taken[PODS] += 1
+
+    def give_back(self, requests: Amounts) -> None:
+        """Count a pod out."""
+        self.taken.subtract(requests)
+        self.taken[PODS] -= 1
+
+    def refusal(self, spec: PodSpec, requests: Amounts) -> Refusal | None:
+        """Return why the pod can't run here, or None when it can."""
+        wanted = {**requests, PODS: 1}
+        rest = sorted(name for name in wanted if name not in _FIRST)
+        for name in (*_FIRST, *rest):
+            amount = wanted.get(name, 0)
+            # A kubelet leaves out extended resources that no device plugin of its node announced.
+            capacity = self.allocatable.get(name)
+            if not amount or (capacity is None and name in rest):
+                continue
+            if self.taken[name] + amount > (capacity or 0):
+                return Refusal(
+                    f"OutOf{name}",
+                    f"Pod was rejected: Node didn't have enough resource: {name}, requested: {amount}, "
+                    f"used: {self.taken[name]}, capacity: {capacity or 0}",
+                )
+        if any(self.labels.get(key) != value for key, value in spec.node_selector.items()):
+            return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        for taint in self.taints:
+            if taint.effect == "NoExecute" and not any(tolerates(one, taint) for one in spec.tolerations):
+                return _predicate("TaintToleration", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}")
+        return None
+
+
+def _predicate(name: str, description: str) -> Refusal:
+    return Refusal(name, f"Pod was rejected: Predicate {name} failed: {description}")
+
+
+def tolerates(toleration: TolerationObject, taint: TaintObject) -> bool:
+    """Return whether a toleration covers a taint; an empty key with Exists covers all, an empty effect any."""
+    if toleration.effect not in ("", taint.effect):
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return (toleration.key, toleration.value) == (taint.key, taint.value)
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """Return what a pod as a whole asks for, per resource, as the API defines it.
+
+    Containers run together, sidecars (restartable init containers) with them. Other init containers run one after
+    another before, beside the sidecars started so far: the larger of both counts. Overhead comes on top.
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    together, sidecars, before = Counter[str](), Counter[str](), Counter[str]()
+    for container in spec.containers:
+        together.update(_container_requests(container))
+    for container in spec.init_containers:
+        asked = _container_requests(container)
+        if container.restart_policy == "Always":
+            sidecars.update(asked)
+        else:
+            before |= sidecars + asked
+    overhead = Counter({name: resource_amount(name, amount) for name, amount in spec.overhead.items()})
+    total = (together + sidecars) | before
+    if spec.resources is not None:
+        # Pod-level requests stand for the whole pod where they are given.
+        for name, amount in spec.resources.requests.items():
+            total[name] = resource_amount(name, amount)
+    return dict(total + overhead)
+
+
+def _container_requests(container: Container) -> Counter[str]:
+    # A limit without a request asks for as much as it limits: the API server's own default.
+    asked = {**container.resources.limits, **container.resources.requests}
+    return Counter({name: resource_amount(name, amount) for name, amount in asked.items()})

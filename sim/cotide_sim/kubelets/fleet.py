@@ -1,0 +1,257 @@
+"""The fake nodes as one process: reflectors in, the residents' state machine, the writer out, time in between.
+
+Called by `cotide nodes` and by tests. All pods come through one watch, however many nodes there are, because a watch
+for each of a thousand nodes would cost the server a thousand filters for every pod. Invariant: only this module's
+event loop touches the residents; they never see a socket.
+
+::
+
+    API server --watch pods, our nodes--> Residents --outbox--> PodWriter --PATCH, DELETE--> API server
+                                             ^
+                     MachinePark, clock -----'   (finishes, stops, restarts, deadlines)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotide_core.units import resource_amount
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.reflector import Change, Reflector
+from cotide_sim.interference import Interference
+from cotide_sim.kubelets.admission import NodeRoom
+from cotide_sim.kubelets.clock import SimulatedClock
+from cotide_sim.kubelets.exposition import MetricsPage, serve
+from cotide_sim.kubelets.node_objects import FAKE_LABEL, NodeShape, host_address
+from cotide_sim.kubelets.registration import RENEW_SECONDS, Registration
+from cotide_sim.kubelets.residents import Residents
+from cotide_sim.kubelets.writer import PodWriter
+from cotide_sim.machine import MachinePark
+
+_LOG = logging.getLogger(__name__)
+
+LONGEST_NAP_SECONDS: Final = 0.25
+"""Wall seconds after which physics moves on even when nothing is due; chosen, the metrics page's refresh."""
+SHORTEST_NAP_SECONDS: Final = 0.005
+"""Finishes this close together are told in one go; chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What to run.
+
+    Attributes
+    ----------
+    count, name_prefix : nodes ``<prefix>0`` to ``<prefix><count-1>``.
+    shape : what each node looks like.
+    interference : the physics of contention.
+    origin_seconds, speed : the simulated clock; origin None is now.
+    metrics_host, metrics_port : where to serve metrics; port None for nowhere, 0 for any.
+    cleanup : take the nodes out of the cluster at the end.
+    """
+
+    interference: Interference
+    count: int = 1
+    name_prefix: str = "fake-"
+    shape: NodeShape = field(default_factory=NodeShape)
+    origin_seconds: float | None = None
+    speed: float = 1.0
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    cleanup: bool = False
+    renew_seconds: float = RENEW_SECONDS
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes' names."""
+        return [f"{self.name_prefix}{number}" for number in range(self.count)]
+
+
+class Fleet:
+    """Fake nodes on one API server; use `running_fleet` or `run`.
+
+    Parameters
+    ----------
+    client : KubeClient
+        An open client.
+    settings : FleetSettings
+        What to run.
+    """
+
+    def __init__(self, client: KubeClient, settings: FleetSettings) -> None:
+        self.settings = settings
+        self.clock = SimulatedClock(settings.origin_seconds, settings.speed)
+        self.park = MachinePark(settings.interference, origin_seconds=self.clock.origin_seconds)
+        self.residents = Residents(self.park, self.clock)
+        self.writer = PodWriter(client)
+        self.metrics_port: int | None = None
+        self.ready = asyncio.Event()
+        """Set once all nodes are registered and all pods of the first list are known."""
+        self._registration = Registration(client, settings.names, settings.shape, settings.renew_seconds)
+        self._pods = Reflector(client, "/api/v1/pods", PodObject)
+        self._nodes = Reflector(client, "/api/v1/nodes", NodeObject, label_selector=f"{FAKE_LABEL}=true")
+        self._numbers = {name: number for number, name in enumerate(settings.names)}
+        self._nodes_known = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Register the nodes and run their pods until ``stop`` is set.
+
+        Raises
+        ------
+        ClusterError
+            When the server is unreachable at the start, or refuses us.
+        """
+        await self._registration.register()
+        page = MetricsPage(self.park, self.clock.now, self._counters)
+        runner = None
+        if self.settings.metrics_port is not None:
+            host, port = self.settings.metrics_host, self.settings.metrics_port
+            runner, self.metrics_port = await serve(page, self._healthy, host, port)
+            _LOG.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("nodes", self._follow_nodes()),
+                ("pods", self._follow_pods()),
+                ("physics", self._pass_time()),
+                ("writer", self.writer.run()),
+                ("heartbeat", self._registration.heartbeat()),
+            )
+        ]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            failed = next((task for task in tasks if task.done()), None)
+            if failed is not None:
+                # None of the tasks ends on its own: whatever it was, the caller must know.
+                await failed
+        finally:
+            for task in (*tasks, stopping):
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            if runner is not None:
+                await runner.cleanup()
+        if self.settings.cleanup:
+            await self._registration.unregister()
+            _LOG.info("took %d nodes out of the cluster", self.settings.count)
+
+    async def _follow_nodes(self) -> None:
+        async for batch in self._nodes.batches():
+            for change in batch:
+                self._on_node(change)
+            self._flush()
+
+    def _on_node(self, change: Change[NodeObject]) -> None:
+        node = change.object
+        if node is None:
+            self._nodes_known.set()
+            return
+        name = node.metadata.name
+        number = self._numbers.get(name)
+        if number is None:
+            return
+        if change.kind == "DELETED":
+            _LOG.warning("node %s was deleted; its pods stop", name)
+            self._registration.lost(name)
+            self.residents.remove_node(name, self.clock.now())
+            return
+        room = NodeRoom(
+            {resource: resource_amount(resource, amount) for resource, amount in node.status.allocatable.items()},
+            node.metadata.labels,
+            tuple(node.spec.taints),
+        )
+        self.park.add_node(name, self.settings.shape.millicores, self.settings.shape.memory_bytes)
+        self.residents.add_node(name, room, host_address(number))
+
+    async def _follow_pods(self) -> None:
+        # A pod that comes before its node would be taken for somebody else's.
+        await self._nodes_known.wait()
+        async for batch in self._pods.batches():
+            now = self.clock.now()
+            if batch[-1].kind == "SYNCED":
+                self._on_list(batch, now)
+            else:
+                for change in batch:
+                    self._on_pod(change, now)
+            self._flush()
+            self._wake.set()
+
+    def _on_list(self, batch: list[Change[PodObject]], now: float) -> None:
+        for change in batch:
+            if change.kind == "DELETED" and change.object is not None:
+                self.residents.vanish(change.object, now)
+        self.residents.observe_all(
+            (change.object for change in batch if change.kind != "DELETED" and change.object is not None), now
+        )
+        if not self.ready.is_set():
+            self.ready.set()
+            _LOG.info("%d nodes ready, %d pods adopted or started", self.settings.count, len(self.residents))
+
+    def _on_pod(self, change: Change[PodObject], now: float) -> None:
+        if change.object is None:
+            return
+        if change.kind == "DELETED":
+            self.residents.vanish(change.object, now)
+        else:
+            self.residents.observe(change.object, now)
+
+    async def _pass_time(self) -> None:
+        while True:
+            self._wake.clear()
+            self.residents.advance(self.clock.now())
+            self._flush()
+            due = self.residents.next_event()
+            nap = LONGEST_NAP_SECONDS if due is None else min(LONGEST_NAP_SECONDS, self.clock.wait_seconds(due))
+            await asyncio.sleep(SHORTEST_NAP_SECONDS)
+            try:
+                async with asyncio.timeout(max(0.0, nap - SHORTEST_NAP_SECONDS)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _flush(self) -> None:
+        if self.residents.outbox:
+            actions, self.residents.outbox = self.residents.outbox, []
+            self.writer.submit(actions)
+
+    def _healthy(self) -> bool:
+        return self.ready.is_set() and self._pods.failures == 0
+
+    def _counters(self) -> list[tuple[str, str, int]]:
+        residents = self.residents
+        return [
+            ("cotide_sim_pods_started_total", "Pods that began to run.", residents.started_total),
+            ("cotide_sim_pods_finished_total", "Pods that ended on their own.", residents.finished_total),
+            ("cotide_sim_pods_refused_total", "Pods that did not fit on their node.", residents.refused_total),
+            ("cotide_sim_writes_total", "Statuses written and pods removed.", self.writer.written_total),
+            ("cotide_sim_writes_dropped_total", "Writes that the server refused.", self.writer.dropped_total),
+        ]
+
+
+@asynccontextmanager
+async def running_fleet(client: KubeClient, settings: FleetSettings) -> AsyncIterator[Fleet]:
+    """Run a fleet beside the body: it is ready when the body starts, and stopped when it ends.
+
+    Raises
+    ------
+    ClusterError
+        When the fleet fails before it is ready, or meanwhile.
+    """
+    fleet, stop = Fleet(client, settings), asyncio.Event()
+    running = asyncio.create_task(fleet.run(stop))
+    ready = asyncio.create_task(fleet.ready.wait())
+    try:
+        await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            yield fleet
+    finally:
+        stop.set()
+        ready.cancel()
+        await running

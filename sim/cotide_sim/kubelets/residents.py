@@ -1,0 +1,310 @@
+"""The pods of all fake nodes and what becomes of them: the kubelets' state machine, without any I/O.
+
+Called by `fleet` with what the API server tells and with the time; what is to be written goes to `outbox`.
+
+::
+
+    bound --> refused                        (Failed: OutOfcpu, NodeAffinity, a bad annotation)
+      |
+      v
+    running --> Succeeded | Failed           (work done, exit code, or its active deadline)
+      |  ^
+      |  `-- back-off                        (container ended, restartPolicy says again)
+      v
+    stopping --> removed                     (deletionTimestamp: deleted, evicted, preempted)
+
+Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so
+that a new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
+an earlier process of ours left them, and they go on from their start time. Times are simulated seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from cotide_core.errors import InputError
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_sim.kubelets import statuses
+from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
+from cotide_sim.kubelets.clock import SimulatedClock
+from cotide_sim.kubelets.loads import pod_load
+from cotide_sim.kubelets.statuses import Place, Status
+from cotide_sim.machine import Finished, MachinePark, PodLoad
+
+_LOG = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 1.0
+"""How long a pod takes to end once it is told to, if its grace period allows that long; chosen."""
+BACK_OFF_SECONDS: Final = (10.0, 300.0)
+"""First and longest wait before a container is started again: a kubelet's own values."""
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Make this the pod's status."""
+
+    key: str
+    uid: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Nothing of the pod runs any more: delete it for good."""
+
+    key: str
+    uid: str
+
+
+Action = WriteStatus | RemovePod
+
+
+@dataclass(slots=True)
+class _Resident:
+    uid: str
+    node: str
+    requests: dict[str, int]
+    load: PodLoad
+    place: Place
+    restart_policy: str
+    started: float
+    since: float
+    """Start of the container's latest run."""
+    restarts: int = 0
+    stopping: bool = False
+
+
+class Residents:
+    """All pods on all fake nodes.
+
+    Parameters
+    ----------
+    park : MachinePark
+        The physics.
+    clock : SimulatedClock
+        Only to write times as wall times.
+    """
+
+    def __init__(self, park: MachinePark, clock: SimulatedClock) -> None:
+        self._park, self._clock = park, clock
+        self._rooms: dict[str, NodeRoom] = {}
+        self._host_ips: dict[str, str] = {}
+        self._residents: dict[str, _Resident] = {}
+        self._settled: set[str] = set()
+        """Uids of pods that ended or were refused, so that echoes from before our write do nothing."""
+        self._removed: set[str] = set()
+        """Uids of pods whose removal was asked for; finalizers may keep them in the API for long."""
+        self._timers: list[tuple[float, str, str, Literal["stop", "restart", "deadline"]]] = []
+        self._addresses = 0
+        self.outbox: list[Action] = []
+        self.started_total = self.finished_total = self.refused_total = 0
+
+    def __len__(self) -> int:
+        return len(self._residents)
+
+    def add_node(self, name: str, room: NodeRoom, host_ip: str) -> None:
+        """Add a node, or give a known one its present size, labels and taints; its pods stay."""
+        known = self._rooms.get(name)
+        if known is not None:
+            known.allocatable, known.labels, known.taints = room.allocatable, room.labels, room.taints
+            return
+        self._rooms[name], self._host_ips[name] = room, host_ip
+
+    def remove_node(self, name: str, now: float) -> None:
+        """Take a node away; its pods stop and are removed, as a cluster's garbage collector would do it."""
+        self._rooms.pop(name, None)
+        for key, resident in [item for item in self._residents.items() if item[1].node == name]:
+            self._leave(key, resident, now)
+            self.outbox.append(RemovePod(key, resident.uid))
+        self._park.remove_node(name)
+
+    def observe_all(self, pods: Iterable[PodObject], now: float) -> None:
+        """Observe the pods of a first list: those that run keep their room before others are admitted."""
+        order = sorted(pods, key=lambda pod: (pod.status.phase != "Running", pod.metadata.creation_timestamp or ""))
+        for pod in order:
+            self.observe(pod, now)
+
+    def observe(self, pod: PodObject, now: float) -> None:
+        """Take note of a pod as the API server shows it."""
+        room = self._rooms.get(pod.spec.node_name)
+        if room is None:
+            return
+        metadata = pod.metadata
+        key, uid = f"{metadata.namespace}/{metadata.name}", metadata.uid
+        resident = self._residents.get(key)
+        if resident is not None and resident.uid != uid:
+            self._leave(key, resident, now)
+            resident = None
+        if metadata.deletion_timestamp is not None:
+            self._stop(key, uid, resident, metadata.deletion_grace_period_seconds, now)
+        elif pod.status.phase in _TERMINAL:
+            if resident is not None:
+                self._leave(key, resident, now)
+        elif resident is None and uid not in self._settled and uid not in self._removed:
+            self._admit(pod, key, room, now)
+
+    def vanish(self, pod: PodObject, now: float) -> None:
+        """Take note that a pod is gone from the API."""
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        resident = self._residents.get(key)
+        if resident is not None and resident.uid == pod.metadata.uid:
+            self._leave(key, resident, now)
+        self._settled.discard(pod.metadata.uid)
+        self._removed.discard(pod.metadata.uid)
+
+    def advance(self, now: float) -> None:
+        """Let time pass: finish pods whose work is done, and fire stops, restarts and deadlines that are due."""
+        for finished in self._park.advance(now):
+            self._ended(finished)
+        while self._timers and self._timers[0][0] <= now:
+            at, key, uid, what = heapq.heappop(self._timers)
+            resident = self._residents.get(key)
+            if resident is None or resident.uid != uid:
+                continue
+            if what == "stop":
+                self._leave(key, resident, now)
+                self._removed.add(uid)
+                self.outbox.append(RemovePod(key, uid))
+            elif what == "restart" and not resident.stopping:
+                self._restart(key, resident, at)
+            elif what == "deadline" and not resident.stopping:
+                self._overdue(key, resident, at)
+
+    def next_event(self) -> float | None:
+        """Return when something is due if nothing changes before, or None."""
+        times = [self._timers[0][0]] if self._timers else []
+        finish = self._park.next_finish()
+        if finish is not None:
+            times.append(finish)
+        return min(times, default=None)
+
+    def _admit(self, pod: PodObject, key: str, room: NodeRoom, now: float) -> None:
+        uid, spec = pod.metadata.uid, pod.spec
+        running_since = _running_since(pod)
+        try:
+            requests = pod_requests(spec)
+            load = pod_load(pod, requests, self._park.interference)
+        except InputError as error:
+            self._refuse(key, uid, Refusal("InvalidPod", str(error)), now)
+            return
+        refusal = None if running_since is not None else room.refusal(spec, requests)
+        if refusal is not None:
+            self._refuse(key, uid, refusal, now)
+            return
+        started = now if running_since is None else min(now, self._clock.from_wall(running_since))
+        left = load
+        if load.lone_seconds is not None:
+            # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
+            left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - started)))
+        containers = tuple((one.name, one.image) for one in spec.containers)
+        place = Place(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
+        resident = _Resident(uid, spec.node_name, requests, load, place, spec.restart_policy, started, started)
+        self._residents[key] = resident
+        room.take(requests)
+        self._park.start_pod(resident.node, left, now)
+        if spec.active_deadline_seconds is not None:
+            self._timer(started + spec.active_deadline_seconds, key, uid, "deadline")
+        if running_since is None:
+            self.started_total += 1
+            wall = self._clock.to_wall(now)
+            self.outbox.append(WriteStatus(key, uid, statuses.running(place, wall, wall)))
+
+    def _refuse(self, key: str, uid: str, refusal: Refusal, now: float) -> None:
+        self.refused_total += 1
+        self._settled.add(uid)
+        _LOG.info("refused %s: %s: %s", key, refusal.reason, refusal.message)
+        self.outbox.append(WriteStatus(key, uid, statuses.refused(refusal, self._clock.to_wall(now))))
+
+    def _stop(self, key: str, uid: str, resident: _Resident | None, grace: int | None, now: float) -> None:
+        if resident is None:
+            if uid not in self._removed:
+                self._removed.add(uid)
+                self.outbox.append(RemovePod(key, uid))
+        elif not resident.stopping:
+            resident.stopping = True
+            self._timer(now + min(STOP_SECONDS, STOP_SECONDS if grace is None else grace), key, uid, "stop")
+
+    def _ended(self, finished: Finished) -> None:
+        resident = self._residents[finished.key]
+        if resident.stopping:
+            return
+        code, at = finished.exit_code, finished.at_seconds
+        again = resident.restart_policy == "Always" or (resident.restart_policy == "OnFailure" and code != 0)
+        if again:
+            first, longest = BACK_OFF_SECONDS
+            wait = min(longest, first * 2.0 ** min(resident.restarts, 10))
+            resident.restarts += 1
+            self._timer(at + wait, finished.key, resident.uid, "restart")
+            status = statuses.waiting_to_restart(
+                resident.place, self._wall(resident.started), self._wall(at), code, resident.restarts, wait
+            )
+            self.outbox.append(WriteStatus(finished.key, resident.uid, status))
+            return
+        self._finish(finished.key, resident, at, code)
+
+    def _finish(
+        self, key: str, resident: _Resident, at: float, code: int, *, reason: str = "", message: str = ""
+    ) -> None:
+        self.finished_total += 1
+        self._leave(key, resident, at)
+        self._settled.add(resident.uid)
+        status = statuses.finished(
+            resident.place,
+            self._wall(resident.started),
+            self._wall(resident.since),
+            self._wall(at),
+            code,
+            resident.restarts,
+            reason=reason,
+            message=message,
+        )
+        self.outbox.append(WriteStatus(key, resident.uid, status))
+
+    def _restart(self, key: str, resident: _Resident, at: float) -> None:
+        before, resident.since = resident.since, at
+        self._park.start_pod(resident.node, resident.load, at)
+        status = statuses.running(
+            resident.place, self._wall(before), self._wall(at), resident.restarts, resident.load.exit_code
+        )
+        self.outbox.append(WriteStatus(key, resident.uid, status))
+
+    def _overdue(self, key: str, resident: _Resident, at: float) -> None:
+        self._finish(
+            key,
+            resident,
+            at,
+            statuses.KILLED_EXIT_CODE,
+            reason="DeadlineExceeded",
+            message="Pod was active on the node longer than the specified deadline",
+        )
+
+    def _leave(self, key: str, resident: _Resident, now: float) -> None:
+        del self._residents[key]
+        self._park.stop_pod(key, now)
+        room = self._rooms.get(resident.node)
+        if room is not None:
+            room.give_back(resident.requests)
+
+    def _timer(self, at: float, key: str, uid: str, what: Literal["stop", "restart", "deadline"]) -> None:
+        heapq.heappush(self._timers, (at, key, uid, what))
+
+    def _wall(self, seconds: float) -> float:
+        return self._clock.to_wall(seconds)
+
+    def _next_address(self) -> str:
+        self._addresses = self._addresses % 0xFFFFFE + 1
+        number = self._addresses
+        return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def _running_since(pod: PodObject) -> float | None:
+    """Return the wall time since when the pod runs, or None when it does not yet."""
+    if pod.status.phase != "Running" or pod.status.start_time is None:
+        return None
+    return parse_timestamp(pod.status.start_time)

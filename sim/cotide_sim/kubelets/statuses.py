@@ -1,0 +1,151 @@
+"""Pod statuses as a kubelet writes them: what the API shows of a pod's life.
+
+Called by `residents`. Each function returns the whole status that we own, so that a later one may replace an
+earlier one that was not sent yet: between Pending and Succeeded one write is enough when a pod is that short. Pure;
+times are wall seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_kube.timestamps import format_timestamp
+from cotide_sim.kubelets.admission import Refusal
+
+Status = dict[str, Any]
+KILLED_EXIT_CODE: Final = 137
+"""128 + SIGKILL, as container runtimes report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod runs and what it is made of: the constant part of its status."""
+
+    host_ip: str
+    pod_ip: str
+    containers: tuple[tuple[str, str], ...]
+    """(name, image)."""
+
+
+def running(
+    place: Place, started_seconds: float, since_seconds: float, restarts: int = 0, last_exit: int = 0
+) -> Status:
+    """Return the status of a running pod; after restarts it tells how the container ended before."""
+    state = {"running": {"startedAt": format_timestamp(since_seconds)}}
+    last = {"terminated": _ended(last_exit, started_seconds, since_seconds)} if restarts else None
+    return {
+        "phase": "Running",
+        "startTime": format_timestamp(started_seconds),
+        **_addresses(place),
+        "conditions": _conditions(since_seconds, ready=True),
+        "containerStatuses": _containers(place, state, ready=True, restarts=restarts, last=last),
+    }
+
+
+def waiting_to_restart(
+    place: Place, started_seconds: float, ended_seconds: float, exit_code: int, restarts: int, back_off_seconds: float
+) -> Status:
+    """Return the status of a pod whose container ended and will be started again after a back-off."""
+    name = place.containers[0][0] if place.containers else "container"
+    state = {
+        "waiting": {
+            "reason": "CrashLoopBackOff",
+            "message": f"back-off {back_off_seconds:g}s restarting failed container={name}",
+        }
+    }
+    last = {"terminated": _ended(exit_code, started_seconds, ended_seconds)}
+    return {
+        "phase": "Running",
+        "startTime": format_timestamp(started_seconds),
+        **_addresses(place),
+        "conditions": _conditions(ended_seconds, ready=False, reason="ContainersNotReady"),
+        "containerStatuses": _containers(place, state, ready=False, restarts=restarts, last=last),
+    }
+
+
+def finished(
+    place: Place,
+    started_seconds: float,
+    since_seconds: float,
+    ended_seconds: float,
+    exit_code: int,
+    restarts: int = 0,
+    *,
+    reason: str = "",
+    message: str = "",
+) -> Status:
+    """Return the status of a pod that ended for good; ``reason`` and ``message`` for an end that was imposed."""
+    succeeded = exit_code == 0
+    status: Status = {
+        "phase": "Succeeded" if succeeded else "Failed",
+        "startTime": format_timestamp(started_seconds),
+        **_addresses(place),
+        "conditions": _conditions(ended_seconds, ready=False, reason="PodCompleted" if succeeded else "PodFailed"),
+        "containerStatuses": _containers(
+            place,
+            {"terminated": _ended(exit_code, since_seconds, ended_seconds)},
+            ready=False,
+            restarts=restarts,
+            last=None,
+        ),
+    }
+    if reason:
+        status |= {"reason": reason, "message": message}
+    return status
+
+
+def refused(refusal: Refusal, seconds: float) -> Status:
+    """Return the status of a pod that its kubelet did not take."""
+    return {
+        "phase": "Failed",
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "startTime": format_timestamp(seconds),
+    }
+
+
+def _addresses(place: Place) -> Status:
+    return {
+        "hostIP": place.host_ip,
+        "hostIPs": [{"ip": place.host_ip}],
+        "podIP": place.pod_ip,
+        "podIPs": [{"ip": place.pod_ip}],
+    }
+
+
+def _ended(exit_code: int, since_seconds: float, ended_seconds: float) -> Status:
+    return {
+        "exitCode": exit_code,
+        "reason": "Completed" if exit_code == 0 else "Error",
+        "startedAt": format_timestamp(since_seconds),
+        "finishedAt": format_timestamp(ended_seconds),
+    }
+
+
+def _conditions(seconds: float, *, ready: bool, reason: str = "") -> list[Status]:
+    at, word = format_timestamp(seconds), "True" if ready else "False"
+    why = {"reason": reason} if reason else {}
+    return [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": at},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": at},
+        {"type": "ContainersReady", "status": word, "lastTransitionTime": at, **why},
+        {"type": "Ready", "status": word, "lastTransitionTime": at, **why},
+    ]
+
+
+def _containers(place: Place, state: Status, *, ready: bool, restarts: int, last: Status | None) -> Sequence[Status]:
+    return [
+        {
+            "name": name,
+            "image": image,
+            "imageID": "",
+            "ready": ready,
+            "started": ready,
+            "restartCount": restarts,
+            "state": state,
+            **({"lastState": last} if last else {}),
+        }
+        for name, image in place.containers
+    ]
