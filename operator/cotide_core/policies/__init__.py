@@ -1,1 +1,31 @@
-"""Scheduling policies: one algorithm per file, composed of an order, filters and scores."""
+"""The policies by name; one algorithm per module, each a composition of an order, a rank and perhaps a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.errors import InputError
+from cotide_core.placement import Policy
+from cotide_core.policies.fifo import fifo
+from cotide_core.policies.guarded import fifo_guarded, random_guarded
+from cotide_core.policies.qpsm import qpsm
+from cotide_core.policies.random_order import random_order
+
+POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
+    "qpsm": qpsm,
+    "fifo": fifo,
+    "random": random_order,
+    "fifo-guarded": fifo_guarded,
+    "random-guarded": random_guarded,
+}
+"""Policy name to its builder."""
+
+
+def build_policy(config: SchedulerConfig) -> Policy:
+    """Return the policy that a configuration names."""
+    builder = POLICIES.get(config.policy)
+    if builder is None:
+        raise InputError(f"{config.policy!r} is not one of {', '.join(POLICIES)}", field="policy")
+    return builder(config)

@@ -1,0 +1,94 @@
+"""Codes and scores of all nodes for one shape, kept up with the rows that changed.
+
+Called by `placement` for each decision; kept by fit shape, so that a pod like the one before costs one changed row
+instead of a scan. Invariant: after `refresh`, ``codes`` and ``scores`` are what a full evaluation would give (a
+Hypothesis test compares them).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.columns import Floats
+from cotide_core.feasibility import FITS, GONE, Codes, Feasibility
+from cotide_core.scoring import Rank
+from cotide_core.shapes import FitShape
+from cotide_core.snapshot import Snapshot
+
+SOFT_TAINT_PENALTY: Final = 1000.0
+"""Taken from a node's score for each untolerated PreferNoSchedule taint: more than any rank gives, so such a node is
+the last resort, and never refused (chosen)."""
+FULL_SCAN_SHARE: Final = 8
+"""From one changed row in so many, evaluating everything is cheaper than picking rows (chosen)."""
+
+
+class Candidates:
+    """The nodes as one fit shape sees them.
+
+    Attributes
+    ----------
+    codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
+    scores : (N,) float64; -inf where the pod doesn't fit. For a rank that can't be cached, 0 where it fits.
+    tally : code to number of nodes, dead rows left out.
+    """
+
+    def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank) -> None:
+        self._shape = shape
+        self._feasibility = feasibility
+        self._rank = rank
+        self._cursor = -1
+        self.codes: Codes = np.zeros(0, np.int16)
+        self.scores: Floats = np.zeros(0)
+        self.tally: dict[int, int] = {}
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Evaluate the rows that changed since the last call."""
+        columns = snapshot.columns
+        end = columns.journal_start + len(columns.journal)
+        if self._cursor == end and len(self.codes) == snapshot.size:
+            return
+        behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
+        if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
+            self._evaluate_all(snapshot)
+        else:
+            changed = columns.journal[self._cursor - columns.journal_start :]
+            rows = np.array(sorted(set(changed)) if len(changed) > 1 else changed, np.intp)
+            self._evaluate(snapshot, rows)
+        self._cursor = end
+
+    def _evaluate_all(self, snapshot: Snapshot) -> None:
+        everything = slice(0, snapshot.size)
+        self.codes = self._feasibility.codes(self._shape, snapshot, everything)
+        self.scores = self._scored(snapshot, everything, self.codes)
+        numbers, counts = np.unique(self.codes, return_counts=True)
+        self.tally = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        self.tally.pop(GONE, None)
+
+    def _evaluate(self, snapshot: Snapshot, rows: NDArray[np.intp]) -> None:
+        before = self.codes[rows].tolist()
+        codes = self._feasibility.codes(self._shape, snapshot, rows)
+        self.codes[rows] = codes
+        self.scores[rows] = self._scored(snapshot, rows, codes)
+        for old, new in zip(before, codes.tolist(), strict=True):
+            if old != new:
+                self._move(old, new)
+
+    def _move(self, old: int, new: int) -> None:
+        if old != GONE:
+            self.tally[old] -= 1
+            if not self.tally[old]:
+                del self.tally[old]
+        if new != GONE:
+            self.tally[new] = self.tally.get(new, 0) + 1
+
+    def _scored(self, snapshot: Snapshot, rows: NDArray[np.intp] | slice, codes: Codes) -> Floats:
+        cached = self._rank.cacheable
+        scores = self._rank.scores(snapshot, self._shape, rows) if cached else np.zeros(len(codes))
+        soft = self._feasibility.matches(self._shape, snapshot).soft[rows]
+        if soft.any():
+            scores = scores - SOFT_TAINT_PENALTY * soft
+        scores[codes != FITS] = -np.inf
+        return scores

@@ -1,0 +1,192 @@
+"""The columns of the cluster: one row per node, numpy arrays over rows.
+
+Written only by `state.ClusterState`; everybody else reads them through a `snapshot.Snapshot`. Rows of deleted nodes
+go to a free list and are taken again, lowest first, so that the same events always give the same rows. Resources and
+job types are columns that appear when they are first named. All amounts are int64 in the units of `units`.
+Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import HostPort, Node
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+FIRST_CAPACITY: Final = 64
+"""Rows that a new table has room for (chosen; it doubles when full)."""
+ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU)
+"""Resources that have a column from the start, so that scoring finds cpu at 0, memory at 1 and pods at 2."""
+CPU_COLUMN: Final = 0
+MEMORY_COLUMN: Final = 1
+PODS_COLUMN: Final = 2
+
+
+@dataclass(slots=True)
+class ServicePod:
+    """An online pod with a promise, counted on a row: what a mix is built from."""
+
+    key: str
+    workload: str
+    limit_milliseconds: float
+    requests_per_second: float
+
+
+class NodeColumns:
+    """Growing columnar table of nodes.
+
+    Attributes
+    ----------
+    size : rows in use or once in use; every array has at least this many columns.
+    allocatable, free : (R, capacity) amounts by resource column.
+    type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
+    batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
+    service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
+    service_rates : (capacity,) their summed requests per second.
+    versions : (capacity,) rises with every change of the row.
+    relief_versions : (capacity,) rises when the row may have become *better* for some pod.
+    spec_versions : (capacity,) rises when labels, taints, readiness or the node itself changed.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.capacity = FIRST_CAPACITY
+        self.nodes: list[Node | None] = []
+        self.row_of: dict[str, int] = {}
+        self.services: list[list[ServicePod]] = []
+        self.ports: list[dict[HostPort, int]] = []
+        self.resources: dict[str, int] = {}
+        self.types: dict[str, int] = {}
+        self.allocatable: Integers = np.zeros((0, self.capacity), np.int64)
+        self.free: Integers = np.zeros((0, self.capacity), np.int64)
+        self.type_counts: Integers = np.zeros((0, self.capacity), np.int64)
+        self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
+        self.alive: Booleans = np.zeros(self.capacity, np.bool_)
+        self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
+        self.service_counts: Integers = np.zeros(self.capacity, np.int64)
+        self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
+        self.service_rates: Floats = np.zeros(self.capacity, np.float64)
+        self.versions: Integers = np.zeros(self.capacity, np.int64)
+        self.relief_versions: Integers = np.zeros(self.capacity, np.int64)
+        self.spec_versions: Integers = np.zeros(self.capacity, np.int64)
+        self.clock = 0
+        self.relief_clock = 0
+        self.spec_clock = 0
+        self.journal: list[int] = []
+        self.journal_start = 0
+        self._spare: list[int] = []
+        for resource in ALWAYS:
+            self.resource_column(resource)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def resource_column(self, resource: str) -> int:
+        """Return the column of a resource, made when it is new (amount 0 on every node)."""
+        column = self.resources.get(resource)
+        if column is None:
+            column = self.resources[resource] = len(self.resources)
+            self.allocatable = _with_one_more(self.allocatable)
+            self.free = _with_one_more(self.free)
+        return column
+
+    def type_column(self, job_type: str) -> int:
+        """Return the column of a job type, made when it is new."""
+        column = self.types.get(job_type)
+        if column is None:
+            column = self.types[job_type] = len(self.types)
+            self.type_counts = _with_one_more(self.type_counts)
+            self.type_bytes = _with_one_more(self.type_bytes)
+        return column
+
+    def upsert(self, node: Node) -> int:
+        """Write a node's own columns and return its row; what its pods hold is kept."""
+        row = self.row_of.get(node.name)
+        before = None if row is None else self.nodes[row]
+        if row is None:
+            row = self._take_row()
+            self.row_of[node.name] = row
+            self.alive[row] = True
+        self.nodes[row] = node
+        columns = [self.resource_column(resource) for resource, _ in node.allocatable]
+        fresh = np.zeros(len(self.resources), np.int64)
+        fresh[columns] = [amount for _, amount in node.allocatable]
+        self.free[:, row] += fresh - self.allocatable[:, row]
+        self.allocatable[:, row] = fresh
+        if before is None or _spec(before) != _spec(node):
+            self.spec_clock += 1
+            self.spec_versions[row] = self.spec_clock
+        self.touch(row, relief=True)
+        return row
+
+    def remove(self, name: str) -> int:
+        """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
+        row = self.row_of.pop(name)
+        self.nodes[row] = None
+        self.alive[row] = False
+        self.allocatable[:, row] = 0
+        self.free[:, row] = 0
+        self.spec_clock += 1
+        self.spec_versions[row] = self.spec_clock
+        self.touch(row, relief=False)
+        heapq.heappush(self._spare, row)
+        return row
+
+    def touch(self, row: int, *, relief: bool) -> None:
+        """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
+        self.clock += 1
+        self.versions[row] = self.clock
+        if relief:
+            self.relief_clock += 1
+            self.relief_versions[row] = self.relief_clock
+        self.journal.append(row)
+        if len(self.journal) > 4 * self.capacity:
+            # Half goes; a cache that was behind it finds its place missing and starts over.
+            dropped = len(self.journal) // 2
+            del self.journal[:dropped]
+            self.journal_start += dropped
+
+    def _take_row(self) -> int:
+        if self._spare:
+            return heapq.heappop(self._spare)
+        if self.size == self.capacity:
+            self._grow()
+        row = self.size
+        self.size += 1
+        self.nodes.append(None)
+        self.services.append([])
+        self.ports.append({})
+        return row
+
+    def _grow(self) -> None:
+        self.capacity *= 2
+        for name in ("allocatable", "free", "type_counts", "type_bytes"):
+            old: Integers = getattr(self, name)
+            wider = np.zeros((old.shape[0], self.capacity), np.int64)
+            wider[:, : old.shape[1]] = old
+            setattr(self, name, wider)
+        for name in (
+            "alive", "batch_millicores", "service_counts", "exclusive_counts",
+            "service_rates", "versions", "relief_versions", "spec_versions",
+        ):  # fmt: skip
+            column: NDArray[Any] = getattr(self, name)
+            longer = np.zeros(self.capacity, column.dtype)
+            longer[: len(column)] = column
+            setattr(self, name, longer)
+
+
+def _with_one_more(table: Integers) -> Integers:
+    return np.concatenate([table, np.zeros((1, table.shape[1]), np.int64)])
+
+
+def _spec(node: Node) -> tuple[object, ...]:
+    return node.labels, node.taints, node.unschedulable, node.ready

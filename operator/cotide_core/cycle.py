@@ -1,0 +1,353 @@
+"""The engine: events in, instructions out.
+
+`Scheduler.handle(events, now)` is called by the live loop and by the simulator alike, one cycle at a time::
+
+    events -> state and queue -> wake-ups -> snapshot -> (pop -> place -> assume)* -> forecasts of the binds ->
+    instructions
+
+Every bind is assumed at once, so that the next decision sees it; a later event confirms or refuses it. The engine
+never reads a clock and draws only from the generator that its seed made, so the same calls give the same
+instructions, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cotide_core.arrivals import needs_placing, same_wish
+from cotide_core.binds import DecidedBind, bind_instructions
+from cotide_core.columns import CPU_COLUMN
+from cotide_core.config import SchedulerConfig
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    ModelsChanged,
+    Pod,
+    PodDeleted,
+    PodUpserted,
+    WorkloadDeleted,
+    WorkloadUpserted,
+)
+from cotide_core.feasibility import FITS
+from cotide_core.forecasts import ModelCatalogue
+from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
+from cotide_core.placement import Placement, Placer
+from cotide_core.policies import build_policy
+from cotide_core.queued import Place, QueuedPod
+from cotide_core.queueing import SchedulingQueue
+from cotide_core.run_times import RunTimes
+from cotide_core.shapes import Shape, ShapeTable
+from cotide_core.snapshot import Snapshot
+from cotide_core.starts import predicted_starts
+from cotide_core.state import ClusterState
+from cotide_core.verdicts import overall, sentence
+
+__all__ = ["Scheduler", "SchedulerConfig"]
+
+SHAPES_KEPT = 4096
+"""Shapes that are remembered before those without a waiting pod are dropped (chosen: 40 KB each at 5,000 nodes)."""
+
+
+class Scheduler:
+    """Decides where pods run.
+
+    Parameters
+    ----------
+    config : the knobs; fixed for the life of the engine.
+    catalogue : where the forecasters of a `ModelsChanged` event are found; its models for the empty id apply until
+    then.
+
+    Attributes
+    ----------
+    state : the cluster as the engine knows it; read only.
+    """
+
+    def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue) -> None:
+        self.config = config
+        self.state = ClusterState()
+        self._catalogue = catalogue
+        self._placer = Placer(build_policy(config))
+        self._queue = SchedulingQueue(self._placer.policy.order, config)
+        self._shapes = ShapeTable()
+        self._qos = catalogue.qos("")
+        self._run_times = RunTimes(catalogue.completion(""))
+        self._in_flight: dict[str, QueuedPod] = {}
+        self._stretched: dict[str, float] = {}
+        self._failures: dict[Shape, Placement] = {}
+        self._arrivals: dict[str, QueuedPod] = {}
+        self._sequence = 0
+        self._now = 0.0
+        self._out: list[Instruction] = []
+
+    def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
+        """Take in what happened and decide what can be decided.
+
+        Parameters
+        ----------
+        events : in the order in which they happened; may be empty when only time passed.
+        now : seconds of the driver's clock; never falls from call to call.
+
+        Returns
+        -------
+        list of Instruction
+            Waits and Binds (already assumed), each pod at most once.
+        """
+        self._out = []
+        self._now = now
+        self._expire(now)
+        for event in events:
+            self._take(event, now)
+        self._enqueue(now)
+        self._queue.advance(now)
+        snapshot = Snapshot.of(self.state)
+        self._wake(snapshot, now)
+        binds = self._decide(snapshot, now)
+        policy = self._placer.policy
+        threshold = self.config.qos_risk_threshold
+        made = bind_instructions(binds, self._run_times.forecaster, self._qos.model_id, policy.name, threshold)
+        for bind in made:
+            if bind.forecast.seconds_p50 is not None:
+                self._stretched[bind.key] = bind.forecast.seconds_p50
+        self._out.extend(made)
+        return self._out
+
+    def next_wakeup(self, now: float) -> float | None:
+        """Return when `handle` should be called again even without an event: now if work remains, None for never."""
+        times = []
+        queue = self._queue.next_wakeup(now)
+        if queue is not None:
+            times.append(queue)
+        assumed = self.state.oldest_assumption()
+        if assumed is not None:
+            times.append(max(now, assumed + self.config.assume_timeout_seconds))
+        return min(times, default=None)
+
+    def pending(self) -> dict[str, int]:
+        """Return how many pods wait, by queue: active, backoff, unschedulable, gated."""
+        return self._queue.sizes()
+
+    def queue_positions(self) -> dict[str, int]:
+        """Return the place of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
+        return {entry.pod.key: place for place, entry in enumerate(self._queue.in_order(self._now), start=1)}
+
+    def predicted_starts(self, now: float) -> dict[str, float]:
+        """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
+        absent."""
+        return predicted_starts(self._queue.in_order(now), self.state, self._run_times, self._stretched, now)
+
+    def _expire(self, now: float) -> None:
+        """Forget the binds that nobody answered for; only time does this, never a lost watch."""
+        limit = now - self.config.assume_timeout_seconds
+        oldest = self.state.oldest_assumption()
+        if oldest is None or oldest > limit:
+            return
+        for record in self.state.assumed():
+            if record.assumed_seconds is not None and record.assumed_seconds <= limit:
+                self.state.forget(record.pod.key)
+                self._return(record.pod.key, now, "the binding was neither confirmed nor refused in time")
+
+    def _take(self, event: Event, now: float) -> None:
+        match event:
+            case PodUpserted(pod):
+                self.state.apply(event)
+                self._note_pod(pod, now)
+            case PodDeleted(key, uid):
+                known = self.state.pod(key)
+                self.state.apply(event)
+                if known is not None and known.uid == uid:
+                    self._let_go(key, now)
+            case BindRefused(key, uid, node, code, reason, retry):
+                record = self.state.record(key)
+                ours = record is not None and record.pod.uid == uid and record.node == node
+                was_assumed = ours and record is not None and record.assumed_seconds is not None
+                self.state.apply(event)
+                if was_assumed and retry:
+                    self._return(key, now, f"the binding to {node} was refused ({code}): {reason}")
+                elif was_assumed:
+                    self._in_flight.pop(key, None)
+            case ModelsChanged(qos, completion):
+                self._change_models(qos, completion, now)
+            case WorkloadUpserted() | WorkloadDeleted():
+                self.state.apply(event)
+                key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
+                for entry in [entry for entry in self._queue if entry.pod.workload == key]:
+                    self._admit(entry.pod, entry)
+            case _:
+                self.state.apply(event)
+
+    def _note_pod(self, pod: Pod, now: float) -> None:
+        record = self.state.record(pod.key)
+        if record is None or not needs_placing(record):
+            self._queue.remove(pod.key, now)
+            self._arrivals.pop(pod.key, None)
+            if pod.node is not None:
+                self._in_flight.pop(pod.key, None)
+            if record is not None and record.row < 0:
+                self._stretched.pop(pod.key, None)
+            return
+        entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
+        if entry is None or entry.pod.uid != pod.uid:
+            self._admit(pod, None)
+        elif same_wish(entry.pod, pod):
+            entry.pod = pod
+        else:
+            self._admit(pod, entry)
+
+    def _let_go(self, key: str, now: float) -> None:
+        self._queue.remove(key, now)
+        self._arrivals.pop(key, None)
+        self._in_flight.pop(key, None)
+        self._stretched.pop(key, None)
+
+    def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
+        """Note a pod that must be queued once the forecasts of this cycle's arrivals are known."""
+        shape = self._shapes.of(pod, self.state)
+        entry = known
+        if entry is None:
+            self._sequence += 1
+            entry = QueuedPod(pod, shape, self._sequence, pod.attempts, pod.demotions)
+            entry.demoted_seconds = self._now if pod.demotions else None
+        if known is not None and known.shape is not shape:
+            # It leaves the group of its old shape before it gets another.
+            self._queue.remove(pod.key, self._now)
+            entry.shape = shape
+        entry.pod = pod
+        self._arrivals[pod.key] = entry
+
+    def _enqueue(self, now: float) -> None:
+        arrivals, self._arrivals = self._arrivals, {}
+        if len(self._shapes) > SHAPES_KEPT:
+            self._prune(arrivals)
+        self._run_times.learn(entry.pod for entry in arrivals.values())
+        for entry in arrivals.values():
+            entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
+            place = self._queue.add(entry, now)
+            if place is Place.HELD:
+                fields = ", ".join(entry.pod.unsupported)
+                self._tell(
+                    entry, WaitReason.MISCONFIGURED, f"{fields} is not supported and is never ignored: remove it"
+                )
+            elif place is Place.ASIDE:
+                limit = self.config.max_queue
+                self._tell(
+                    entry,
+                    WaitReason.WAITING_FOR_TURN,
+                    f"the queue is full ({limit} pods); it is kept and admitted in turn",
+                )
+
+    def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
+        used = {entry.shape for group in (self._queue, arrivals.values(), self._in_flight.values()) for entry in group}
+        self._shapes.prune(used)
+        self._placer.forget(used)
+        self._failures = {shape: failure for shape, failure in self._failures.items() if shape in used}
+
+    def _wake(self, snapshot: Snapshot, now: float) -> None:
+        """Wake the shapes that one of the changed rows can take; nothing else can have helped them."""
+        relieved, eased = self.state.relieved, self.state.eased
+        if not relieved and not eased:
+            return
+        guarded = self._placer.policy.guard is not None
+        for shape in self._queue.parked_shapes():
+            if relieved and self._takes(snapshot, shape, relieved):
+                self._queue.wake(shape, now, urgent=True)
+            elif guarded and eased and self._takes(snapshot, shape, eased):
+                self._queue.wake(shape, now, urgent=False)
+        relieved.clear()
+        eased.clear()
+
+    def _takes(self, snapshot: Snapshot, shape: Shape, rows: set[int]) -> bool:
+        listed = np.fromiter(sorted(rows), np.intp, len(rows))
+        return bool((self._placer.feasibility.codes(shape.fit, snapshot, listed) == FITS).any())
+
+    def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
+        binds: list[DecidedBind] = []
+        columns = self.state.columns
+        for _ in range(self.config.max_decisions_per_cycle):
+            entry = self._queue.pop()
+            if entry is None:
+                break
+            shape = entry.shape
+            if shape.failed_at == columns.relief_clock and shape in self._failures:
+                placement = self._failures[shape]
+            else:
+                placement = self._placer.place(snapshot, shape, self._qos)
+            if placement.row < 0:
+                shape.failed_at = columns.relief_clock
+                self._failures[shape] = placement
+                self._queue.failed(entry, now)
+                self._tell_refusal(entry, placement, snapshot)
+            else:
+                binds.append(self._assume(entry, placement, snapshot, now))
+        return binds
+
+    def _assume(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
+        row = placement.row
+        node = snapshot.name(row)
+        self.state.assume(entry.pod.key, node, now)
+        entry.attempts += 1
+        self._queue.placed(entry, now)
+        self._in_flight[entry.pod.key] = entry
+        pressure = float(snapshot.batch_millicores[row]) / max(1, int(snapshot.allocatable[CPU_COLUMN, row]))
+        queued = max(0.0, now - entry.pod.created_seconds)
+        return DecidedBind(entry, node, placement, queued, float(snapshot.service_rates[row]), pressure)
+
+    def _return(self, key: str, now: float, why: str) -> None:
+        """Put a pod whose bind came to nothing back into the queue."""
+        entry = self._in_flight.pop(key, None)
+        record = self.state.record(key)
+        self._stretched.pop(key, None)
+        if entry is None or record is None or not needs_placing(record):
+            return
+        entry.pod = record.pod
+        entry.shape = self._shapes.of(entry.pod, self.state)
+        retry_at = self._queue.back_off(entry, now)
+        self._tell(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at)
+
+    def _change_models(self, qos: str, completion: str, now: float) -> None:
+        self._qos = self._catalogue.qos(qos)
+        self._run_times = RunTimes(self._catalogue.completion(completion))
+        self._placer.forget_answers()
+        self._run_times.learn(entry.pod for entry in self._queue)
+        for entry in self._queue:
+            entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
+        self._queue.resort(now)
+        self._failures.clear()
+        for shape in self._queue.parked_shapes():
+            self._queue.wake(shape, now, urgent=True)
+
+    def _tell_refusal(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot) -> None:
+        message = sentence(placement.refused, snapshot.node_count)
+        forecast = NO_FORECAST
+        if placement.probability is not None:
+            model = self._qos.model_id
+            forecast = Forecast(qos_violation_probability=placement.probability, qos_model=model)
+        reason = overall(placement.refused)
+        self._tell(entry, reason, message, placement=placement, forecast=forecast)
+
+    def _tell(
+        self,
+        entry: QueuedPod,
+        reason: WaitReason,
+        message: str,
+        *,
+        placement: Placement | None = None,
+        forecast: Forecast = NO_FORECAST,
+        retry_at: float | None = None,
+    ) -> None:
+        if entry.told == (reason, message):
+            return
+        entry.told = (reason, message)
+        wait = Wait(
+            key=entry.pod.key,
+            uid=entry.pod.uid,
+            reason=reason,
+            message=message,
+            refused=() if placement is None else placement.refused,
+            forecast=forecast,
+            attempts=entry.attempts,
+            demotions=entry.demotions,
+            retry_at_seconds=retry_at,
+        )
+        self._out.append(wait)

@@ -1,0 +1,106 @@
+"""What the engine believes when there is no model: conservative, monotone, from requests alone.
+
+Used through `HeuristicCatalogue` when no model was trained yet or none could be loaded; decisions name the model
+``heuristic`` then. All constants are chosen, with the measurements of FACTS.md ("Co-location, measured") as a guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import ModelError
+from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, MixBatch, QosForecaster
+
+HEURISTIC: Final = "heuristic"
+"""The model id of both heuristics."""
+BUSY_RATE: Final = 50_000.0
+"""Requests per second at which a service counts as busy: where the paper's waiting times fall off (seed 003, Table
+4)."""
+USUAL_LIMIT_MILLISECONDS: Final = 10.0
+"""The paper's limit; tighter ones raise the risk."""
+PRESSURE_PER_JOB: Final = 0.05
+"""Cpu pressure that each job adds at least, so that jobs which ask for nothing are not free."""
+EVEN_LOAD: Final = 0.6
+"""Load at which the probability is one half: 60 % of a quiet node's cpu asked for by jobs, 30 % of a busy one's."""
+STEEPNESS: Final = 10.0
+"""Slope of the logistic curve: from .1 to .9 within 0.44 of load."""
+START_SECONDS: Final = 10.0
+BYTES_PER_SECOND: Final = 50e6
+"""A job of unknown type is taken to read 50 MB/s after `START_SECONDS`."""
+SPREAD: Final = 2.0
+"""p90 over p50 where nothing better is known."""
+SLOWDOWN_AT_RATE: Final = 140_000.0
+SLOWDOWN_EXTRA: Final = 4.0
+"""Measured on one core: 1x at 1k requests/s to 5x at 140k; linear between."""
+
+
+class HeuristicQos:
+    """Risk of a violation from request rate and cpu pressure.
+
+    ``load = (pressure + 0.05 x jobs) x (1 + rate / 50k) x max(1, 10 ms / limit)`` and
+    ``p = 1 / (1 + exp(-10 (load - 0.6)))``; 0 on a node without any job and with no other service.
+    """
+
+    @property
+    def model_id(self) -> str:
+        """``heuristic``."""
+        return HEURISTIC
+
+    def violation_probability(self, mixes: MixBatch) -> Floats:
+        """Return (n,) probabilities; rising in rate, counts and pressure, level in input bytes."""
+        jobs = mixes.counts.sum(axis=1)
+        rate = mixes.requests_per_second + mixes.other_requests_per_second
+        tightness = np.maximum(1.0, USUAL_LIMIT_MILLISECONDS / mixes.limit_milliseconds)
+        contention = mixes.cpu_pressure + PRESSURE_PER_JOB * jobs + mixes.other_requests_per_second / (4 * BUSY_RATE)
+        load = contention * (1.0 + rate / BUSY_RATE) * tightness
+        risk: Floats = 1.0 / (1.0 + np.exp(-STEEPNESS * (np.minimum(load, 10.0) - EVEN_LOAD)))
+        return np.where(contention > 0, risk, 0.0)
+
+
+class HeuristicCompletion:
+    """Run time from the user's own estimate, else from the input size."""
+
+    @property
+    def model_id(self) -> str:
+        """``heuristic``."""
+        return HEURISTIC
+
+    def knows(self, job_type: str) -> bool:
+        """Return True: it treats all types alike, so none is worse known than another."""
+        del job_type
+        return True
+
+    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+        """Return the estimate where there is one, else ``10 s + bytes / 50 MB/s``; p90 is twice p50."""
+        del types
+        by_size = START_SECONDS + input_bytes / BYTES_PER_SECOND
+        p50 = np.where(np.isnan(requested_seconds), by_size, np.maximum(1e-3, np.nan_to_num(requested_seconds)))
+        return CompletionForecast(p50, SPREAD * p50)
+
+    def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
+        """Return ``max(1, pressure) x (1 + 4 rate / 140k)``."""
+        del types
+        stretch: Floats = 1.0 + SLOWDOWN_EXTRA * requests_per_second / SLOWDOWN_AT_RATE
+        return np.asarray(np.maximum(1.0, cpu_pressure) * stretch)
+
+
+class HeuristicCatalogue:
+    """A catalogue that knows no model files."""
+
+    def qos(self, model_id: str) -> QosForecaster:
+        """Return the heuristic; raises ModelError for any other id."""
+        _only_heuristic(model_id)
+        return HeuristicQos()
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        """Return the heuristic; raises ModelError for any other id."""
+        _only_heuristic(model_id)
+        return HeuristicCompletion()
+
+
+def _only_heuristic(model_id: str) -> None:
+    if model_id not in ("", HEURISTIC):
+        raise ModelError(f"model {model_id} is not here: this catalogue holds the heuristics only")

@@ -1,0 +1,14 @@
+"""First come, first served, by resources only: what a cluster does that doesn't predict."""
+
+from __future__ import annotations
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import ArrivalOrder
+from cotide_core.placement import Policy
+from cotide_core.scoring import LeastAllocated
+
+
+def fifo(config: SchedulerConfig) -> Policy:
+    """Oldest pod first, to the node with the largest free share (kube-scheduler's default score)."""
+    del config
+    return Policy("fifo", ArrivalOrder(), LeastAllocated())

@@ -1,0 +1,39 @@
+"""QPSM: shortest predicted job first, where the latency limits are predicted to hold (seed 003, section 4).
+
+Batch and gratis pods go to a node without an online service while one has room; the paper needs no forecast there.
+Else the QoS model is asked about the best-ranked nodes with a service, and of those that it lets pass the least
+risky one is taken: every further job only raises a node's risk (forecasts are monotone), so spreading over low risks
+keeps room for more jobs. Online pods go to idle nodes: those without a service first (required where the Workload is
+exclusive, see `feasibility`), and among them the one with the least batch work. The paper draws among idle servers
+at random; the least loaded is no worse for anyone. Among equal risks the least pressure wins, since the predicted
+slowdown, and so the completion time, rises with it.
+"""
+
+from __future__ import annotations
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.guard import QosGuard
+from cotide_core.orders import PredictedShortestFirst
+from cotide_core.placement import Policy
+from cotide_core.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
+
+IDLE_WEIGHT = 8.0
+"""More than all other terms together: a node without a service is always before one with (section 4.3)."""
+RATE_WEIGHT = 3.0
+PRESSURE_WEIGHT = 2.0
+FREE_WEIGHT = 0.5
+"""Chosen: rate before pressure, as the measured risk is first of all a matter of the rate; free share breaks ties."""
+
+
+def qpsm(config: SchedulerConfig) -> Policy:
+    """Compose the order by predicted completion, the rank above and the guard."""
+    rank = Weighted(
+        (
+            (WithoutService(), IDLE_WEIGHT),
+            (LowRate(), RATE_WEIGHT),
+            (LowPressure(), PRESSURE_WEIGHT),
+            (LeastAllocated(), FREE_WEIGHT),
+        )
+    )
+    order = PredictedShortestFirst(config.age_back_seconds, config.overtaking_seconds)
+    return Policy("qpsm", order, rank, QosGuard(config.qos_risk_threshold), lowest_risk=True)

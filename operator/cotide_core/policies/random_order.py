@@ -1,0 +1,15 @@
+"""The paper's random strategy: any job, any node that has room (seed 003, section 5.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import RandomOrder
+from cotide_core.placement import Policy
+from cotide_core.scoring import RandomRank
+
+
+def random_order(config: SchedulerConfig) -> Policy:
+    """Pods in an order drawn from their uids, each to a uniformly drawn feasible node; the seed fixes both draws."""
+    return Policy("random", RandomOrder(config.seed), RandomRank(np.random.default_rng(config.seed)))

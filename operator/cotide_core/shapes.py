@@ -1,0 +1,106 @@
+"""Shapes: what two pods must share to be interchangeable for the scheduler.
+
+Made by `cycle.Scheduler` when a pod enters the queue. A `FitShape` says which nodes can take a pod at all (requests,
+constraints, ports, exclusiveness); a `Shape` adds what a QoS forecast looks at (type, input size, expected rate).
+Caches of feasibility, scores and probabilities are kept by shape, so that a thousand pods of a Job cost one evaluation.
+Invariant: pods of the same shape get the same answer from every filter and guard in the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
+from cotide_core.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a pod demands of a node itself, whatever runs there."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class FitShape:
+    """Pods that fit on the same nodes; compared by identity, since equal ones are interned."""
+
+    constraints: Constraints
+    demand: tuple[tuple[int, int, str], ...]
+    """(column, amount, resource name), the pod itself counted as one of ``pods``."""
+    host_ports: tuple[HostPort, ...]
+    service: str | None
+    """Key of the promised Workload of an online pod; None for others."""
+    exclusive: bool
+    online: bool
+    millicores: int
+    """Cpu asked for, plain and reclaimed."""
+
+
+@dataclass(eq=False, slots=True)
+class Shape:
+    """Pods that are interchangeable; compared by identity, since equal ones are interned."""
+
+    fit: FitShape
+    type: str
+    input_bytes: int
+    type_column: int
+    """Column of the type; -1 for online pods."""
+    order: int
+    """Number of the shape in order of first appearance: breaks ties the same way in every run."""
+    failed_at: int = field(default=-1)
+    """Relief clock at which no node was found for it; while the clock stands there, none will be."""
+
+    @property
+    def online(self) -> bool:
+        """Whether its pods are of class online."""
+        return self.fit.online
+
+
+class ShapeTable:
+    """Interns the shapes of pods."""
+
+    def __init__(self) -> None:
+        self._fits: dict[object, FitShape] = {}
+        self._shapes: dict[object, Shape] = {}
+        self._count = 0
+
+    def of(self, pod: Pod, state: ClusterState) -> Shape:
+        """Return the shape of a pod; makes the resource and type columns that it names."""
+        workload = state.workload(pod.workload)
+        online = pod.workload_class is WorkloadClass.ONLINE
+        service = workload.key if workload is not None and online else None
+        exclusive = workload is not None and online and workload.exclusive
+        constraints = (pod.node_selector, pod.node_terms, pod.tolerations)
+        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online)
+        key = fit_key if online else (fit_key, pod.type, pod.input_bytes)
+        shape = self._shapes.get(key)
+        if shape is None:
+            fit = self._fits.get(fit_key)
+            if fit is None:
+                fit = self._fits[fit_key] = _fit_shape(pod, state, service, exclusive, online)
+            column = -1 if online else state.columns.type_column(pod.type)
+            shape = Shape(fit, "" if online else pod.type, 0 if online else pod.input_bytes, column, self._count)
+            self._count += 1
+            self._shapes[key] = shape
+        return shape
+
+    def prune(self, used: set[Shape]) -> None:
+        """Drop the shapes that no waiting pod has: a trace may bring a new size with every job."""
+        self._shapes = {key: shape for key, shape in self._shapes.items() if shape in used}
+        fits = {shape.fit for shape in self._shapes.values()}
+        self._fits = {key: fit for key, fit in self._fits.items() if fit in fits}
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
+def _fit_shape(pod: Pod, state: ClusterState, service: str | None, exclusive: bool, online: bool) -> FitShape:
+    columns, amounts, millicores = state.vector(pod.requests)
+    names = {column: resource for resource, column in state.columns.resources.items()}
+    demand = tuple((int(c), int(a), names[int(c)]) for c, a in zip(columns, amounts, strict=True))
+    constraints = Constraints(pod.node_selector, pod.node_terms, pod.tolerations)
+    return FitShape(constraints, demand, pod.host_ports, service, exclusive, online, millicores)

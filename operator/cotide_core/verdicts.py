@@ -1,0 +1,74 @@
+"""Words for decisions: why nodes were refused, in kube-scheduler's manner, and why a node was chosen.
+
+Called by `placement` and `cycle`. Each node is counted once, under the first reason that refused it, so that the
+numbers of a sentence add up to the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cotide_core.candidates import Candidates
+from cotide_core.feasibility import FITS, Reasons
+from cotide_core.guard import QosGuard
+from cotide_core.instructions import NodeVerdict, WaitReason
+from cotide_core.shapes import Shape
+from cotide_core.snapshot import Snapshot
+
+NAMED_SERVICES = 3
+"""Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
+
+
+def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Reasons) -> list[NodeVerdict]:
+    """Return why nodes can't take a shape at all, most nodes first; each with one such node."""
+    verdicts = []
+    for code, count in candidates.tally.items():
+        if code != FITS:
+            example = snapshot.name(int(np.argmax(candidates.codes == code)))
+            verdicts.append(NodeVerdict(count, reasons.messages[code], reasons.kinds[code], example))
+    verdicts.sort(key=lambda verdict: (-verdict.nodes, verdict.message))
+    return verdicts
+
+
+def risk_verdicts(
+    snapshot: Snapshot, shape: Shape, guard: QosGuard, refused: Sequence[tuple[int, float]]
+) -> list[NodeVerdict]:
+    """Group the (row, probability) pairs that the guard refused by the service at risk.
+
+    The probability that is named is the lowest of the group: how near the pod came.
+    """
+    groups: dict[str, list[tuple[float, int]]] = {}
+    for row, probability in refused:
+        groups.setdefault(guard.worst(shape, row), []).append((probability, row))
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    verdicts = []
+    for service, nodes in ordered[:NAMED_SERVICES]:
+        probability, row = min(nodes)
+        message = f"would break the latency limit of {service} (p={probability:.2f})"
+        verdicts.append(NodeVerdict(len(nodes), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability))
+    rest = [node for _, nodes in ordered[NAMED_SERVICES:] for node in nodes]
+    if rest:
+        probability, row = min(rest)
+        message = (
+            f"would break the latency limits of {len(ordered) - NAMED_SERVICES} other services (p={probability:.2f})"
+        )
+        verdicts.append(NodeVerdict(len(rest), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability))
+    return verdicts
+
+
+def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:
+    """Return ``0/40 nodes are available: 25 would break ..., 15 Insufficient cpu``."""
+    if not nodes:
+        return "0/0 nodes are available: no node is registered"
+    return f"0/{nodes} nodes are available: " + ", ".join(f"{v.nodes} {v.message}" for v in verdicts)
+
+
+def overall(verdicts: Sequence[NodeVerdict]) -> WaitReason:
+    """Return the reason that is closest to a placement: risk, then slack, then no matching node."""
+    found = {verdict.reason for verdict in verdicts}
+    for reason in (WaitReason.QOS_AT_RISK, WaitReason.INSUFFICIENT_SLACK):
+        if reason in found:
+            return reason
+    return WaitReason.NO_MATCHING_NODE
