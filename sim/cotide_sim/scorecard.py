@@ -1,0 +1,148 @@
+"""The figures by which policies are compared: waiting, violations, use of cpu, jobs finished.
+
+Called by `world` (virtual time) and by the live demo, with what each observes; both so report the same arithmetic. Last
+step of the flow. Invariant: pure; times are simulated seconds and never go back; observing the same fact of a pod
+again changes nothing. A pod is named by any key that is never used for another pod.
+
+- Waiting is summed over every batch and gratis pod: from arrival to start, or to the end of the run (or to its
+  deletion) if it never started.
+- An online pod's latest sample stands until its next one, at most `HOLD_SECONDS`; the violation ratio is the time over
+  the limit as a share of the time for which there was a sample, over all online pods.
+- Cpu in use is the mean over time of the cluster's share, each observation standing until the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from cotide_core.classes import WorkloadClass
+
+HOLD_SECONDS: Final = 60.0
+"""A sample older than this says nothing any more; chosen above every sampling period in use."""
+
+
+class Summary(TypedDict):
+    """The figures of one run; times are simulated seconds."""
+
+    pods_bound: int
+    jobs_finished: int
+    waiting_seconds_total: float
+    waiting_seconds_mean: float
+    qos_violation_ratio: float
+    cpu_utilisation: float
+    evictions: int
+
+
+@dataclass(slots=True)
+class _Service:
+    name: str
+    over: bool = False
+    since: float | None = None
+    measured_seconds: float = 0.0
+    over_seconds: float = 0.0
+
+    def book(self, now: float) -> None:
+        """Count the latest sample up to now."""
+        if self.since is not None:
+            stood = min(max(0.0, now - self.since), HOLD_SECONDS)
+            self.measured_seconds += stood
+            self.over_seconds += stood if self.over else 0.0
+            self.since = None
+
+
+class Scorecard:
+    """Collects what happened in one run that began at ``start_seconds``; what is earlier does not count."""
+
+    def __init__(self, start_seconds: float = 0.0) -> None:
+        self._start = start_seconds
+        self._waiting_since: dict[str, float] = {}
+        self._waited_until: dict[str, float] = {}
+        self._bound: set[str] = set()
+        self._evicted: set[str] = set()
+        self._job_pods: dict[str, int] = {}
+        self._succeeded: dict[str, set[str]] = {}
+        self._services: dict[str, _Service] = {}
+        self._cpu: tuple[float, float] | None = None
+        self._cpu_area = self._cpu_seconds = 0.0
+
+    def observe_job(self, job: str, completions: int) -> None:
+        """A job exists that is finished once ``completions`` of its pods succeeded."""
+        self._job_pods.setdefault(job, completions)
+
+    def observe_arrival(self, pod: str, workload_class: WorkloadClass, now_seconds: float) -> None:
+        """A pod appeared; a batch or gratis pod waits from now."""
+        if workload_class is not WorkloadClass.ONLINE:
+            self._waiting_since.setdefault(pod, now_seconds)
+
+    def observe_bound(self, pod: str, now_seconds: float) -> None:
+        """A pod of any class was bound to a node."""
+        del now_seconds
+        self._bound.add(pod)
+
+    def observe_started(self, pod: str, now_seconds: float) -> None:
+        """A pod started to run and waits no longer."""
+        self._waited_until.setdefault(pod, now_seconds)
+
+    def observe_succeeded(self, pod: str, job: str) -> None:
+        """A pod of a job ended well."""
+        self._succeeded.setdefault(job, set()).add(pod)
+
+    def observe_evicted(self, pod: str, now_seconds: float) -> None:
+        """A pod was taken off its node."""
+        del now_seconds
+        self._evicted.add(pod)
+
+    def observe_gone(self, pod: str, now_seconds: float) -> None:
+        """A pod was deleted: it neither waits nor serves any more."""
+        self._waited_until.setdefault(pod, now_seconds)
+        if pod in self._services:
+            self._services[pod].book(now_seconds)
+
+    def observe_service(self, pod: str, service: str, *, over_limit: bool, now_seconds: float) -> None:
+        """An online pod's p95 latency was measured and compared with its service's limit."""
+        known = self._services.setdefault(pod, _Service(service))
+        known.book(now_seconds)
+        known.over, known.since = over_limit, max(self._start, now_seconds)
+
+    def observe_cpu(self, share: float, now_seconds: float) -> None:
+        """The cluster's use of cpu was measured, as a share of its capacity in [0, 1]."""
+        self._book_cpu(now_seconds)
+        self._cpu = (max(self._start, now_seconds), share)
+
+    def violation_ratio_by_service(self) -> dict[str, float]:
+        """Return the share of measured time over the limit of each service, by name; 0 when it was never measured."""
+        totals: dict[str, tuple[float, float]] = {}
+        for pod in self._services.values():
+            over, measured = totals.get(pod.name, (0.0, 0.0))
+            totals[pod.name] = (over + pod.over_seconds, measured + pod.measured_seconds)
+        return {name: over / measured if measured > 0 else 0.0 for name, (over, measured) in sorted(totals.items())}
+
+    def summary(self, end_seconds: float) -> Summary:
+        """Return the figures up to ``end_seconds``, the end of the run; what is still open is counted up to there."""
+        for service in self._services.values():
+            service.book(end_seconds)
+        self._book_cpu(end_seconds)
+        waiting = sum(
+            max(0.0, min(self._waited_until.get(pod, end_seconds), end_seconds) - since)
+            for pod, since in self._waiting_since.items()
+        )
+        measured = sum(service.measured_seconds for service in self._services.values())
+        over = sum(service.over_seconds for service in self._services.values())
+        return Summary(
+            pods_bound=len(self._bound),
+            jobs_finished=sum(len(self._succeeded.get(job, ())) >= pods for job, pods in self._job_pods.items()),
+            waiting_seconds_total=waiting,
+            waiting_seconds_mean=waiting / len(self._waiting_since) if self._waiting_since else 0.0,
+            qos_violation_ratio=over / measured if measured > 0 else 0.0,
+            cpu_utilisation=self._cpu_area / self._cpu_seconds if self._cpu_seconds > 0 else 0.0,
+            evictions=len(self._evicted),
+        )
+
+    def _book_cpu(self, now: float) -> None:
+        if self._cpu is not None:
+            since, share = self._cpu
+            stood = max(0.0, now - since)
+            self._cpu_area += share * stood
+            self._cpu_seconds += stood
+            self._cpu = (max(since, now), share)

@@ -1,0 +1,74 @@
+"""What will happen in a run, before any scheduler has a say: services and arrivals of jobs, as frozen values.
+
+Made by `generated` and `traced` from a seed; carried out by `world` in virtual time and by the demo through the
+Kubernetes API. Invariant: one plan serves every policy that is compared; nothing in it depends on a decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_core.classes import WorkloadClass
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedService:
+    """An online service.
+
+    Attributes
+    ----------
+    replicas : pods that share its load evenly.
+    millicores, memory_bytes : what each pod asks for.
+    limit_milliseconds : its p95 limit.
+    rates : requests/s of each *pod* at each step, linear between, from the start of the run.
+    rates_step_seconds : simulated seconds between two rates.
+    """
+
+    name: str
+    replicas: int
+    millicores: int
+    memory_bytes: int
+    limit_milliseconds: float
+    rates: tuple[float, ...]
+    rates_step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A finite job of ``completions`` like pods, all submitted at once.
+
+    Attributes
+    ----------
+    at_seconds : arrival, simulated seconds from the start of the run.
+    type, input_bytes : of each pod: what predictors learn by.
+    priority : ``spec.priority``, 0-1000.
+    millicores, memory_bytes : what each pod asks for.
+    lone_seconds : true run time of a pod on an idle node; predictors never see it.
+    requested_seconds : the user's estimate, None for none.
+    """
+
+    name: str
+    at_seconds: float
+    workload_class: WorkloadClass
+    type: str
+    input_bytes: int
+    priority: int
+    completions: int
+    millicores: int
+    memory_bytes: int
+    lone_seconds: float
+    requested_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Services from the start, jobs in order of arrival, and how long the run lasts in simulated seconds."""
+
+    services: tuple[PlannedService, ...]
+    jobs: tuple[PlannedJob, ...]
+    duration_seconds: float
+
+    @property
+    def offered_core_seconds(self) -> float:
+        """Work of all jobs if each ran alone: cores times seconds."""
+        return sum(job.completions * job.millicores * job.lone_seconds / 1000.0 for job in self.jobs)

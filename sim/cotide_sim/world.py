@@ -1,0 +1,278 @@
+"""A cluster in virtual time: a plan, simulated machines and the real engine, without HTTP.
+
+Called by experiments and tests (and by `cotide simulate` later); the live demo plays the same plan through the API. One
+direction, as everywhere::
+
+    plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
+
+Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. Invariants: the
+same arguments give the same run; every pod of a job runs once unless it is evicted, and then again under a new name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.events import (
+    Event,
+    ModelsChanged,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
+from cotide_core.forecasts import ModelCatalogue
+from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.units import CPU, MEMORY, PODS
+from cotide_sim.interference import Interference
+from cotide_sim.machine import MachinePark, PodLoad
+from cotide_sim.scorecard import Scorecard, Summary
+from cotide_sim.timeline import Timeline
+from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
+
+NAMESPACE: Final = "demo"
+SAMPLE_SECONDS: Final = 5.0
+"""How often latencies, rates and cpu are measured; chosen: the fake nodes' metrics, 4 times a second at speed 20."""
+NODE_MILLICORES: Final = 8000
+NODE_MEMORY_BYTES: Final = 32 << 30
+NODE_PODS: Final = 110
+LEAD_SECONDS: Final = 60.0
+"""Services start this long before the run; what happens then is not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PodPlan:
+    """What the engine is told of a pod, and what it really does."""
+
+    pod: Pod
+    load: PodLoad
+    completions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run came to.
+
+    Attributes
+    ----------
+    summary : the figures.
+    violations : share of time over its limit, by service.
+    cycles, instructions : calls of the engine, and what it decided.
+    """
+
+    summary: Summary
+    violations: dict[str, float]
+    cycles: int
+    instructions: int
+
+
+Listener = Callable[[float, Sequence[Event], Sequence[Instruction]], None]
+
+
+class World:
+    """One run of one policy.
+
+    Parameters
+    ----------
+    plan : services and arrivals.
+    interference : the physics of the machines.
+    config, catalogue : of the engine.
+    models : ids that the catalogue knows; None leaves the engine with its heuristics.
+    nodes : 8-core nodes with 32 GiB.
+    noise : standard deviation of the log of measured latencies.
+    listener : told of each cycle (a ledger, a collector of samples); must not change anything.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        interference: Interference,
+        config: SchedulerConfig,
+        catalogue: ModelCatalogue,
+        *,
+        models: ModelsChanged | None = None,
+        nodes: int = 40,
+        noise: float = 0.0,
+        listener: Listener | None = None,
+    ) -> None:
+        self._plan = plan
+        self._scheduler = Scheduler(config, catalogue)
+        self._park = MachinePark(interference, origin_seconds=0.0, noise=noise, seed=config.seed)
+        self._score = Scorecard()
+        self._timeline: Timeline[Callable[[], None]] = Timeline(now=-LEAD_SECONDS)
+        self._plans: dict[str, _PodPlan] = {}
+        self._pods: dict[str, Pod] = {}
+        self._limits = {f"{NAMESPACE}/{service.name}": service.limit_milliseconds for service in plan.services}
+        self._events: list[Event] = [] if models is None else [models]
+        self._nodes = [f"node-{number:03d}" for number in range(nodes)]
+        self._listener = listener
+        self._cycles = self._instructions = 0
+
+    def run(self) -> Run:
+        """Play the plan from its start to its end.
+
+        Raises
+        ------
+        RuntimeError
+            When the engine asks for something impossible (a pod bound twice, a node over its capacity): a fault of
+            the engine that must not pass for a result.
+        """
+        self._set_stage()
+        end = self._plan.duration_seconds
+        while self._timeline.now < end:
+            self._cycle()
+            moments = (self._timeline.next_due(), self._park.next_finish(), self._scheduler.next_wakeup(self._now))
+            following = min((moment for moment in moments if moment is not None), default=end)
+            # Work left at this very moment is taken up again at once, after the events that it caused.
+            self._pass_time(min(end, max(self._now, following)))
+        return Run(self._score.summary(end), self._score.violation_ratio_by_service(), self._cycles, self._instructions)
+
+    @property
+    def _now(self) -> float:
+        return self._timeline.now
+
+    def _set_stage(self) -> None:
+        allocatable = ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES), (PODS, NODE_PODS))
+        for name in self._nodes:
+            self._park.add_node(name, NODE_MILLICORES, NODE_MEMORY_BYTES)
+            self._events.append(NodeUpserted(Node(name, allocatable)))
+        for service in self._plan.services:
+            self._start_service(service)
+        for job in self._plan.jobs:
+            self._timeline.add(job.at_seconds, lambda job=job: self._submit(job))  # type: ignore[misc]  # early binding
+        self._timeline.add(-LEAD_SECONDS, self._measure)
+
+    def _start_service(self, service: PlannedService) -> None:
+        key = f"{NAMESPACE}/{service.name}"
+        self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds)))
+        for number in range(service.replicas):
+            name = f"{key}-{number}"
+            requests = ((CPU, service.millicores), (MEMORY, service.memory_bytes))
+            pod = Pod(name, name, WorkloadClass.ONLINE, requests, self._now, ours=True, priority=9000, workload=key)
+            load = PodLoad(
+                name,
+                WorkloadClass.ONLINE,
+                service.millicores,
+                service.memory_bytes,
+                rates=service.rates,
+                rates_step_seconds=service.rates_step_seconds,
+            )
+            self._appear(_PodPlan(pod, load))
+
+    def _submit(self, job: PlannedJob) -> None:
+        key = f"{NAMESPACE}/{job.name}"
+        self._score.observe_job(key, job.completions)
+        for number in range(job.completions):
+            name = f"{key}-{number}"
+            pod = Pod(
+                name,
+                name,
+                job.workload_class,
+                ((CPU, job.millicores), (MEMORY, job.memory_bytes)),
+                self._now,
+                ours=True,
+                job=key,
+                job_priority=job.priority,
+                type=job.type,
+                input_bytes=job.input_bytes,
+                requested_seconds=job.requested_seconds,
+            )
+            load = PodLoad(
+                name,
+                job.workload_class,
+                job.millicores,
+                job.memory_bytes,
+                type=job.type,
+                input_bytes=job.input_bytes,
+                lone_seconds=job.lone_seconds,
+            )
+            self._appear(_PodPlan(pod, load))
+
+    def _appear(self, plan: _PodPlan) -> None:
+        self._plans[plan.pod.key] = plan
+        self._score.observe_arrival(plan.pod.key, plan.pod.workload_class, self._now)
+        self._tell(plan.pod)
+
+    def _tell(self, pod: Pod) -> None:
+        self._pods[pod.key] = pod
+        self._events.append(PodUpserted(pod))
+
+    def _cycle(self) -> None:
+        events, self._events = self._events, []
+        instructions = self._scheduler.handle(events, self._now)
+        self._cycles += 1
+        self._instructions += len(instructions)
+        if self._listener is not None:
+            self._listener(self._now, events, instructions)
+        for instruction in instructions:
+            match instruction:
+                case Bind():
+                    self._bind(instruction)
+                case Evict():
+                    self._evict(instruction)
+                case _:
+                    pass
+
+    def _bind(self, bind: Bind) -> None:
+        pod = self._pods[bind.key]
+        if pod.phase is not PodPhase.PENDING:
+            raise RuntimeError(f"{bind.key} was bound to {bind.node}, but is {pod.phase} on {pod.node}")
+        self._check_capacity(bind.node, pod)
+        self._park.start_pod(bind.node, self._plans[bind.key].load, self._now)
+        self._score.observe_bound(pod.key, self._now)
+        self._score.observe_started(pod.key, self._now)
+        self._tell(replace(pod, node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
+
+    def _check_capacity(self, node: str, arriving: Pod) -> None:
+        """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
+        held = [p for p in self._pods.values() if p.node == node and p.phase is PodPhase.RUNNING]
+        for resource, capacity in ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES)):
+            used = sum(dict(pod.requests).get(resource, 0) for pod in (*held, arriving))
+            if used > capacity:
+                raise RuntimeError(f"{node} would hold {used} of {capacity} {resource} with {arriving.key}")
+
+    def _evict(self, evict: Evict) -> None:
+        pod = self._pods.pop(evict.key)
+        self._park.stop_pod(pod.key, self._now)
+        self._score.observe_evicted(pod.key, self._now)
+        self._events.append(PodDeleted(pod.key, pod.uid))
+        plan = self._plans[pod.key]
+        name = f"{pod.key}-again"
+        again = replace(plan.pod, key=name, uid=name, created_seconds=self._now)
+        self._appear(_PodPlan(again, replace(plan.load, key=name)))
+
+    def _pass_time(self, now: float) -> None:
+        for finished in self._park.advance(now):
+            pod = self._pods[finished.key]
+            assert pod.job is not None  # noqa: S101 - only pods of jobs are finite
+            self._score.observe_succeeded(pod.key, pod.job)
+            self._tell(replace(pod, phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
+        for action in self._timeline.move_to(now):
+            action()
+
+    def _measure(self) -> None:
+        """Sample every service and the cluster's cpu, and come back."""
+        scored = self._now >= 0.0
+        for sample in self._park.service_samples(self._now):
+            self._events.append(ServiceSampled(sample.key, sample.requests_per_second, sample.latency_p95_milliseconds))
+            service = self._pods[sample.key].workload
+            if scored and service is not None:
+                self._score.observe_service(
+                    sample.key,
+                    service,
+                    over_limit=sample.latency_p95_milliseconds > self._limits[service],
+                    now_seconds=self._now,
+                )
+        if scored:
+            used = sum(usage.cpu_millicores for usage in self._park.node_usage(self._now))
+            self._score.observe_cpu(used / (NODE_MILLICORES * len(self._nodes)), self._now)
+        self._timeline.add(self._now + SAMPLE_SECONDS, self._measure)
