@@ -1,0 +1,132 @@
+"""A random forest as plain arrays: grown by scikit-learn, stored as numbers, evaluated by numpy.
+
+Called by `completion.CompletionModel`. A pickled forest runs code when it is loaded and ties the file to one
+library version; these arrays do neither. Invariant: `predict` equals scikit-learn's forest on the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.errors import ModelError
+
+Floats = NDArray[np.float64]
+Nodes = NDArray[np.int32]
+
+_ARRAYS: Final = ("roots", "feature", "threshold", "left", "right", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class NumericForest:
+    """Trees end to end in flat arrays of m nodes.
+
+    Attributes
+    ----------
+    roots : (trees,) index of each tree's root.
+    feature : (m,) column that a node compares; a leaf compares column 0 and goes to itself.
+    threshold : (m,) a row goes left where its value, as float32, is <= this.
+    left, right : (m,) indices of the children; a leaf's are itself.
+    value : (m,) mean target of the rows that reached the node.
+    depth : steps from a root that are sure to end in a leaf.
+    """
+
+    roots: Nodes
+    feature: Nodes
+    threshold: Floats
+    left: Nodes
+    right: Nodes
+    value: Floats
+    depth: int
+
+    @classmethod
+    def grow(
+        cls, features: Floats, target: Floats, *, trees: int, least_leaf: int, random_state: int
+    ) -> tuple[NumericForest, Floats]:
+        """Return a forest grown on (n, k) features, and its (n,) out-of-bag predictions.
+
+        A row that was in every bag has no out-of-bag prediction: nan.
+        """
+        from sklearn.ensemble import RandomForestRegressor
+
+        forest = RandomForestRegressor(n_estimators=trees, min_samples_leaf=least_leaf, random_state=random_state)
+        forest.fit(features, target)
+        total, voters = np.zeros(len(target)), np.zeros(len(target))
+        narrow = features.astype(np.float32)
+        for tree, bag in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+            outside = np.ones(len(target), dtype=bool)
+            outside[bag] = False
+            if outside.any():
+                total[outside] += tree.predict(narrow[outside])
+                voters[outside] += 1
+        out_of_bag = np.full(len(target), np.nan)
+        np.divide(total, voters, out=out_of_bag, where=voters > 0)
+        return cls.from_sklearn(forest), out_of_bag
+
+    @classmethod
+    def from_sklearn(cls, forest: Any) -> NumericForest:
+        """Return the arrays of a fitted `RandomForestRegressor` of one output."""
+        trees = [estimator.tree_ for estimator in forest.estimators_]
+        offsets = np.cumsum([0, *(tree.node_count for tree in trees)])
+        own = [np.arange(tree.node_count) for tree in trees]
+        leaf = [tree.children_left < 0 for tree in trees]
+
+        def children(name: str) -> Nodes:
+            parts = [
+                np.where(ends, here, getattr(tree, name)) + offset
+                for tree, ends, here, offset in zip(trees, leaf, own, offsets, strict=False)
+            ]
+            return np.concatenate(parts).astype(np.int32)
+
+        return cls(
+            roots=offsets[:-1].astype(np.int32),
+            feature=np.concatenate([np.maximum(tree.feature, 0) for tree in trees]).astype(np.int32),
+            threshold=np.concatenate([tree.threshold for tree in trees]),
+            left=children("children_left"),
+            right=children("children_right"),
+            value=np.concatenate([tree.value[:, 0, 0] for tree in trees]),
+            depth=max(tree.max_depth for tree in trees),
+        )
+
+    def predict(self, features: Floats) -> Floats:
+        """Return (n,) means over the trees' leaves; all rows and trees step down together."""
+        # scikit-learn compares float32 values with float64 thresholds; so do we, or rows near a split differ.
+        narrow = features.astype(np.float32)
+        node = np.broadcast_to(self.roots, (len(features), len(self.roots)))
+        rows = np.arange(len(features))[:, None]
+        for _ in range(self.depth):
+            goes_left = narrow[rows, self.feature[node]] <= self.threshold[node]
+            node = np.where(goes_left, self.left[node], self.right[node])
+        mean: Floats = self.value[node].mean(axis=1)
+        return mean
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the forest as named arrays for an npz file."""
+        named: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _ARRAYS}
+        return {**named, "depth": np.asarray(self.depth, dtype=np.int32)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> NumericForest:
+        """Return the forest of named arrays, after checking that every index stays inside.
+
+        Raises
+        ------
+        ModelError
+            When an array is missing or an index points outside.
+        """
+        missing = [name for name in (*_ARRAYS, "depth") if name not in arrays]
+        if missing:
+            raise ModelError(f"the forest lacks the array {missing[0]}")
+        parts = {name: np.ascontiguousarray(arrays[name]) for name in _ARRAYS}
+        nodes = len(parts["value"])
+        for name in ("feature", "threshold", "left", "right"):
+            if len(parts[name]) != nodes:
+                raise ModelError(f"the forest's array {name} has {len(parts[name])} entries for {nodes} nodes")
+        for name in ("roots", "left", "right"):
+            if len(parts[name]) and not (parts[name].min() >= 0 and parts[name].max() < nodes):
+                raise ModelError(f"the forest's array {name} points outside its nodes")
+        return cls(**parts, depth=int(arrays["depth"]))

@@ -1,0 +1,61 @@
+"""Rows of mixes: take some, tell equal ones, put their columns in a model's order.
+
+Called by training and evaluation, between samples and features. Invariant: a row of the result says the same
+about the same node as the row it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import MixBatch, QosSamples
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+def take_mixes(mixes: MixBatch, rows: Indices) -> MixBatch:
+    """Return the given rows of a batch, in the given order; a row may be taken more than once."""
+    return MixBatch(
+        requests_per_second=mixes.requests_per_second[rows],
+        other_requests_per_second=mixes.other_requests_per_second[rows],
+        limit_milliseconds=mixes.limit_milliseconds[rows],
+        cpu_pressure=mixes.cpu_pressure[rows],
+        types=mixes.types,
+        counts=mixes.counts[rows],
+        input_bytes=mixes.input_bytes[rows],
+    )
+
+
+def take_samples(samples: QosSamples, rows: Indices) -> QosSamples:
+    """Return the given rows of QoS samples."""
+    return QosSamples(take_mixes(samples.mixes, rows), samples.latency_milliseconds[rows])
+
+
+def with_limit(mixes: MixBatch, limit_milliseconds: float) -> MixBatch:
+    """Return the same mixes, asked about another limit."""
+    return replace(mixes, limit_milliseconds=np.full(len(mixes), float(limit_milliseconds)))
+
+
+def cells_of(mixes: MixBatch) -> Indices:
+    """Return (n,) cell numbers: rows of equal rates, pressure and jobs are repetitions of one cell."""
+    columns = np.column_stack(
+        (
+            mixes.requests_per_second,
+            mixes.other_requests_per_second,
+            mixes.cpu_pressure,
+            mixes.counts,
+            mixes.input_bytes,
+        )
+    )
+    return np.unique(columns, axis=0, return_inverse=True)[1].ravel()
+
+
+def cells_of_jobs(types: Sequence[str], *columns: Floats) -> Indices:
+    """Return (n,) cell numbers of jobs: rows of equal type and equal numbers are repetitions of one cell."""
+    names = np.unique(np.asarray(types), return_inverse=True)[1].ravel()
+    return np.unique(np.column_stack((names, *columns)), axis=0, return_inverse=True)[1].ravel()

@@ -1,0 +1,47 @@
+"""Models to bytes and back; the one door through which model files come in.
+
+Called by training commands and by the operator's model store, which do the reading and writing. Invariant: a model
+that comes back predicts exactly what it did, or `ModelError` says in one sentence why it can't be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cotide_core.errors import ModelError
+from cotide_predictors import completion, model_files, qos
+from cotide_predictors.completion import CompletionModel
+from cotide_predictors.qos import QosModel
+
+
+def to_files(model: QosModel | CompletionModel) -> dict[str, bytes]:
+    """Return file names and contents: ``manifest.json`` and one payload (UBJ or npz)."""
+    return model.to_files()
+
+
+def model_id(files: Mapping[str, bytes]) -> str:
+    """Return the sha256 that names a model: that of its manifest, which holds those of its payloads."""
+    return model_files.fingerprint(files)
+
+
+def from_files(files: Mapping[str, bytes]) -> QosModel | CompletionModel:
+    """Return the model of these files.
+
+    Raises
+    ------
+    ModelError
+        On a wrong checksum, schema version, kind or feature list, or a missing file.
+    """
+    document = model_files.unpack(files)
+    kind = document.get("kind")
+    expected = {qos.KIND: qos.BOOSTER_FILE, completion.KIND: completion.FOREST_FILE}
+    if kind not in expected:
+        raise ModelError(f"{model_files.MANIFEST} has kind {kind!r}; known are {' and '.join(expected)}")
+    if expected[kind] not in document["files"]:
+        raise ModelError(f"{model_files.MANIFEST} of a {kind} model does not name {expected[kind]}")
+    try:
+        if kind == qos.KIND:
+            return QosModel.from_document(document, dict(files))
+        return CompletionModel.from_document(document, dict(files))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(f"{model_files.MANIFEST} of a {kind} model lacks or misstates a part: {error}") from error
