@@ -1,0 +1,218 @@
+import asyncio
+import socket
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.backoff import Backoff
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials, FileToken
+from cotide_kube.transport import MAX_TRIES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client
+
+POD = "/api/v1/namespaces/shop/pods/web"
+
+
+async def test_a_binding_names_uid_node_and_annotations():
+    async with scripted_client() as (server, client):
+        server.then(answers(201))
+        answer = await client.bind("shop", "web", "u1", "n1", {"cotide.dev/decision": "{}"})
+        assert answer.ok
+        method, path, _, body, headers = server.requests[0]
+        assert (method, path) == ("POST", f"{POD}/binding")
+        assert headers["Content-Type"] == "application/json"
+        sent = orjson.loads(body)
+        assert sent["metadata"]["uid"] == "u1"
+        assert sent["metadata"]["annotations"] == {"cotide.dev/decision": "{}"}
+        assert sent["target"]["name"] == "n1"
+
+
+async def test_a_refused_binding_is_a_value_and_is_not_tried_again():
+    async with scripted_client() as (server, client):
+        server.then(refuses(409, "Conflict", 'pod web is already assigned to node "n2"'))
+        answer = await client.bind("shop", "web", "u1", "n1")
+        assert (answer.code, answer.reason, answer.ok) == (409, "Conflict", False)
+        assert len(server.requests) == 1
+
+
+async def test_a_binding_whose_answer_was_lost_is_found_to_be_our_own_success():
+    async with scripted_client() as (server, client):
+        server.then(hangs_up(), refuses(409, "Conflict", 'pod web is already assigned to node "n1"'))
+        assert (await client.bind("shop", "web", "u1", "n1")).code == 201
+
+
+async def test_a_conflict_on_the_first_try_is_never_taken_for_our_own_success():
+    async with scripted_client() as (server, client):
+        server.then(refuses(409, "Conflict", 'pod web is already assigned to node "n1"'))
+        assert (await client.bind("shop", "web", "u1", "n1")).code == 409
+
+
+async def test_a_binding_that_no_server_answers_is_code_0():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with KubeClient(Credentials(url), backoff=QUICK) as client:
+            answer = await client.bind("shop", "web", "u1", "n1")
+    assert answer.code == 0
+    assert "is unreachable" in answer.message
+
+
+async def test_an_eviction_that_a_budget_forbids_is_an_answer_and_not_tried_again():
+    async with scripted_client() as (server, client):
+        server.then(refuses(429, "TooManyRequests", "Cannot evict pod", {"Retry-After": "10"}))
+        answer = await client.evict("shop", "web", "u1")
+        assert (answer.code, answer.retry_after_seconds) == (429, 10.0)
+        assert len(server.requests) == 1
+        assert orjson.loads(server.requests[0][3])["deleteOptions"]["preconditions"] == {"uid": "u1"}
+
+
+async def test_a_busy_server_is_asked_again_after_the_time_it_named():
+    async with scripted_client() as (server, client):
+        server.then(refuses(429, "TooManyRequests", "later", {"Retry-After": "1"}), answers(201, {"kind": "Pod"}))
+        began = time.monotonic()
+        assert await client.create("/api/v1/namespaces/shop/pods", {"kind": "Pod"}) == {"kind": "Pod"}
+        assert time.monotonic() - began >= 1.0
+
+
+async def test_a_creation_is_not_repeated_after_an_error_that_may_have_carried_it_out():
+    async with scripted_client() as (server, client):
+        server.then(refuses(500, "InternalError", "who knows"), answers(201))
+        with pytest.raises(ApiError) as caught:
+            await client.create("/api/v1/namespaces/shop/pods", {"kind": "Pod"})
+        assert caught.value.status == 500
+        server.requests.clear()
+        server.steps.clear()
+        server.then(hangs_up(), answers(201))
+        with pytest.raises(ClusterError, match="unreachable"):
+            await client.create("/api/v1/namespaces/shop/pods", {"kind": "Pod"})
+        assert len(server.requests) == 1
+
+
+async def test_reads_and_patches_are_repeated_until_the_server_recovers():
+    async with scripted_client() as (server, client):
+        server.then(refuses(503), hangs_up(), answers(200, {"a": 1}))
+        assert await client.get(POD) == {"a": 1}
+        server.then(refuses(500), answers(200, {"a": 2}))
+        assert await client.patch(POD, {"metadata": {}}) == {"a": 2}
+
+
+async def test_a_json_patch_is_repeated_only_with_a_test_in_it():
+    add = {"op": "add", "path": "/spec/list/-", "value": 1}
+    async with scripted_client() as (server, client):
+        server.then(refuses(500), answers(200))
+        with pytest.raises(ApiError):
+            await client.patch(POD, [add], "json")
+        server.steps.clear()
+        server.then(refuses(500), answers(200, {"a": 1}))
+        assert await client.patch(POD, [{"op": "test", "path": "/a", "value": 0}, add], "json") == {"a": 1}
+
+
+async def test_retries_are_bounded():
+    async with scripted_client() as (server, client):
+        server.then(*[refuses(503, "ServiceUnavailable", "down")] * 20)
+        with pytest.raises(ApiError, match="503 ServiceUnavailable: down"):
+            await client.get(POD)
+        assert len(server.requests) == MAX_TRIES
+
+
+@pytest.mark.parametrize(
+    ("kind", "content_type"),
+    [
+        ("merge", "application/merge-patch+json"),
+        ("strategic", "application/strategic-merge-patch+json"),
+        ("json", "application/json-patch+json"),
+        ("apply", "application/apply-patch+yaml"),
+    ],
+)
+async def test_each_kind_of_patch_has_its_content_type(kind, content_type):
+    async with scripted_client() as (server, client):
+        server.then(answers())
+        await client.patch(POD, [] if kind == "json" else {}, kind)
+        assert server.requests[0][4]["Content-Type"] == content_type
+        assert server.requests[0][2] == ({"fieldManager": "cotide", "force": "true"} if kind == "apply" else {})
+
+
+async def test_a_forbidden_request_says_what_is_missing():
+    async with scripted_client() as (server, client):
+        server.then(refuses(403, "Forbidden", 'pods is forbidden: User "u" cannot list'))
+        with pytest.raises(ClusterError) as caught:
+            await client.get("/api/v1/pods")
+        assert 'User "u" cannot list' in str(caught.value)
+        assert "deploy/rbac" in str(caught.value)
+
+
+async def test_an_expired_token_is_fetched_anew_once(tmp_path):
+    (tmp_path / "token").write_text("old")
+    token = FileToken(tmp_path / "token")
+    async with scripted_client(token=token) as (server, client):
+        server.then(refuses(401, "Unauthorized"), answers(200, {"a": 1}))
+        token()
+        (tmp_path / "token").write_text("new")
+        assert await client.get(POD) == {"a": 1}
+        assert [headers["Authorization"] for *_, headers in server.requests] == ["Bearer old", "Bearer new"]
+        server.then(refuses(401, "Unauthorized"), refuses(401, "Unauthorized"), answers())
+        with pytest.raises(ApiError, match="credentials are not accepted"):
+            await client.get(POD)
+        assert len(server.requests) == 4
+
+
+async def test_a_list_is_fetched_in_chunks():
+    async with scripted_client() as (server, client):
+        server.then(lists({"n": 1}, token="more"), lists({"n": 2}))
+        assert await client.list("/api/v1/pods", {"labelSelector": "a=b,c in (d)"}) == [{"n": 1}, {"n": 2}]
+        assert server.requests[1][2] == {"labelSelector": "a=b,c in (d)", "limit": "500", "continue": "more"}
+
+
+async def test_a_list_whose_continuation_expired_starts_over_in_one_piece():
+    async with scripted_client() as (server, client):
+        server.then(lists({"n": 1}, token="more"), refuses(410, "Expired"), lists({"n": 1}, {"n": 2}))
+        assert await client.list("/api/v1/pods") == [{"n": 1}, {"n": 2}]
+        assert server.requests[2][2] == {}
+
+
+async def test_a_deletion_carries_grace_and_uid():
+    async with scripted_client() as (server, client):
+        server.then(answers())
+        await client.delete(POD, grace_seconds=0, uid="u1")
+        options = orjson.loads(server.requests[0][3])
+        assert (options["gracePeriodSeconds"], options["preconditions"]) == (0, {"uid": "u1"})
+
+
+async def test_a_server_that_never_answers_is_given_up():
+    async def sleeps(request):
+        await asyncio.sleep(3600)
+
+    async with scripted_client(timeout_seconds=0.05) as (server, client):
+        server.then(*[sleeps] * MAX_TRIES)
+        with pytest.raises(ClusterError, match="no answer in time"):
+            await client.get(POD)
+
+
+async def test_an_answer_that_is_no_json_is_a_clear_error():
+    from aiohttp import web
+
+    async def page(request):
+        return web.Response(text="<html>captive portal</html>")
+
+    async with scripted_client() as (server, client):
+        server.then(page)
+        with pytest.raises(ClusterError, match="is no JSON"):
+            await client.get(POD)
+
+
+def test_waits_grow_and_are_capped_and_jittered():
+    import random
+
+    backoff = Backoff(initial_seconds=1.0, cap_seconds=8.0)
+    for failures, whole in ((1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (5, 8.0), (5000, 8.0)):
+        waits = [backoff.wait_seconds(failures, random.Random(seed)) for seed in range(50)]
+        assert min(waits) >= whole / 2
+        assert max(waits) <= whole
+        assert len(set(waits)) > 10

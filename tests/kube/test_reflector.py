@@ -1,0 +1,179 @@
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotide_kube.answers import ApiError
+from cotide_kube.objects import PodObject
+from cotide_kube.reflector import Reflector
+
+sys.path.insert(0, str(Path(__file__).parent))
+from scripted_server import QUICK, lists, refuses, scripted_client, watches
+
+
+def pod(name, version, uid=None):
+    return {"metadata": {"name": name, "namespace": "d", "uid": uid or f"u-{name}", "resourceVersion": str(version)}}
+
+
+def event(kind, found):
+    return {"type": kind, "object": found}
+
+
+def bookmark(version):
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
+
+
+def reflector(client, **options):
+    return Reflector(client, "/api/v1/pods", PodObject, backoff=QUICK, rng=random.Random(1), **options)
+
+
+async def first(stream, count):
+    """The first changes as (kind, name), within a bounded time."""
+    seen = []
+    async with asyncio.timeout(10):
+        async for change in stream:
+            seen.append((change.kind, change.object.metadata.name if change.object else None))
+            if len(seen) == count:
+                return seen
+    return seen
+
+
+def watch_versions(server):
+    return [query.get("resourceVersion") for _, _, query, _, _ in server.requests if "watch" in query]
+
+
+async def test_existing_objects_are_added_then_synced_then_followed():
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), token="t"), lists(pod("b", 2), version="2"))
+        server.then(watches(event("ADDED", pod("c", 3)), event("MODIFIED", pod("a", 4)), event("DELETED", pod("b", 5))))
+        seen = await first(reflector(client), 6)
+    assert seen == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("SYNCED", None),
+        ("ADDED", "c"),
+        ("MODIFIED", "a"),
+        ("DELETED", "b"),
+    ]
+    assert watch_versions(server)[0] == "2"
+
+
+async def test_a_dropped_connection_resumes_from_the_last_version_without_listing():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(event("ADDED", pod("a", 5)), then="abort"))
+        server.then(watches(event("ADDED", pod("b", 9))))
+        following = reflector(client)
+        assert await first(following, 3) == [("SYNCED", None), ("ADDED", "a"), ("ADDED", "b")]
+    assert watch_versions(server)[:2] == ["1", "5"]
+    assert following.lists == 1
+
+
+async def test_a_bookmark_moves_the_version_on():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(bookmark(40)), watches(event("ADDED", pod("a", 41))))
+        await first(reflector(client), 2)
+    assert watch_versions(server)[:2] == ["1", "40"]
+
+
+@pytest.mark.parametrize("how", ["in the stream", "as the answer"])
+async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference(how):
+    gone = watches(GONE) if how == "in the stream" else refuses(410, "Expired", "too old resource version")
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("same", 1), pod("changed", 2), pod("vanished", 3), pod("again", 4), version="4"), gone)
+        server.then(
+            lists(pod("same", 1), pod("changed", 8), pod("again", 9, uid="other"), pod("new", 10), version="10")
+        )
+        server.then(watches(event("ADDED", pod("later", 11))))
+        seen = await first(reflector(client), 12)
+    assert seen[5:] == [
+        ("DELETED", "vanished"),
+        ("DELETED", "again"),
+        ("MODIFIED", "changed"),
+        ("ADDED", "again"),
+        ("ADDED", "new"),
+        ("SYNCED", None),
+        ("ADDED", "later"),
+    ]
+
+
+async def test_a_silent_connection_is_given_up_and_watched_anew():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="3"), watches(then="silence"), watches(event("ADDED", pod("a", 4))))
+        assert await first(reflector(client, silence_seconds=0.1), 2) == [("SYNCED", None), ("ADDED", "a")]
+    assert watch_versions(server)[:2] == ["3", "3"]
+
+
+async def test_a_malformed_object_is_passed_over_and_counted():
+    bad = pod("bad", 6)
+    bad["spec"] = {"containers": 7}
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), version="1"))
+        server.then(watches(event("ADDED", bad), b"{nonsense}\n", event("ADDED", pod("b", 7))))
+        following = reflector(client)
+        assert await first(following, 3) == [("ADDED", "a"), ("SYNCED", None), ("ADDED", "b")]
+    assert following.malformed == 2
+
+
+async def test_a_deletion_is_told_even_when_the_object_became_unreadable():
+    bad = pod("a", 6)
+    bad["spec"] = 7
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), version="1"), watches(event("DELETED", bad)))
+        assert await first(reflector(client), 3) == [("ADDED", "a"), ("SYNCED", None), ("DELETED", "a")]
+
+
+async def test_a_line_that_is_cut_off_is_read_again_after_resuming():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(b'{"type": "ADDED", "object": {"meta', then="abort"))
+        server.then(watches(event("ADDED", pod("a", 2))))
+        following = reflector(client)
+        assert await first(following, 2) == [("SYNCED", None), ("ADDED", "a")]
+    assert following.malformed == 0
+    assert watch_versions(server)[:2] == ["1", "1"]
+
+
+async def test_failures_of_the_server_are_waited_for():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), refuses(500), refuses(429), watches(event("ADDED", pod("a", 2))))
+        assert await first(reflector(client), 2) == [("SYNCED", None), ("ADDED", "a")]
+
+
+async def test_a_refusal_of_the_first_list_is_for_the_user():
+    async with scripted_client() as (server, client):
+        server.then(refuses(403, "Forbidden", "pods is forbidden"))
+        with pytest.raises(ApiError, match="pods is forbidden"):
+            await first(reflector(client), 1)
+
+
+async def test_a_refusal_later_on_is_waited_for():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), refuses(403, "Forbidden", "not yet"), watches(event("ADDED", pod("a", 2))))
+        assert await first(reflector(client), 2) == [("SYNCED", None), ("ADDED", "a")]
+
+
+async def test_changes_that_arrive_together_come_in_one_batch():
+    lines = b"".join(
+        b'{"type":"ADDED","object":{"metadata":{"name":"p%d","resourceVersion":"%d"}}}\n' % (n, n) for n in range(50)
+    )
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(lines))
+        batches = []
+        async with asyncio.timeout(10):
+            async for batch in reflector(client).batches():
+                batches.append(len(batch))
+                if sum(batches) == 51:
+                    break
+    assert batches == [1, 50]
+
+
+async def test_selectors_are_sent_with_lists_and_watches():
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(event("ADDED", pod("a", 2))))
+        await first(reflector(client, label_selector="a=b", field_selector="spec.nodeName=n"), 2)
+    for _, _, query, _, _ in server.requests[:2]:
+        assert (query["labelSelector"], query["fieldSelector"]) == ("a=b", "spec.nodeName=n")
