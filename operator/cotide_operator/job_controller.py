@@ -1,0 +1,163 @@
+"""Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
+
+Called by `controllers` with the key of a Job to look at. Order of one look: plan, write the progress, make and delete
+pods. Invariant: nothing is made before the status that accounts for it was taken by the API server.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.errors import InputError
+from cotide_kube.client import KubeClient
+from cotide_operator import jobs
+from cotide_operator.board import Board, Decision
+from cotide_operator.child_writer import ChildWriter
+from cotide_operator.children import SeenPod, job_pod, seen_children
+from cotide_operator.clock import Clock
+from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.mirror import CustomObject, Mirror, key_of
+from cotide_operator.resources import JobSpec, read_job
+from cotide_operator.status_writer import Kept, StatusWriter
+from cotide_operator.statuses import Look, job_status, misconfigured
+
+TROUBLE_SECONDS: Final = 30.0
+"""Wall seconds before a pod that the API server refused is tried again; chosen: the user must change something."""
+MADE_SECONDS: Final = 10.0
+"""Wall seconds for which a pod that was made need not be in the mirror; chosen, a watch is far faster."""
+
+
+@dataclass(slots=True)
+class _Known:
+    kept: Kept
+    memory: jobs.Memory = field(default_factory=jobs.Memory)
+    made: dict[tuple[int, int], float] = field(default_factory=dict)
+    trouble: str | None = None
+    generation: int = -1
+    spec: JobSpec | None = None
+    fault: str = ""
+
+
+class JobController:
+    """Keeps Jobs and their pods in step."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        board: Board,
+        clock: Clock,
+        *,
+        scheduler_name: str,
+        refresh_seconds: float,
+    ) -> None:
+        self._mirror = mirror
+        self._board = board
+        self._clock = clock
+        self._scheduler_name = scheduler_name
+        self._children = ChildWriter(client, mirror)
+        self.statuses = StatusWriter(client, "jobs", refresh_seconds)
+        self._known: dict[str, _Known] = {}
+
+    async def look(self, key: str) -> float | None:
+        """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
+        job = self._mirror.jobs.get(key)
+        if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
+            self._known.pop(key, None)
+            return None
+        known = self._recall(key, job)
+        look = Look(self._clock, time.time(), job.metadata.generation)
+        if known.spec is None:
+            status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
+            return await self.statuses.write(job, known.kept, status)
+        pods = seen_children(self._mirror.pods_of_job(key), job.metadata.uid)
+        progress = jobs.read_progress(known.kept.status)
+        plan = jobs.plan_job(known.spec, progress, pods, known.memory, self._clock.now())
+        status = job_status(
+            known.spec, plan.progress, pods, self._decisions(job, pods), known.kept.status, look, known.trouble
+        )
+        again = await self.statuses.write(job, known.kept, status, at_once=plan.progress != progress)
+        await self._make(job, known, known.spec, plan, pods)
+        await self._children.delete(job.metadata.namespace, plan.delete)
+        if known.trouble:
+            return TROUBLE_SECONDS if again is None else min(again, TROUBLE_SECONDS)
+        if plan.recheck_seconds is not None:
+            wall = self._clock.to_wall(plan.recheck_seconds) - self._clock.to_wall(self._clock.now())
+            again = max(0.01, wall) if again is None else min(again, max(0.01, wall))
+        return again
+
+    async def _make(
+        self, job: CustomObject, known: _Known, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
+    ) -> None:
+        """Make what is missing and not under way; remember what the API server has against it."""
+        now = time.monotonic()
+        there = {(pod.index, pod.retry) for pod in pods}
+        known.made = {
+            place: made for place, made in known.made.items() if place not in there and now - made < MADE_SECONDS
+        }
+        places = [place for place in plan.make if place not in known.made]
+        workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
+        manifests = [
+            job_pod(
+                name=job.metadata.name,
+                namespace=job.metadata.namespace,
+                uid=job.metadata.uid,
+                spec=spec,
+                index=index,
+                retry=retry,
+                workload_class=workload_class,
+                scheduler_name=self._scheduler_name,
+            )
+            for index, retry in places
+        ]
+        if not manifests:
+            if not plan.make:
+                known.trouble = None
+            return
+        trouble = await self._children.make(manifests)
+        if trouble is None:
+            known.made.update(dict.fromkeys(places, now))
+        changed, known.trouble = trouble != known.trouble, trouble
+        if changed and trouble:
+            look = Look(self._clock, time.time(), job.metadata.generation)
+            await self.statuses.write(job, known.kept, misconfigured(known.kept.status, trouble, look))
+
+    def _recall(self, key: str, job: CustomObject) -> _Known:
+        """Return what is known of a Job; of one that is new to us, what its status says."""
+        known = self._known.get(key)
+        if known is None or known.kept.uid != job.metadata.uid:
+            known = self._known[key] = _Known(Kept(job.metadata.uid, dict(job.status)))
+        if known.generation != job.metadata.generation or known.spec is None:
+            known.generation = job.metadata.generation
+            try:
+                known.spec = read_job({"metadata": {"name": job.metadata.name}, "spec": job.spec})
+            except InputError as error:
+                known.spec, known.fault = None, str(error)
+        return known
+
+    def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+        """Return the latest decision by pod name: the board's, or the pod's own note from before a restart."""
+        decisions: dict[str, Decision] = {}
+        for pod in pods:
+            if pod.done:
+                continue
+            key = f"{job.metadata.namespace}/{pod.name}"
+            decision = self._board.get(key) or noted_decision(self._mirror, key)
+            if decision is not None and decision.uid == pod.uid:
+                decisions[pod.name] = decision
+        return decisions
+
+
+def noted_decision(mirror: Mirror, key: str) -> Decision | None:
+    """Return the decision that a pod's annotation holds."""
+    pod = mirror.pods.get(key)
+    note = pod.metadata.annotations.get(DECISION_ANNOTATION) if pod is not None else None
+    if pod is None or note is None:
+        return None
+    try:
+        return decode(note, key_of(pod.metadata)).decision
+    except InputError:  # somebody else's words in our annotation: nothing was decided then
+        return None

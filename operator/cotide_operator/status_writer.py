@@ -1,0 +1,83 @@
+"""Writes statuses of Jobs and Workloads: only what changed, not more often than readers need.
+
+Called by the two controllers with the status they want; holds the last one that the API server took. Only one operator
+acts (leader lease), so that what we wrote is the truth and a mirror that lags behind can't talk us out of it.
+Invariant: a difference that matters (phase, counters, a condition's reason) is written at once; one that only
+refreshes numbers waits until the object's last write is `refresh_seconds` old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.mirror import CustomObject
+from cotide_operator.resources import API_VERSION
+from cotide_operator.statuses import Status, difference
+
+REFRESH_SECONDS: Final = 3.0
+"""Wall seconds between two refreshes of one object's numbers; chosen for a reader of `kubectl get -w`."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """The status of one object as the API server has it."""
+
+    uid: str
+    status: Mapping[str, Any]
+    written_monotonic: float = field(default=float("-inf"))
+
+
+class StatusWriter:
+    """Writes the status subresource of one kind.
+
+    Parameters
+    ----------
+    client : KubeClient
+        To the API server.
+    plural : str
+        ``jobs`` or ``workloads``.
+    refresh_seconds : float
+        See the module.
+    """
+
+    def __init__(self, client: KubeClient, plural: str, refresh_seconds: float = REFRESH_SECONDS) -> None:
+        self._client = client
+        self._plural = plural
+        self._refresh_seconds = refresh_seconds
+        self.writes = 0
+
+    async def write(self, item: CustomObject, kept: Kept, status: Status, *, at_once: bool = False) -> float | None:
+        """Write what differs.
+
+        Returns
+        -------
+        float or None
+            Seconds after which the rest should be written; None when everything is.
+
+        Raises
+        ------
+        ClusterError
+            When it could not be written; the object being gone is no error.
+        """
+        change = difference(kept.status, status)
+        if change is None:
+            return None
+        age = time.monotonic() - kept.written_monotonic
+        if not (change.urgent or at_once) and age < self._refresh_seconds:
+            return self._refresh_seconds - age
+        metadata = item.metadata
+        path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{self._plural}/{metadata.name}/status"
+        try:
+            await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
+        except ApiError as error:
+            if error.status not in (404, 409):  # gone, or another object of the same name: its own event comes
+                raise
+        self.writes += 1
+        kept.status = {key: value for key, value in status.items() if value is not None}
+        kept.written_monotonic = time.monotonic()
+        return None
