@@ -1,0 +1,158 @@
+"""Frozen dataclasses to plain JSON values and back, exactly.
+
+Used by `ledger` for events, instructions and the configuration. Built once per class from its type hints: a field
+that holds its default is left out, a number in a float field is written as a float (Python's shortest form, which
+reads back to the same bits), and a union is told apart by the key ``kind``. Invariant: ``decode(encode(x)) == x``
+for every event and instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from cotide_core.errors import LedgerError
+
+Json = Any
+"""A value of the json module: dict, list, str, int, float, bool or None."""
+_Step = Callable[[Any], Any]
+
+
+def encode(value: object) -> dict[str, Json]:
+    """Return a frozen dataclass as a JSON object, tagged with its ``kind``."""
+    cls: type[Any] = type(value)
+    encoded: dict[str, Json] = {"kind": cls.__name__}
+    encoded.update(_dataclass_encoder(cls)(value))
+    return encoded
+
+
+def decode(data: Json, kinds: dict[str, type]) -> Any:
+    """Return the dataclass that a tagged JSON object stands for.
+
+    Parameters
+    ----------
+    kinds : the classes that may stand here, by name.
+
+    Raises
+    ------
+    LedgerError
+        When the kind or a field is unknown, a field is missing, or a value has the wrong type.
+    """
+    if not isinstance(data, dict):
+        raise LedgerError(f"expected an object, found {type(data).__name__}")
+    kind = data.get("kind")
+    if kind not in kinds:
+        raise LedgerError(f"unknown kind {kind!r}")
+    body = {key: value for key, value in data.items() if key != "kind"}
+    return _dataclass_decoder(kinds[kind])(body)
+
+
+@cache
+def _dataclass_encoder(cls: type) -> Callable[[Any], dict[str, Json]]:
+    hints = get_type_hints(cls)
+    steps = [(f.name, f.default, _encoder(hints[f.name])) for f in fields(cls)]
+
+    def run(value: Any) -> dict[str, Json]:
+        out: dict[str, Json] = {}
+        for name, default, step in steps:
+            item = getattr(value, name)
+            if item is default or item == default:
+                continue
+            out[name] = item if step is None else step(item)
+        return out
+
+    return run
+
+
+@cache
+def _dataclass_decoder(cls: type) -> _Step:
+    hints = get_type_hints(cls)
+    steps = {f.name: _decoder(hints[f.name]) for f in fields(cls)}
+    required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+
+    def run(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise LedgerError(f"{cls.__name__}: expected an object, found {type(data).__name__}")
+        for name in required:
+            if name not in data:
+                raise LedgerError(f"{cls.__name__}: the field {name} is missing")
+        values = {}
+        for name, item in data.items():
+            step = steps.get(name)
+            if step is None:
+                raise LedgerError(f"{cls.__name__}: unknown field {name!r}")
+            try:
+                values[name] = step(item)
+            except (TypeError, ValueError) as error:
+                raise LedgerError(f"{cls.__name__}.{name}: {error}") from error
+        return cls(**values)
+
+    return run
+
+
+def _encoder(hint: Any) -> _Step | None:
+    """Return how a value of this type is written; None when it is JSON already."""
+    optional = _optional(hint)
+    if optional is not None:
+        inner = _encoder(optional)
+        return None if inner is None else lambda value: None if value is None else inner(value)
+    if get_origin(hint) is tuple:
+        inners = [_encoder(part) for part in get_args(hint) if part is not Ellipsis]
+        if Ellipsis in get_args(hint):
+            step = inners[0]
+            return list if step is None else lambda value: [step(item) for item in value]
+        if all(inner is None for inner in inners):
+            return list
+        return lambda value: [item if step is None else step(item) for item, step in zip(value, inners, strict=True)]
+    if hint is float:
+        return float
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return str
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _dataclass_encoder(hint)
+    return None
+
+
+def _decoder(hint: Any) -> _Step:
+    optional = _optional(hint)
+    if optional is not None:
+        inner = _decoder(optional)
+        return lambda value: None if value is None else inner(value)
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if Ellipsis in parts:
+            each = _decoder(parts[0])
+            return lambda value: tuple(each(item) for item in _listed(value))
+        inners = [_decoder(part) for part in parts]
+        return lambda value: tuple(step(item) for item, step in zip(_listed(value), inners, strict=True))
+    if hint is float:
+        return lambda value: float(_checked(value, (int, float)))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _dataclass_decoder(hint)
+    return lambda value: _checked(value, (hint,))
+
+
+def _checked(value: Any, types: tuple[type, ...]) -> Any:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise TypeError(f"{value!r} is not of type {types[-1].__name__}")
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {type(value).__name__}")
+    return value
+
+
+def _optional(hint: Any) -> Any:
+    """Return X of ``X | None``, else None."""
+    if get_origin(hint) in (Union, UnionType):
+        parts = [part for part in get_args(hint) if part is not NoneType]
+        return parts[0] if len(parts) == 1 else None
+    return None
