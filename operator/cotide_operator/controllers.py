@@ -6,7 +6,8 @@
     mirror (pods, Jobs, Workloads) ------------+--> work queue --> workers --> JobController.look
     board (decisions) --a slot a key-----------'                          `--> WorkloadController.look
 
-Run by the operator's assembly in its own event loop, beside the scheduling loop. Invariants: nothing is looked at
+Run by the operator's assembly in its own event loop, beside the scheduling loop; one instance serves one term of
+leadership, because what it remembers is only true while nobody else acts. Invariants: nothing is looked at
 before the mirror was filled; a look works on what is there, not on what happened, so that lost or doubled
 notifications do no harm; decisions alone lead to at most `REFRESHES_PER_SECOND` looks, however long the queue is.
 """
@@ -89,6 +90,8 @@ class Controllers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = asyncio.Event()
         self._next_slot = 0.0
+        self._owners: dict[str, tuple[WorkKey, ...]] = {}
+        """Who a pod belonged to when it was last seen: the mirror forgets that with the pod."""
         mirror.subscribe(self._mirror_changed)
         board.subscribe(self._decided)
 
@@ -142,7 +145,7 @@ class Controllers:
         except CotideError as error:
             seconds = self.queue.failed((kind, key))
             _LOG.warning("%s %s is looked at again in %.1f s: %s", kind, key, seconds, error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - one object that trips us must not stop all others; it is told in full
             seconds = self.queue.failed((kind, key))
             _LOG.exception("%s %s could not be looked at; again in %.1f s", kind, key, seconds)
         else:
@@ -180,10 +183,13 @@ class Controllers:
 
     def _pod_changed(self, key: str) -> None:
         job, workload = self._mirror.job_of(key), self._mirror.workload_of(key)
-        if job is not None:
-            self.queue.add(("jobs", job))
+        owners: list[WorkKey] = [("jobs", job)] if job is not None else []
         if workload is not None:
-            self.queue.add(("workloads", workload))
+            owners.append(("workloads", workload))
+        for owner in {*owners, *self._owners.pop(key, ())}:
+            self.queue.add(owner)
+        if owners:
+            self._owners[key] = tuple(owners)
 
     def _decided(self, pod_key: str) -> None:
         """Show a new decision in its owner's status, in the next free slot."""
