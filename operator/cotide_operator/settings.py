@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies import POLICIES
 from cotide_operator.yaml_lines import line_of, load, written
@@ -25,25 +26,27 @@ class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
+_ENGINE: Final = SchedulerConfig()
+"""The engine's own defaults are ours; each is justified there."""
+
+
 class QosSettings(_Section):
     """When a node is too risky for a service's promise."""
 
-    risk_threshold_probability: float = Field(default=0.5, gt=0.0, le=1.0)
-    """A node is refused when a service's predicted probability of breaking its limit is above this; 0.5 is the
-    classifier's own boundary (seed 003, section 3.1)."""
+    risk_threshold_probability: float = Field(default=_ENGINE.qos_risk_threshold, gt=0.0, le=1.0)
+    """A node is refused when a service's predicted probability of breaking its limit is above this."""
 
 
 class QueueSettings(_Section):
-    """How long pods wait between attempts."""
+    """How long pods wait between attempts, in seconds of the operator's clock."""
 
-    backoff_initial_seconds: float = Field(default=1.0, gt=0)
-    """kube-scheduler's podInitialBackoffSeconds."""
-    backoff_max_seconds: float = Field(default=10.0, gt=0)
-    """kube-scheduler's podMaxBackoffSeconds."""
-    unschedulable_flush_seconds: float = Field(default=60.0, gt=0)
-    """A pod that nothing woke is tried again after this; chosen (kube-scheduler: 300)."""
-    age_back_seconds: float = Field(default=300.0, gt=0)
-    """A demoted job gains one level back after this; chosen, so that demotion never starves."""
+    backoff_initial_seconds: float = Field(default=_ENGINE.backoff_initial_seconds, gt=0)
+    backoff_max_seconds: float = Field(default=_ENGINE.backoff_max_seconds, gt=0)
+    unschedulable_flush_seconds: float = Field(default=_ENGINE.unschedulable_flush_seconds, gt=0)
+    age_back_seconds: float = Field(default=_ENGINE.age_back_seconds, ge=0)
+    overtaking_seconds: float = Field(default=_ENGINE.overtaking_seconds, ge=0)
+    max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1)
+    max_pods: int = Field(default=_ENGINE.max_queue, ge=1)
 
     @model_validator(mode="after")
     def _ordered(self) -> QueueSettings:
@@ -57,7 +60,7 @@ class RetrainingSettings(_Section):
 
     enabled: bool = False
     check_seconds: float = Field(default=30.0, gt=0)
-    """Clock seconds between looks at what has been collected; chosen."""
+    """Wall seconds between looks at what has been collected; chosen."""
     minimum_samples: int = Field(default=60, ge=10)
     """Samples of a kind before its first training; chosen: below this a held-out score means nothing."""
     new_samples: int = Field(default=500, ge=10)
@@ -75,6 +78,12 @@ class ModelSettings(_Section):
     poll_seconds: float = Field(default=10.0, gt=0)
     """Wall seconds between looks for changed files; chosen: mounted directories give no notice of a change."""
     retraining: RetrainingSettings = RetrainingSettings()
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> ModelSettings:
+        if self.retraining.enabled and self.directory is None:
+            raise ValueError("retraining needs a directory to put new models into")
+        return self
 
 
 class UrlSource(_Section):
@@ -171,6 +180,28 @@ class Settings(_Section):
         if value not in POLICIES:
             raise ValueError(f"{value!r} is not there; this version has {', '.join(sorted(POLICIES))}")
         return value
+
+
+ASSUME_TIMEOUT_WALL_SECONDS: Final = _ENGINE.assume_timeout_seconds
+"""An unconfirmed binding is a matter of the network, hence of wall time, however fast the clock runs."""
+
+
+def engine_config(settings: Settings) -> SchedulerConfig:
+    """Return the engine's configuration for these settings."""
+    speed = settings.simulated_time.speed if settings.simulated_time is not None else 1.0
+    return SchedulerConfig(
+        policy=settings.policy,
+        seed=settings.seed,
+        qos_risk_threshold=settings.qos.risk_threshold_probability,
+        backoff_initial_seconds=settings.queue.backoff_initial_seconds,
+        backoff_max_seconds=settings.queue.backoff_max_seconds,
+        unschedulable_flush_seconds=settings.queue.unschedulable_flush_seconds,
+        age_back_seconds=settings.queue.age_back_seconds,
+        overtaking_seconds=settings.queue.overtaking_seconds,
+        max_decisions_per_cycle=settings.queue.max_decisions_per_cycle,
+        assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, speed),
+        max_queue=settings.queue.max_pods,
+    )
 
 
 def read_settings(path: Path | None) -> Settings:

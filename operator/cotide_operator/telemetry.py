@@ -90,6 +90,8 @@ class Telemetry:
         self.trainings = counter("model_trainings_total", "Trainings from the cluster's own samples.", "kind", "result")
         self.source_up = gauge("metrics_source_up", "1 while the source of rates and latencies answers.")
         self.samples = counter("service_samples_total", "Service samples: taken, stale or invalid.", "outcome")
+        self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use (metrics API).", "class")
+        self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use (metrics API).", "class")
         self.leader = gauge("leader", "1 while this replica decides.")
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")
 

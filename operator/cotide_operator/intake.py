@@ -1,0 +1,167 @@
+"""From the mirror's changes to the events of one decision cycle.
+
+Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
+Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
+way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
+is exactly what the engine knows, so that a change that does not matter is found by comparing and never told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cotide_core.classes import MAX_CLASS_LABEL
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeDeleted,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    Workload,
+    WorkloadDeleted,
+    WorkloadUpserted,
+)
+from cotide_kube.objects import PodObject
+from cotide_operator.clock import Clock
+from cotide_operator.mirror import Kind, Mirror
+from cotide_operator.sightings import Sighting, Sightings
+from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
+
+_ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+class Intake:
+    """Collects what changed and hands it over as events.
+
+    Parameters
+    ----------
+    mirror : Mirror
+        Subscribed to at once.
+    clock : Clock
+    scheduler_name : str
+        Whose pods are ours.
+    """
+
+    def __init__(self, mirror: Mirror, clock: Clock, scheduler_name: str) -> None:
+        self._mirror = mirror
+        self._sightings = Sightings(clock)
+        self._scheduler_name = scheduler_name
+        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
+        self._surroundings: dict[tuple[Kind, str], Any] = {}
+        self._live = False
+        self.pods: dict[str, Pod] = {}
+        """Pods as told."""
+        self._nodes: dict[str, Node] = {}
+        self._workloads: dict[str, Workload] = {}
+        self.arrivals: list[Pod] = []
+        """Pods of ours that were told for the first time, unbound, since the loop last took them."""
+        self.departures: list[str] = []
+        """Keys of pods that were told as gone since then."""
+        mirror.subscribe(self._mark)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to collect."""
+        return any(self._changed.values())
+
+    def collect(self) -> list[Event]:
+        """Return the events of all changes since the last call: nodes, then Workloads, then pods."""
+        events: list[Event] = []
+        for name in _taken(self._changed["nodes"]):
+            self._tell_node(name, events)
+        for key in _taken(self._changed["workloads"]):
+            self._tell_workload(key, events)
+        for key in _taken(self._changed["pods"]):
+            self._tell_pod(key, events)
+        self._live = True
+        return events
+
+    def _mark(self, kind: Kind, key: str) -> None:
+        if not key:
+            return
+        if kind == "pods":
+            if self._live and (pod := self._mirror.pods.get(key)) is not None:
+                self._observe(pod, key)
+            self._changed["pods"][key] = None
+        elif kind in self._changed:
+            self._changed[kind][key] = None
+        elif kind != "poddisruptionbudgets":
+            self._mark_surrounded(kind, key)
+
+    def _observe(self, pod: PodObject, key: str) -> Sighting:
+        job = self._mirror.jobs.get(self._mirror.job_of(key) or "")
+        return self._sightings.observe(pod, live=self._live, job_status=job.status if job is not None else None)
+
+    def _mark_surrounded(self, kind: Kind, key: str) -> None:
+        """A Job, priority class or namespace changed: its pods may have another class now."""
+        matter: Any = None
+        pods: list[str] = []
+        if kind == "jobs":
+            job = self._mirror.jobs.get(key)
+            matter = (job.spec.get("class"), job.spec.get("priority")) if job else None
+        elif kind == "priorityclasses":
+            priority = self._mirror.priorityclasses.get(key)
+            matter = priority.value if priority else None
+        else:
+            namespace = self._mirror.namespaces.get(key)
+            matter = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
+        if self._surroundings.get((kind, key)) == matter:
+            return
+        self._surroundings[kind, key] = matter
+        if kind == "jobs":
+            pods = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._mirror.pods_of_job(key)]
+        elif kind == "priorityclasses":
+            pods = [name for name, pod in self._mirror.pods.items() if pod.spec.priority_class_name == key]
+        else:
+            pods = [name for name, pod in self._mirror.pods.items() if pod.metadata.namespace == key]
+        self._changed["pods"].update(dict.fromkeys(pods))
+
+    def _tell_node(self, name: str, events: list[Event]) -> None:
+        node = self._mirror.nodes.get(name)
+        if node is None:
+            if self._nodes.pop(name, None) is not None:
+                events.append(NodeDeleted(name))
+            return
+        told = translate_node(node)
+        if self._nodes.get(name) != told:
+            self._nodes[name] = told
+            events.append(NodeUpserted(told))
+
+    def _tell_workload(self, key: str, events: list[Event]) -> None:
+        workload = self._mirror.workloads.get(key)
+        if workload is None:
+            if self._workloads.pop(key, None) is not None:
+                events.append(WorkloadDeleted(key))
+            return
+        told = translate_workload(workload)
+        if self._workloads.get(key) != told:
+            self._workloads[key] = told
+            events.append(WorkloadUpserted(told))
+
+    def _tell_pod(self, key: str, events: list[Event]) -> None:
+        pod, before = self._mirror.pods.get(key), self.pods.get(key)
+        if before is not None and (pod is None or pod.metadata.uid != before.uid):
+            del self.pods[key]
+            events.append(PodDeleted(key, before.uid))
+            self.departures.append(key)
+            before = None
+        if pod is None:
+            self._sightings.forget(key)
+            return
+        seen = self._observe(pod, key)
+        told = translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
+        if told == before or (before is None and told.phase in _ENDED):
+            return  # nothing that matters, or a pod that ended before we ever watched
+        self.pods[key] = told
+        events.append(PodUpserted(told))
+        if before is None and told.ours and told.node is None:
+            self.arrivals.append(told)
+
+
+def _taken(changed: dict[str, None]) -> list[str]:
+    keys = list(changed)
+    changed.clear()
+    return keys

@@ -1,0 +1,199 @@
+"""Who decides: one replica holds a Lease of coordination.k8s.io and renews it.
+
+A small election of our own over `cotide_kube`. The official client's (`kubernetes.aio.leaderelection`) was read and
+not taken: it never releases the lease, so that each restart would leave nobody deciding for 15 s; it has no deadline
+on the request that renews, so that a hanging server leaves two leaders; it measures by the wall clock; and it needs
+a second HTTP stack with its own credentials.
+
+::
+
+    standby --lease free, released or not renewed for its duration--> leader
+    leader  --renewed--> leader
+    leader  --not renewed within the deadline, or taken by another--> lost: `LeadershipLost`
+    leader  --stopped--> released (empty holder), so that a standby takes over at once
+
+Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
+clock with ours. Invariant: the deadline is shorter than the lease, so that a leader has stopped before another starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import LeaseObject
+from cotide_kube.timestamps import format_micro_timestamp
+from cotide_operator.settings import LeaderElectionSettings
+
+_LOG = logging.getLogger(__name__)
+
+
+class LeadershipLost(ClusterError):
+    """The lease went to another replica, or could not be renewed in time: this process must not decide any more."""
+
+
+class Leadership:
+    """One candidate for a lease.
+
+    Parameters
+    ----------
+    client : KubeClient
+    settings : LeaderElectionSettings
+    identity : str
+        Unique among the replicas.
+    monotonic : callable
+        Time for expiry; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: LeaderElectionSettings,
+        identity: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self.identity = identity
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._seen: tuple[str, str | None] | None = None
+        self._seen_at = float("-inf")
+        self._trouble = ""
+        self.leading = False
+
+    async def acquire(self) -> None:
+        """Return when this replica leads; tries for ever."""
+        while not await self._try():
+            await self._sleep(self._settings.retry_period_seconds)
+        self.leading = True
+        _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
+
+    async def hold(self) -> None:
+        """Renew until cancelled.
+
+        Raises
+        ------
+        LeadershipLost
+            When the lease is another's, or was not renewed within the deadline.
+        """
+        renewed = self._monotonic()
+        while True:
+            await self._sleep(self._settings.retry_period_seconds)
+            left = renewed + self._settings.renew_deadline_seconds - self._monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    held = await self._try()
+            except TimeoutError:
+                held = False
+            if held:
+                renewed = self._monotonic()
+                continue
+            holder = self._seen[0] if self._seen else ""
+            if holder not in ("", self.identity):
+                self.leading = False
+                raise LeadershipLost(f"the lease {self._settings.lease_name} was taken by {holder}: stopping")
+            if self._monotonic() - renewed >= self._settings.renew_deadline_seconds:
+                self.leading = False
+                raise LeadershipLost(
+                    f"the lease {self._settings.lease_name} could not be renewed for "
+                    f"{self._settings.renew_deadline_seconds:g} s: stopping"
+                )
+
+    async def release(self) -> None:
+        """Give the lease up, so that a standby need not wait for it to expire; never raises."""
+        if not self.leading:
+            return
+        self.leading = False
+        try:
+            async with asyncio.timeout(self._settings.retry_period_seconds):
+                lease = await self._read()
+                if lease is not None and lease.spec.holder_identity == self.identity:
+                    await self._write(lease, holder="", duration_seconds=1)
+        except (ClusterError, TimeoutError) as error:
+            _LOG.warning("the lease could not be released and will expire by itself: %s", error)
+
+    async def _try(self) -> bool:
+        """Read the lease and take or renew it; False when that is not possible now."""
+        try:
+            lease = await self._read()
+            if lease is None:
+                await self._client.create(self._collection, self._body(None, self.identity, self._duration()))
+            elif lease.spec.holder_identity == self.identity or self._free(lease):
+                await self._write(lease, holder=self.identity, duration_seconds=self._duration())
+            else:
+                self._say(f"standing by: {lease.spec.holder_identity} leads")
+                return False
+        except ApiError as error:
+            if error.status not in (404, 409):  # 409: another replica was faster
+                self._say(f"the lease can't be taken: {error}")
+            elif error.status == 404:
+                self._say(f"the lease can't be written: namespace {self._settings.namespace} does not exist")
+            return False
+        except ClusterError as error:
+            self._say(f"the lease can't be reached: {error}")
+            return False
+        self._trouble = ""
+        return True
+
+    def _free(self, lease: LeaseObject) -> bool:
+        spec = lease.spec
+        seen = (spec.holder_identity, spec.renew_time)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._monotonic()
+        if not spec.holder_identity:
+            return True
+        return self._monotonic() - self._seen_at >= (spec.lease_duration_seconds or self._duration())
+
+    async def _read(self) -> LeaseObject | None:
+        try:
+            body = await self._client.request("GET", f"{self._collection}/{self._settings.lease_name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return msgspec.json.decode(body, type=LeaseObject)
+
+    async def _write(self, lease: LeaseObject, *, holder: str, duration_seconds: int) -> None:
+        path = f"{self._collection}/{self._settings.lease_name}"
+        await self._client.replace(path, self._body(lease, holder, duration_seconds))
+        self._seen = (holder, None)
+
+    def _duration(self) -> int:
+        return max(1, round(self._settings.lease_duration_seconds))
+
+    def _body(self, lease: LeaseObject | None, holder: str, duration_seconds: int) -> dict[str, Any]:
+        now = format_micro_timestamp(time.time())
+        ours_already = lease is not None and lease.spec.holder_identity == holder
+        before = lease.spec.lease_transitions if lease is not None else 0
+        metadata: dict[str, Any] = {"name": self._settings.lease_name, "namespace": self._settings.namespace}
+        if lease is not None:  # a stale version is refused with 409: two candidates never both win
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": duration_seconds,
+                "acquireTime": lease.spec.acquire_time if lease is not None and ours_already else now,
+                "renewTime": now,
+                "leaseTransitions": before + (0 if ours_already or lease is None or not holder else 1),
+            },
+        }
+
+    def _say(self, line: str) -> None:
+        if line != self._trouble:
+            self._trouble = line
+            _LOG.info("%s", line)

@@ -1,0 +1,183 @@
+"""The live loop: the one task that owns the engine.
+
+::
+
+    mirror -> intake --events--> Scheduler.handle --instructions--> binder -> API server
+                ^                        |                             |
+                |                        v                             |
+                `--- watch        outcomes: board, events, notes  <- report
+                                                                       |
+    binder's refusals, service samples, new models --inbox--> next cycle
+
+Woken by changes, by its inbox and by the engine's own timers; between two cycles it leaves the process at least as
+much time as the last cycle took, so that changes gather and one cycle serves many of them. Invariants: nothing is
+decided before everything was listed once, nor after `stop`; each instruction leads to exactly one outcome; every
+call of the engine can be recorded and replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from cotide_core.cycle import Scheduler
+from cotide_core.events import BindRefused, Event, Pod, Tick
+from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.state import ClusterState
+from cotide_operator.binder import Binder, BindReport, Report
+from cotide_operator.clock import Clock
+from cotide_operator.intake import Intake
+from cotide_operator.mirror import Mirror
+from cotide_operator.outcomes import Outcomes
+
+GATHER_SECONDS: Final = 0.002
+"""Shortest wall pause before a cycle; chosen: a few changes of a burst gather, nobody notices the delay."""
+GATHER_MOST_SECONDS: Final = 0.05
+"""Longest such pause."""
+PUBLISH_SECONDS: Final = 1.0
+"""Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
+PUBLISH_SHARE: Final = 20.0
+"""A publication may take at most one part in this many of the time: a long queue is published less often."""
+
+
+class Record(Protocol):
+    """Who keeps what went into the engine and what came out (the ledger)."""
+
+    def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+        """Keep one call of `Scheduler.handle`."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who learns from what the engine saw (the sample collector)."""
+
+    def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
+        """Look at the events of one cycle and at the state after them."""
+        ...
+
+
+class SchedulingLoop:
+    """Owns the engine and drives it.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        Nobody else may call its `handle`.
+    mirror, intake, binder, outcomes, clock :
+        See their modules.
+    record, watcher : optional
+        Ledger and sample collector.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        mirror: Mirror,
+        intake: Intake,
+        outcomes: Outcomes,
+        clock: Clock,
+        record: Record | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self._mirror = mirror
+        self._intake = intake
+        self._outcomes = outcomes
+        self._clock = clock
+        self._record = record
+        self._watcher = watcher
+        self._inbox: list[Event] = []
+        self._wake = asyncio.Event()
+        self._stopped = False
+        self._now = float("-inf")
+        self._cycle_seconds = 0.0
+        self.cycles = 0
+        self.started_monotonic: float | None = None
+        mirror.subscribe(lambda _kind, _key: self._wake.set())
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the next cycle (a sample, other models)."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    def report(self, report: Report) -> None:
+        """Take the outcome of a binding or an eviction from the binder."""
+        self._outcomes.reported(report, self._clock.now())
+        if isinstance(report, BindReport) and not report.bound:
+            bind, answer = report.bind, report.answer
+            self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
+
+    def stop(self) -> None:
+        """Decide nothing from now on; what was handed to the binder is the binder's to finish."""
+        self._stopped = True
+        self._wake.set()
+
+    async def run(self, binder: Binder, ready: Callable[[], None] | None = None) -> None:
+        """Decide until `stop`.
+
+        Parameters
+        ----------
+        binder : Binder
+            Carries the instructions out; its reports must come to `report`.
+        ready : callable, optional
+            Called once, after the first cycle.
+        """
+        while not (self._mirror.synced or self._stopped):
+            self._wake.clear()
+            await self._wake.wait()
+        next_publication = 0.0
+        while not self._stopped:
+            self._cycle(binder)
+            if self.cycles == 1:
+                self.started_monotonic = time.monotonic()
+                if ready is not None:
+                    ready()
+            if time.monotonic() >= next_publication:
+                started = time.monotonic()
+                self._outcomes.publish_queue(self.scheduler, self._now)
+                spent = time.monotonic() - started
+                next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
+            await self._pause(binder, next_publication)
+
+    def _cycle(self, binder: Binder) -> None:
+        events = self._intake.collect()
+        events += self._inbox
+        self._inbox = []
+        self._now = now = max(self._now, self._clock.now())
+        if not events:
+            events.append(Tick())
+        started = time.perf_counter()
+        instructions = self.scheduler.handle(events, now)
+        self._cycle_seconds = time.perf_counter() - started
+        if self._record is not None:
+            self._record.entry(now, events, instructions)
+        if self._watcher is not None:
+            self._watcher.feed(self.scheduler.state, events, now)
+        self.cycles += 1
+        self._outcomes.events(events, self._take_arrivals(), now)
+        self._outcomes.decided(instructions, now, self._cycle_seconds)
+        for instruction in instructions:
+            if isinstance(instruction, Bind | Evict):
+                binder.submit(instruction)
+
+    def _take_arrivals(self) -> list[Pod]:
+        arrivals, self._intake.arrivals = self._intake.arrivals, []
+        return arrivals
+
+    async def _pause(self, binder: Binder, next_publication: float) -> None:
+        wakeup = self.scheduler.next_wakeup(self._now)
+        if not (self._inbox or self._intake.waiting or self._stopped):
+            wall = next_publication - time.monotonic()
+            if wakeup is not None:
+                wall = min(wall, (wakeup - self._clock.now()) / self._clock.speed)
+            self._wake.clear()
+            if wall > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wall)
+        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
+        if not self._stopped:
+            await binder.room()

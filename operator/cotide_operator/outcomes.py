@@ -1,0 +1,232 @@
+"""What follows from decisions: the board, events, notes on pods, metrics. Decides nothing itself.
+
+Called by the loop after each cycle and for each report of the binder. Invariant: the board says ``Scheduled`` only of
+a pod that the API server took; a pod that is gone leaves board, notes and calibration.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotide_core.cycle import Scheduler
+from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
+from cotide_core.instructions import Bind, Evict, Instruction, Wait, WaitReason
+from cotide_operator.annotator import Annotator
+from cotide_operator.binder import EvictReport, Report
+from cotide_operator.board import Board, Decision
+from cotide_operator.calibration import Calibration
+from cotide_operator.decision_note import DECISION_ANNOTATION, encode
+from cotide_operator.recorder import Recorder
+from cotide_operator.telemetry import Telemetry, attempts_label
+
+_LOG = logging.getLogger(__name__)
+
+SCHEDULED: Final = "Scheduled"
+
+
+class Outcomes:
+    """Spreads the word about decisions.
+
+    Parameters
+    ----------
+    board, annotator, recorder, calibration, telemetry :
+        Who is told; see their modules.
+    pod_of : callable
+        A pod as the engine was told, by key.
+    policy : str
+        Name of the policy, for the metrics.
+    """
+
+    def __init__(
+        self,
+        *,
+        board: Board,
+        annotator: Annotator,
+        recorder: Recorder,
+        calibration: Calibration,
+        telemetry: Telemetry,
+        pod_of: Callable[[str], Pod | None],
+        policy: str,
+    ) -> None:
+        self._board = board
+        self._annotator = annotator
+        self._recorder = recorder
+        self._calibration = calibration
+        self._telemetry = telemetry
+        self._pod_of = pod_of
+        self._policy = policy
+        self._now = 0.0
+        self._shares: dict[str, float] = {}
+        """Wall seconds of its decision cycle that fell to each binding under way."""
+
+    def annotations(self, bind: Bind) -> dict[str, str]:
+        """Return what a Binding should write on the pod."""
+        return {DECISION_ANNOTATION: encode(_of_bind(bind, self._now))}
+
+    def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
+        """Follow pods that changed or went."""
+        self._now = now
+        if arrivals:
+            self._telemetry.incoming.labels("active", "PodAdd").inc(len(arrivals))
+        for event in events:
+            if isinstance(event, PodUpserted):
+                pod = event.pod
+                self._calibration.pod_changed(pod)
+                if pod.node is not None and pod.ours:
+                    self._confirmed(pod)
+            elif isinstance(event, PodDeleted):
+                self._board.forget(event.key)
+                self._annotator.forget(event.key)
+                self._calibration.pod_gone(event.key)
+
+    def _confirmed(self, pod: Pod) -> None:
+        """A pod of ours is on a node: also told when another replica, or an earlier run, bound it."""
+        known = self._board.get(pod.key)
+        if known is None or known.node is not None:
+            return
+        self._board.publish(
+            replace(
+                known,
+                node=pod.node,
+                reason=SCHEDULED,
+                message=f"is on {pod.node}",
+                queue_position=None,
+                retry_at_seconds=None,
+                predicted_start_seconds=None,
+            )
+        )
+
+    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> None:
+        """Take the instructions of one cycle."""
+        if not instructions:
+            return
+        share = cycle_seconds / len(instructions)
+        for instruction in instructions:
+            self._telemetry.algorithm_duration.observe(share)
+            if isinstance(instruction, Bind):
+                self._shares[instruction.key] = share
+            elif isinstance(instruction, Wait):
+                self._waits(instruction, now, share)
+
+    def _waits(self, wait: Wait, now: float, share: float) -> None:
+        pod = self._pod_of(wait.key)
+        before = self._board.get(wait.key)
+        if before is not None and before.uid != wait.uid:
+            before = None
+        self._board.publish(
+            Decision(
+                key=wait.key,
+                uid=wait.uid,
+                decided_seconds=now,
+                node=None,
+                reason=wait.reason.value,
+                message=wait.message,
+                refused=wait.refused,
+                forecast=wait.forecast,
+                attempts=wait.attempts,
+                demotions=wait.demotions,
+                queue_position=before.queue_position if before is not None else None,
+                retry_at_seconds=wait.retry_at_seconds,
+                predicted_start_seconds=before.predicted_start_seconds if before is not None else None,
+            )
+        )
+        self._annotator.note(wait.key)
+        if wait.reason is not WaitReason.WAITING_FOR_TURN:
+            self._recorder.failed(wait.key, wait.uid, wait.message)
+        if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
+            return
+        queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
+        self._telemetry.incoming.labels(queue, "ScheduleAttemptFailure").inc()
+        self._telemetry.attempts.labels("unschedulable", _class(pod), self._policy).inc()
+        self._telemetry.attempt_duration.labels("unschedulable", self._policy).observe(share)
+
+    def reported(self, report: Report, now: float) -> None:
+        """Take the outcome of a binding or an eviction."""
+        if isinstance(report, EvictReport):
+            self._evicted(report)
+            return
+        bind = report.bind
+        share = self._shares.pop(bind.key, 0.0)
+        pod = self._pod_of(bind.key)
+        if report.wall_seconds:
+            self._telemetry.binding_duration.observe(report.wall_seconds)
+        result = "scheduled" if report.bound else "error"
+        self._telemetry.attempts.labels(result, _class(pod), self._policy).inc()
+        self._telemetry.attempt_duration.labels(result, self._policy).observe(share + report.wall_seconds)
+        if not report.bound:
+            self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
+            _LOG.log(
+                logging.WARNING if report.retry else logging.INFO,
+                "binding %s to %s was not taken (%d %s): %s",
+                bind.key,
+                bind.node,
+                report.answer.code,
+                report.answer.reason,
+                "it will be tried again" if report.retry else "waiting for the watch's word on the pod",
+            )
+            return
+        if pod is not None:
+            waited = max(0.0, now - pod.created_seconds)
+            self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
+        self._board.publish(_of_bind(bind, now))
+        self._calibration.bound(bind)
+        self._recorder.scheduled(bind.key, bind.uid, bind.node)
+        self._annotator.label(bind.key)
+
+    def _evicted(self, report: EvictReport) -> None:
+        evict: Evict = report.evict
+        if report.answer.ok:
+            self._telemetry.evictions.labels(_class(self._pod_of(evict.key)), "Decided").inc()
+            self._recorder.evicted(evict.key, evict.uid, evict.reason)
+            return
+        _LOG.warning(
+            "eviction of %s was refused (%d %s): %s",
+            evict.key,
+            report.answer.code,
+            report.answer.reason,
+            report.answer.message,
+        )
+
+    def publish_queue(self, scheduler: Scheduler, now: float) -> None:
+        """Publish queue sizes, positions and predicted starts; called about once a second."""
+        for queue, size in scheduler.pending().items():
+            self._telemetry.pending.labels(queue).set(size)
+        positions = scheduler.queue_positions()
+        starts = scheduler.predicted_starts(now) if positions else {}
+        for key, position in positions.items():
+            decision = self._board.get(key)
+            if decision is None or decision.node is not None:
+                continue
+            start = starts.get(key)
+            if decision.queue_position == position and _close(decision.predicted_start_seconds, start):
+                continue
+            self._board.publish(replace(decision, queue_position=position, predicted_start_seconds=start))
+        self._annotator.sweep()
+
+
+def _close(known: float | None, new: float | None) -> bool:
+    """Whether a predicted start moved by less than a second, which no reader would notice."""
+    if known is None or new is None:
+        return known is new
+    return abs(known - new) < 1.0
+
+
+def _class(pod: Pod | None) -> str:
+    return pod.workload_class.value if pod is not None else "unknown"
+
+
+def _of_bind(bind: Bind, now: float) -> Decision:
+    return Decision(
+        key=bind.key,
+        uid=bind.uid,
+        decided_seconds=now,
+        node=bind.node,
+        reason=SCHEDULED,
+        message=bind.reason,
+        refused=bind.refused,
+        forecast=bind.forecast,
+        attempts=bind.attempts,
+    )
