@@ -24,7 +24,7 @@ _Step = Callable[[Any], Any]
 
 def encode(value: object) -> dict[str, Json]:
     """Return a frozen dataclass as a JSON object, tagged with its ``kind``."""
-    cls: type[Any] = type(value)
+    cls: type = type(value)
     encoded: dict[str, Json] = {"kind": cls.__name__}
     encoded.update(_dataclass_encoder(cls)(value))
     return encoded
