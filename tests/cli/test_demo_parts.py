@@ -13,9 +13,10 @@ from cotide_cli.demo.facts import DecisionFact, PodFact, RunFacts, ServiceFact, 
 from cotide_cli.demo.live import LiveView, progress_line, render
 from cotide_cli.demo.manifests import job_manifest, service_manifest
 from cotide_cli.demo.options import DemoOptions, checked, parse_policies
-from cotide_cli.demo.summary import FIGURES, PolicyOutcome, as_json, print_tables
+from cotide_cli.demo.summary import PolicyOutcome, as_json, print_tables
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
+from cotide_sim.scorecard import Summary
 from cotide_sim.workloads.plan import PlannedJob, PlannedService
 
 
@@ -41,6 +42,18 @@ def some_facts() -> RunFacts:
     facts.node_cpu_share = {"n1": 0.75, "n2": 0.25}
     facts.decisions.append(DecisionFact(150.0, "grep-0", None, "2 would break the latency limit of demo/web (p=0.83)"))
     return facts
+
+
+def some_figures() -> Summary:
+    return Summary(
+        pods_bound=10,
+        jobs_finished=3,
+        waiting_seconds_total=120.0,
+        waiting_seconds_mean=12.0,
+        qos_violation_ratio=0.25,
+        cpu_utilisation=0.5,
+        evictions=0,
+    )
 
 
 def test_policies_are_split_and_checked() -> None:
@@ -132,15 +145,23 @@ def test_without_a_terminal_a_line_is_written_now_and_then() -> None:
 
 
 def test_the_json_has_the_promised_keys_in_order() -> None:
-    figures = dict(zip(FIGURES, (10, 3, 120.0, 12.0, 0.25, 0.5, 0), strict=True))
+    figures = some_figures()
     document = json.loads(as_json(7, 40, {"qpsm": PolicyOutcome(figures, {"web": 0.25}, "somewhere/qpsm")}))
     assert (document["seed"], document["nodes"]) == (7, 40)
-    assert list(document["policies"]["qpsm"])[: len(FIGURES)] == list(FIGURES)
+    assert list(document["policies"]["qpsm"])[:7] == [
+        "pods_bound",
+        "jobs_finished",
+        "waiting_seconds_total",
+        "waiting_seconds_mean",
+        "qos_violation_ratio",
+        "cpu_utilisation",
+        "evictions",
+    ]
     assert document["policies"]["qpsm"]["ledger"] == "somewhere/qpsm"
 
 
 def test_the_tables_show_each_policy_and_each_service() -> None:
-    figures = dict(zip(FIGURES, (10, 3, 120.0, 12.0, 0.25, 0.5, 0), strict=True))
+    figures = some_figures()
     console = Console(file=io.StringIO(), width=160)
     print_tables(console, {"qpsm": PolicyOutcome(figures, {"web": 0.25}, None)})
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO given above

@@ -45,6 +45,8 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
         start = stage.clock.now() + LEAD_WALL_SECONDS * stage.clock.speed
         facts = RunFacts(policy, start, plan.duration_seconds, jobs_planned=len(plan.jobs))
         scorecard = Scorecard(start_seconds=start)
+        for job in plan.jobs:
+            scorecard.observe_job(job.name, job.completions)
         observer = Observer(
             stage.client,
             stage.metrics_url,
@@ -66,11 +68,9 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
             await _show_until_over(stage, operator, facts, view)
             for task in running:
                 task.cancel()
-        end = start + plan.duration_seconds
-        facts.jobs_finished = await _finished_jobs(stage)
-        figures = {**scorecard.summary(end), "jobs_finished": facts.jobs_finished}
+        summary = scorecard.summary(start + plan.duration_seconds)
         await _clean(stage)
-        return PolicyOutcome(figures, scorecard.violation_ratio_by_service(), str(ledger))
+        return PolicyOutcome(summary, scorecard.violation_ratio_by_service(), str(ledger))
 
 
 @contextlib.asynccontextmanager
@@ -138,11 +138,6 @@ async def _show_until_over(stage: Stage, operator: Child, facts: RunFacts, view:
             operator.check()
             view.show(facts, loop.time())
             await asyncio.sleep(FRAME_WALL_SECONDS)
-
-
-async def _finished_jobs(stage: Stage) -> int:
-    jobs = await stage.client.list(_COLLECTIONS["Job"])
-    return sum(1 for job in jobs if (job.get("status") or {}).get("phase") == "Succeeded")
 
 
 async def _clean(stage: Stage) -> None:

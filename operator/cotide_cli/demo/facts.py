@@ -78,7 +78,6 @@ class RunFacts:
     """CPU in use over capacity, by node."""
     jobs_submitted: int = 0
     jobs_planned: int = 0
-    jobs_finished: int = 0
     decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
 
     @property

@@ -73,7 +73,7 @@ def _counts(facts: RunFacts) -> Table:
         table.add_column(stage.value, justify="right")
     for workload_class in WorkloadClass:
         table.add_row(workload_class.value, *(str(facts.count(workload_class, stage)) for stage in Stage))
-    table.caption = f"jobs: {facts.jobs_submitted} of {facts.jobs_planned} submitted, {facts.jobs_finished} finished"
+    table.caption = f"jobs: {facts.jobs_submitted} of {facts.jobs_planned} submitted"
     table.caption_justify = "left"
     return table
 

@@ -22,6 +22,7 @@ from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Change, Reflector
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.resources import JOB_LABEL, WORKLOAD_LABEL
 from cotide_sim.scorecard import Scorecard
 
 SAMPLE_WALL_SECONDS: Final = 0.25
@@ -122,8 +123,8 @@ class Observer:
                 self._scorecard.observe_gone(metadata.uid, now)
             return
         workload_class = _class_of(pod)
-        service = metadata.labels.get("cotide.dev/workload")
-        job = metadata.labels.get("cotide.dev/job")
+        service = metadata.labels.get(WORKLOAD_LABEL)
+        job = metadata.labels.get(JOB_LABEL)
         if service is not None:
             self._service_of[metadata.name] = service
         known = self._facts.pods.get(metadata.uid)
@@ -142,6 +143,9 @@ class Observer:
             self._scorecard.observe_bound(uid, now)
         if stage in (Stage.RUNNING, Stage.SUCCEEDED, Stage.FAILED) and fact.stage in (Stage.QUEUED, Stage.PLACED):
             self._scorecard.observe_started(uid, now)
+        job = pod.metadata.labels.get(JOB_LABEL)
+        if stage is Stage.SUCCEEDED and fact.stage is not Stage.SUCCEEDED and job is not None:
+            self._scorecard.observe_succeeded(uid, job)
         fact.stage = stage
         evicted = any(condition.type == "DisruptionTarget" for condition in pod.status.conditions)
         if (evicted or pod.status.reason == "Evicted") and not fact.evicted:

@@ -5,30 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from cotide_core.units import format_seconds
-
-FIGURES: Final = (
-    "pods_bound",
-    "jobs_finished",
-    "waiting_seconds_total",
-    "waiting_seconds_mean",
-    "qos_violation_ratio",
-    "cpu_utilisation",
-    "evictions",
-)
-"""Names of the figures of each policy, in the JSON's order; times are simulated seconds."""
+from cotide_sim.scorecard import Summary
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
     """One policy's figures, each online service's share of time over its limit, and where its ledger is."""
 
-    figures: Mapping[str, float | int]
+    figures: Summary
     violation_ratio_by_service: Mapping[str, float]
     ledger: str | None
 
@@ -37,7 +26,7 @@ def as_json(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> str
     """Return the JSON document that the README promises."""
     policies = {
         name: {
-            **{figure: outcome.figures[figure] for figure in FIGURES},
+            **outcome.figures,
             "qos_violation_ratio_by_service": dict(outcome.violation_ratio_by_service),
             "ledger": outcome.ledger,
         }

@@ -1,0 +1,71 @@
+"""What the demo makes before anything runs: the plan, the interference model and the two trained predictors.
+
+Called by `demo_command`, once for all policies. With real data the interference model is fitted to the memcached
+measurements and the predictors learn from them too; without, documented generators stand in. Either way the predictors
+learn from a profiling campaign (random mixes tried on a fake node), never from the physics itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cotide_cli.demo.options import DemoOptions
+from cotide_operator.ledger_file import write_files
+from cotide_predictors.completion import train_completion
+from cotide_predictors.qos import train_qos
+from cotide_predictors.serialisation import to_files
+from cotide_sim.interference import GeneratedInterference, Interference, MeasuredInterference
+from cotide_sim.workloads import profiling, sizing
+from cotide_sim.workloads.generated import generate
+from cotide_sim.workloads.plan import Plan
+from cotide_sim.workloads.traced import from_traces
+
+COLOCATION: Final = "colocation"
+"""The directory of the memcached measurements inside the data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What all policies share: arrivals, physics and models."""
+
+    plan: Plan
+    interference_file: Path
+    models_directory: Path
+
+
+def prepare(options: DemoOptions, workspace: Path, say: Callable[[str], None]) -> Prepared:
+    """Make the plan, fit the interference model and train the predictors.
+
+    Raises
+    ------
+    InputError
+        When a trace or a table is missing or broken, with its file and line.
+    """
+    interference: Interference
+    if options.data is None:
+        interference = GeneratedInterference()
+        plan = generate(options.seed, options.nodes, options.simulated_seconds, interference)
+        samples = profiling.profile(interference, options.seed)
+        say("arrivals and interference come from generators (name real traces with --data DIR)")
+    else:
+        say(f"reading traces and measurements in {options.data}")
+        measurements = options.data / COLOCATION
+        interference = MeasuredInterference.from_directory(measurements)
+        plan = from_traces(options.data, options.seed, options.nodes, options.simulated_seconds, interference)
+        samples = profiling.with_measured_rows(profiling.profile(interference, options.seed), measurements)
+    interference_file = workspace / "interference.json"
+    interference_file.write_text(interference.to_json())
+    qos, completion = samples
+    models = workspace / "models"
+    limits = sizing.LIMITS_MILLISECONDS
+    write_files(models / "qos", to_files(train_qos(qos, limits_milliseconds=limits, random_state=options.seed)))
+    write_files(models / "completion", to_files(train_completion(completion, random_state=options.seed)))
+    pods = sum(service.replicas for service in plan.services)
+    say(
+        f"predictors are trained on {len(qos.mixes):,} mixes and {len(completion.seconds):,} runs; "
+        f"{len(plan.services)} services with {pods} pods and {len(plan.jobs)} jobs will arrive"
+    )
+    return Prepared(plan, interference_file, models)
