@@ -33,7 +33,7 @@ from cotide_sim.kubelets import statuses
 from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
-from cotide_sim.kubelets.statuses import Place, Status
+from cotide_sim.kubelets.statuses import ContainerRun, Place, Status
 from cotide_sim.machine import Finished, MachinePark, PodLoad
 
 _LOG = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class _Resident:
     since: float
     """Start of the container's latest run."""
     restarts: int = 0
+    last: ContainerRun | None = None
     stopping: bool = False
 
 
@@ -241,8 +242,9 @@ class Residents:
             wait = min(longest, first * 2.0 ** min(resident.restarts, 10))
             resident.restarts += 1
             self._timer(at + wait, finished.key, resident.uid, "restart")
+            resident.last = ContainerRun(self._wall(resident.since), self._wall(at), code)
             status = statuses.waiting_to_restart(
-                resident.place, self._wall(resident.started), self._wall(at), code, resident.restarts, wait
+                resident.place, self._wall(resident.started), resident.last, resident.restarts, wait
             )
             self.outbox.append(WriteStatus(finished.key, resident.uid, status))
             return
@@ -257,9 +259,7 @@ class Residents:
         status = statuses.finished(
             resident.place,
             self._wall(resident.started),
-            self._wall(resident.since),
-            self._wall(at),
-            code,
+            ContainerRun(self._wall(resident.since), self._wall(at), code),
             resident.restarts,
             reason=reason,
             message=message,
@@ -267,10 +267,10 @@ class Residents:
         self.outbox.append(WriteStatus(key, resident.uid, status))
 
     def _restart(self, key: str, resident: _Resident, at: float) -> None:
-        before, resident.since = resident.since, at
+        resident.since = at
         self._park.start_pod(resident.node, resident.load, at)
         status = statuses.running(
-            resident.place, self._wall(before), self._wall(at), resident.restarts, resident.load.exit_code
+            resident.place, self._wall(resident.started), self._wall(at), resident.restarts, resident.last
         )
         self.outbox.append(WriteStatus(key, resident.uid, status))
 

@@ -29,12 +29,20 @@ class Place:
     """(name, image)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerRun:
+    """One completed run of a pod's containers; wall seconds."""
+
+    since_seconds: float
+    ended_seconds: float
+    exit_code: int
+
+
 def running(
-    place: Place, started_seconds: float, since_seconds: float, restarts: int = 0, last_exit: int = 0
+    place: Place, started_seconds: float, since_seconds: float, restarts: int = 0, last: ContainerRun | None = None
 ) -> Status:
     """Return the status of a running pod; after restarts it tells how the container ended before."""
     state = {"running": {"startedAt": format_timestamp(since_seconds)}}
-    last = {"terminated": _ended(last_exit, started_seconds, since_seconds)} if restarts else None
     return {
         "phase": "Running",
         "startTime": format_timestamp(started_seconds),
@@ -45,7 +53,7 @@ def running(
 
 
 def waiting_to_restart(
-    place: Place, started_seconds: float, ended_seconds: float, exit_code: int, restarts: int, back_off_seconds: float
+    place: Place, started_seconds: float, last: ContainerRun, restarts: int, back_off_seconds: float
 ) -> Status:
     """Return the status of a pod whose container ended and will be started again after a back-off."""
     name = place.containers[0][0] if place.containers else "container"
@@ -55,12 +63,11 @@ def waiting_to_restart(
             "message": f"back-off {back_off_seconds:g}s restarting failed container={name}",
         }
     }
-    last = {"terminated": _ended(exit_code, started_seconds, ended_seconds)}
     return {
         "phase": "Running",
         "startTime": format_timestamp(started_seconds),
         **_addresses(place),
-        "conditions": _conditions(ended_seconds, ready=False, reason="ContainersNotReady"),
+        "conditions": _conditions(last.ended_seconds, ready=False, reason="ContainersNotReady"),
         "containerStatuses": _containers(place, state, ready=False, restarts=restarts, last=last),
     }
 
@@ -68,24 +75,22 @@ def waiting_to_restart(
 def finished(
     place: Place,
     started_seconds: float,
-    since_seconds: float,
-    ended_seconds: float,
-    exit_code: int,
+    last: ContainerRun,
     restarts: int = 0,
     *,
     reason: str = "",
     message: str = "",
 ) -> Status:
     """Return the status of a pod that ended for good; ``reason`` and ``message`` for an end that was imposed."""
-    succeeded = exit_code == 0
+    succeeded = last.exit_code == 0
     status: Status = {
         "phase": "Succeeded" if succeeded else "Failed",
         "startTime": format_timestamp(started_seconds),
         **_addresses(place),
-        "conditions": _conditions(ended_seconds, ready=False, reason="PodCompleted" if succeeded else "PodFailed"),
+        "conditions": _conditions(last.ended_seconds, ready=False, reason="PodCompleted" if succeeded else "PodFailed"),
         "containerStatuses": _containers(
             place,
-            {"terminated": _ended(exit_code, since_seconds, ended_seconds)},
+            {"terminated": _ended(last)},
             ready=False,
             restarts=restarts,
             last=None,
@@ -115,12 +120,12 @@ def _addresses(place: Place) -> Status:
     }
 
 
-def _ended(exit_code: int, since_seconds: float, ended_seconds: float) -> Status:
+def _ended(run: ContainerRun) -> Status:
     return {
-        "exitCode": exit_code,
-        "reason": "Completed" if exit_code == 0 else "Error",
-        "startedAt": format_timestamp(since_seconds),
-        "finishedAt": format_timestamp(ended_seconds),
+        "exitCode": run.exit_code,
+        "reason": "Completed" if run.exit_code == 0 else "Error",
+        "startedAt": format_timestamp(run.since_seconds),
+        "finishedAt": format_timestamp(run.ended_seconds),
     }
 
 
@@ -135,7 +140,9 @@ def _conditions(seconds: float, *, ready: bool, reason: str = "") -> list[Status
     ]
 
 
-def _containers(place: Place, state: Status, *, ready: bool, restarts: int, last: Status | None) -> Sequence[Status]:
+def _containers(
+    place: Place, state: Status, *, ready: bool, restarts: int, last: ContainerRun | None
+) -> Sequence[Status]:
     return [
         {
             "name": name,
@@ -145,7 +152,7 @@ def _containers(place: Place, state: Status, *, ready: bool, restarts: int, last
             "started": ready,
             "restartCount": restarts,
             "state": state,
-            **({"lastState": last} if last else {}),
+            **({"lastState": {"terminated": _ended(last)}} if last else {}),
         }
         for name, image in place.containers
     ]
