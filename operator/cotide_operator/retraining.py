@@ -32,10 +32,10 @@ _LOG = logging.getLogger(__name__)
 
 _NICE: Final = 10
 """A training gives way to the live loop on a small machine; chosen."""
-Train = Callable[[str, QosSamples | CompletionSamples, int], Files]
+Train = Callable[[QosSamples | CompletionSamples, int], Files]
 
 
-def train(kind: str, samples: QosSamples | CompletionSamples, seed: int) -> Files:
+def train(samples: QosSamples | CompletionSamples, seed: int) -> Files:
     """Train one predictor and return its files; runs in the worker process."""
     from cotide_predictors import serialisation  # heavy: loads xgboost and scikit-learn
     from cotide_predictors.completion import train_completion
@@ -153,7 +153,7 @@ class Retraining:
             self._tried_types = Counter(samples.types)
         loop = asyncio.get_running_loop()
         try:
-            files = await loop.run_in_executor(self._executor, self._train, kind, samples, self._seed)
+            files = await loop.run_in_executor(self._executor, self._train, samples, self._seed)
             await asyncio.to_thread(self._store.save, files)
         except (CotideError, ValueError, BrokenProcessPool) as error:  # ValueError: the samples show one class only
             self._telemetry.trainings.labels(kind, "failed").inc()

@@ -1,0 +1,80 @@
+"""``cotide operator``: the live operator, in or out of a cluster.
+
+Reads the configuration, takes over what the command line says instead, and runs the assembly until SIGTERM or SIGINT.
+Exit codes: 0 when told to stop, 1 when it could not go on, 2 for a mistake in options or configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cotide_operator.assembly import Operator
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="CotideConfiguration file (YAML).")
+@click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, the service account, ~/.kube/config.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--policy", help="Policy instead of the configured one.")
+@click.option("--models", type=click.Path(path_type=Path), help="Directory of model files.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="Directory to write the ledger into.")
+@click.option("--metrics-host", help="Address for metrics and health; default: loopback, in a cluster every address.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."
+)
+@click.option("--install-crds", is_flag=True, help="Apply the CustomResourceDefinitions and PriorityClasses first.")
+@click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info", show_default=True
+)
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+def command(
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    policy: str | None,
+    models: Path | None,
+    ledger: Path | None,
+    metrics_host: str | None,
+    metrics_port: int,
+    install_crds: bool,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run the operator, in or out of a cluster."""
+    # Imported here: kopf and the engine take a second to load, which `--help` need not wait for.
+    from cotide_operator.assembly import Operator, Options
+    from cotide_operator.logs import set_up
+    from cotide_operator.settings import read_settings, with_changes
+
+    set_up(log_level, "json" if log_format == "json" else "text")
+    settings = read_settings(config)
+    settings = with_changes(
+        settings,
+        policy=policy,
+        models={**settings.models.model_dump(), "directory": models} if models is not None else None,
+        ledger={"directory": ledger} if ledger is not None else None,
+    )
+    options = Options(kubeconfig, context, metrics_host, metrics_port, install_crds)
+    _run(Operator(settings, options))
+
+
+def _run(operator: Operator) -> None:
+    """Run an operator on a fast event loop until a signal asks it to stop."""
+    import uvloop
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await operator.run(stop)
+
+    # A loop of our own rather than a global policy: kopf makes one in its thread.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

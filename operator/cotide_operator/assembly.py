@@ -1,0 +1,396 @@
+"""Puts the operator together and runs it: the one place where its parts are made and know each other.
+
+Called by ``cotide operator`` and by tests. Stages, each with a clear end::
+
+    open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> stop
+
+Invariants: nothing decides before the lease is held (or election is off) and everything was listed; when this replica
+stops, for whatever reason, it first decides no more, then lets bindings in flight finish, then gives up the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from cotide_core.cycle import Scheduler
+from cotide_core.errors import ClusterError
+from cotide_core.events import Event
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials, load_credentials
+from cotide_kube.reflector import Reflector
+from cotide_operator import preflight
+from cotide_operator.annotator import Annotator
+from cotide_operator.binder import Binder
+from cotide_operator.board import Board
+from cotide_operator.calibration import Calibration
+from cotide_operator.clock import ScaledClock
+from cotide_operator.cluster_usage import ClusterUsage
+from cotide_operator.controllers import Controllers
+from cotide_operator.feed import UsageFeed
+from cotide_operator.handlers import KopfThread, quiet_kopf, start_kopf
+from cotide_operator.health import HealthServer
+from cotide_operator.intake import Intake
+from cotide_operator.leadership import Leadership
+from cotide_operator.ledger_file import LedgerFile
+from cotide_operator.loop import SchedulingLoop
+from cotide_operator.low_lane import LowLane
+from cotide_operator.metric_sources import PrometheusSource, Source, TextSource
+from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
+from cotide_operator.model_store import ModelStore
+from cotide_operator.outcomes import Outcomes
+from cotide_operator.recorder import Recorder
+from cotide_operator.retraining import Retraining, worker
+from cotide_operator.settings import MetricsSourceSettings, Settings, engine_config
+from cotide_operator.telemetry import Telemetry
+
+_LOG = logging.getLogger(__name__)
+
+DRAIN_SECONDS: Final = 10.0
+"""Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
+CONNECTIONS_BESIDE_BINDS: Final = 32
+"""For lists, the controllers and the low-priority lane; chosen."""
+LEDGER_FLUSH_SECONDS: Final = 1.0
+SOURCE_TIMEOUT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is said on the command line and not in the configuration file."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    metrics_host: str | None = None
+    """None: every address inside a cluster (probes come from outside the pod), loopback elsewhere."""
+    metrics_port: int = 8080
+    install_crds: bool = False
+
+
+class Operator:
+    """One replica of the operator.
+
+    Attributes
+    ----------
+    mirror, board, telemetry, health, loop :
+        Parts that tests and embedders look at.
+    """
+
+    def __init__(self, settings: Settings, options: Options, credentials: Credentials | None = None) -> None:
+        self.settings = settings
+        self._options = options
+        self._credentials = credentials or load_credentials(options.kubeconfig, options.context)
+        self.client = KubeClient(
+            self._credentials, max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS
+        )
+        simulated = settings.simulated_time
+        self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
+        self.telemetry = Telemetry()
+        self.board = Board()
+        self.mirror = Mirror()
+        self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
+        self.intake = Intake(self.mirror, self.clock, settings.scheduler_name)
+        self.calibration = Calibration(self.telemetry, self._limit_of, settings.slot_seconds)
+        config = engine_config(settings)
+        self._ledger = LedgerFile(settings.ledger.directory, config) if settings.ledger is not None else None
+        self.models = ModelStore(
+            settings.models.directory,
+            tell=self._tell,
+            telemetry=self.telemetry,
+            keep=self._ledger.keep_model if self._ledger is not None else None,
+        )
+        self._retraining = self._make_retraining()
+        self.lane = LowLane(lambda: self.binder.busy)
+        outcomes = self._make_outcomes()
+        self.loop = SchedulingLoop(
+            Scheduler(config, self.models),
+            mirror=self.mirror,
+            intake=self.intake,
+            outcomes=outcomes,
+            clock=self.clock,
+            record=self._ledger,
+            watcher=self._retraining,
+        )
+        self.binder = Binder(
+            self.client,
+            self.mirror,
+            self.loop.report,
+            outcomes.annotations,
+            concurrency=settings.concurrent_binds,
+        )
+        self._stage = "the API server"
+        self._leading = False
+        self._deciding = False
+        self._kopf: KopfThread | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set.
+
+        Raises
+        ------
+        CotideError
+            When it can't run (any more): one sentence for the user.
+        """
+        in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
+        host = self._options.metrics_host or ("0.0.0.0" if in_cluster else "127.0.0.1")  # noqa: S104 - see Options
+        await self.health.start(host, self._options.metrics_port)
+        _LOG.info("metrics, health and board on http://%s:%d", host, self.health.port)
+        try:
+            async with self.client:
+                await self._run(stop)
+        finally:
+            if self._ledger is not None:
+                self._ledger.close()
+            await self.health.stop()
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        await self.client.get("/version")
+        _LOG.info("API server %s (%s)", self._credentials.server, self._credentials.origin)
+        if self._options.install_crds:
+            await preflight.install(self.client)
+        self._stage = "the custom resources"
+        if await _first(preflight.await_resources(self.client), stop):
+            return
+        self._stage = ""
+        async with _Crew() as crew:
+            for kind in KINDS:
+                crew.start(self._follow(kind), f"reflector of {kind}")
+            leadership = await self._elect(crew, stop)
+            if stop.is_set():
+                return
+            try:
+                await self._lead(crew, stop, leadership)
+            finally:
+                self.loop.stop()
+                self._leading = self._deciding = False
+                self.telemetry.leader.set(0)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DRAIN_SECONDS):
+                        await self.binder.drain()
+                if leadership is not None:
+                    await leadership.release()
+
+    async def _elect(self, crew: _Crew, stop: asyncio.Event) -> Leadership | None:
+        election = self.settings.leader_election
+        if not election.enabled:
+            return None
+        await preflight.await_namespace(self.client, election.namespace)
+        identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        leadership = Leadership(self.client, election, identity)
+        acquiring = crew.start(leadership.acquire(), "election")
+        stopping = asyncio.ensure_future(stop.wait())
+        await crew.until(acquiring, stopping)
+        stopping.cancel()
+        return leadership
+
+    async def _lead(self, crew: _Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
+        """Decide until told to stop, or until a part fails or the lease is lost."""
+        self._leading = True
+        self.telemetry.leader.set(1)
+        await self.models.look()
+        if leadership is not None:
+            crew.start(leadership.hold(), "lease")
+        crew.start(self.binder.run(), "binder")
+        crew.start(self.lane.run(), "low-priority lane")
+        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+        if self._ledger is not None:
+            crew.start(self._flush(self._ledger), "ledger")
+        if self._retraining is not None:
+            crew.start(self._retraining.run(), "retraining")
+        async with self._metrics_source(crew) as feed, self._controlling(crew, feed):
+            crew.start(self.loop.run(self.binder, self._ready), "loop")
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await crew.until(stopping)
+            finally:
+                stopping.cancel()
+                self.loop.stop()
+
+    @contextlib.asynccontextmanager
+    async def _controlling(self, crew: _Crew, feed: UsageFeed | None) -> AsyncIterator[None]:
+        """Run the controllers of our resources, and kopf in its thread."""
+        controllers = Controllers(
+            self.client,
+            self.mirror,
+            self.board,
+            self.clock,
+            readings=feed,
+            scheduler_name=self.settings.scheduler_name,
+        )
+        quiet_kopf()
+        kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)
+        stop = asyncio.Event()
+        controlling = crew.start(controllers.run(stop), "controllers")
+        crew.start(self._watch_kopf(kopf), "kopf")
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait({controlling}, timeout=DRAIN_SECONDS)
+            if not await asyncio.to_thread(kopf.stop, DRAIN_SECONDS):
+                _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
+
+    async def _follow(self, kind: Kind) -> None:
+        """Fill the mirror with one kind, for ever."""
+        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind])
+        async for batch in reflector.batches():
+            for change in batch:
+                if change.object is None:
+                    self.mirror.mark_synced(kind)
+                else:
+                    self.mirror.apply(kind, change.kind, change.object)
+
+    @contextlib.asynccontextmanager
+    async def _metrics_source(self, crew: _Crew) -> AsyncIterator[UsageFeed | None]:
+        settings = self.settings.metrics_source
+        if settings is None:
+            yield None
+            return
+        pods = self.intake.pods
+        if settings.kubernetes is not None:
+            usage = ClusterUsage(self.client, settings.interval_seconds, pods.get, self.telemetry)
+            crew.start(usage.run(), "metrics API")
+            yield None
+            return
+        timeout = aiohttp.ClientTimeout(total=SOURCE_TIMEOUT_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            feed = UsageFeed(
+                self._source(session, settings),
+                settings,
+                clock=self.clock,
+                pod_of=pods.get,
+                tell=self.loop.tell,
+                calibration=self.calibration,
+                telemetry=self.telemetry,
+            )
+            crew.start(feed.run(), "usage feed")
+            yield feed
+
+    def _source(self, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
+        if settings.prometheus is not None:
+            return PrometheusSource(session, settings.prometheus.url, self.mirror)
+        if settings.scrape is None:
+            raise ClusterError("no metrics source is configured")
+        return TextSource(session, settings.scrape.url)
+
+    def _make_outcomes(self) -> Outcomes:
+        pods = self.intake.pods
+        annotator = Annotator(
+            self.client,
+            self.lane,
+            self.mirror,
+            self.board,
+            self.telemetry,
+            class_of=lambda key: pods[key].workload_class.value if key in pods else None,
+        )
+        return Outcomes(
+            board=self.board,
+            annotator=annotator,
+            recorder=Recorder(self.client, self.lane, self.telemetry),
+            calibration=self.calibration,
+            telemetry=self.telemetry,
+            pod_of=pods.get,
+            policy=self.settings.policy,
+        )
+
+    def _make_retraining(self) -> Retraining | None:
+        settings = self.settings.models.retraining
+        if not settings.enabled:
+            return None
+        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry, executor=worker())
+
+    async def _watch_kopf(self, kopf: KopfThread) -> None:
+        while kopf.alive:
+            await asyncio.sleep(1.0)
+        raise ClusterError(f"kopf stopped watching the custom resources: {kopf.fault or 'it ended by itself'}")
+
+    async def _flush(self, ledger: LedgerFile) -> None:
+        while True:
+            await asyncio.sleep(LEDGER_FLUSH_SECONDS)
+            ledger.flush()
+
+    def _limit_of(self, workload_key: str) -> float | None:
+        workload = self.loop.scheduler.state.workload(workload_key)
+        return workload.latency_p95_milliseconds if workload is not None else None
+
+    def _tell(self, event: Event) -> None:
+        self.loop.tell(event)
+
+    def _ready(self) -> None:
+        self._deciding = True
+        _LOG.info(
+            "deciding with policy %s: %d nodes, %d pods",
+            self.settings.policy,
+            len(self.mirror.nodes),
+            len(self.mirror.pods),
+        )
+
+    def _missing(self) -> list[str]:
+        """What readiness still waits for. A standby that has listed everything is ready to take over."""
+        if self._stage:
+            return [self._stage]
+        missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
+        if missing or not self._leading:
+            return missing
+        if not self._deciding:
+            missing.append("the first decision cycle")
+        if self._kopf is None or not self._kopf.ready:
+            missing.append("kopf")
+        return missing
+
+    def _refresh(self) -> None:
+        for kind in KINDS:
+            self.telemetry.mirror_objects.labels(kind).set(len(self.mirror.objects(kind)))
+
+
+class _Crew:
+    """Tasks that must all live: the first one that fails ends the others, and its error is the operator's."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> _Crew:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as one of the crew."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        return task
+
+    async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """Return the first of ``wanted`` that is done; raise what any of the crew raises meanwhile."""
+        while True:
+            living = [task for task in self._tasks if not task.done()]
+            for task in self._tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+            for future in wanted:
+                if future.done():
+                    return future
+            await asyncio.wait({*living, *wanted}, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Run some work unless ``stop`` is set first; whether it was."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+        return False
+    working.cancel()
+    return True

@@ -1,0 +1,46 @@
+"""The operator's log: one line an occurrence on stderr, as text for people or JSON for machines.
+
+Set up once by the command line. Invariant: data never goes to stderr and logs never to stdout; libraries below us
+speak from WARNING up only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+Format = Literal["text", "json"]
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def set_up(level: str, style: Format) -> None:
+    """Send our log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    if style == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for package in ("cotide_operator", "cotide_kube"):
+        logging.getLogger(package).setLevel(level.upper())
