@@ -1,0 +1,108 @@
+"""What the verbs share: the store, the registry of kinds, the open watches, the clock and the settings.
+
+Made by the server; passed to every verb as its first argument. Invariant: nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from cotide_sim.apiserver.refusals import not_found
+from cotide_sim.apiserver.resources import Json, Registry, Resource
+from cotide_sim.apiserver.store import Collection, Entry, Store
+from cotide_sim.apiserver.watching import Watches
+
+_NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: without vowels and look-alikes, as Kubernetes has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be chosen about the emulated cluster.
+
+    Parameters
+    ----------
+    event_ttl_seconds : float
+        Events older than this are deleted; a real API server's default is one hour.
+    bookmark_seconds : float
+        How often an open watch gets a bookmark.
+    version : str
+        The Kubernetes version that `/version` claims.
+    """
+
+    event_ttl_seconds: float = 3600.0
+    bookmark_seconds: float = 20.0
+    version: str = "v1.32.0"
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """The query parameters of a write."""
+
+    dry_run: bool = False
+    manager: str = "unknown"
+    force: bool = False
+    strictness: str = "Warn"
+    warnings: list[str] = field(default_factory=list)
+
+
+class Cluster:
+    """The emulated cluster: data and the few services that all verbs need."""
+
+    def __init__(self, store: Store, registry: Registry, settings: Settings | None = None) -> None:
+        self.store, self.registry = store, registry
+        self.settings = settings or Settings()
+        self.watches = Watches(store)
+        self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _call: None
+        """Runs a call after some seconds; the server sets it to its event loop's."""
+        self.priority_default: tuple[str, int] = ("", 0)
+        self._stamp: tuple[int, str] = (0, "")
+
+    def timestamp(self) -> str:
+        """Return the time of day as Kubernetes writes it, in whole seconds."""
+        second = int(time.time())
+        if self._stamp[0] != second:
+            self._stamp = (second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        return self._stamp[1]
+
+    def new_uid(self) -> str:
+        """Return a fresh uid."""
+        return str(uuid.UUID(bytes=os.urandom(16), version=4))
+
+    def name_suffix(self) -> str:
+        """Return the five letters that follow a generateName."""
+        return "".join(_NAME_LETTERS[byte % len(_NAME_LETTERS)] for byte in os.urandom(5))
+
+    def collection(self, key: str) -> Collection:
+        """Return the collection of a kind that is always served."""
+        resource = self.registry.get(key)
+        if resource is None:
+            raise KeyError(key)
+        return self.store.collection(resource)
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Entry:
+        """Return one object.
+
+        Raises
+        ------
+        Refusal
+            404 when there is none.
+        """
+        entry = self.store.collection(resource).get(namespace, name)
+        if entry is None:
+            raise not_found(resource, name)
+        return entry
+
+    def namespace(self, name: str) -> Entry | None:
+        """Return a namespace, or None."""
+        return self.collection("namespaces").get("", name)
+
+    def write(self, resource: Resource, obj: Json, old: Entry | None) -> Entry:
+        """Store an object."""
+        return self.store.put(self.store.collection(resource), obj, old)

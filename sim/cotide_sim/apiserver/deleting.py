@@ -1,0 +1,167 @@
+"""Deletion: preconditions, grace, finalizers, propagation, and the end of a namespace.
+
+Called by `dispatch`, `writing` (a finalizer taken off), `pod_subresources` (evictions) and `garbage`.
+
+::
+
+    live --delete--> terminating (deletionTimestamp) --last finalizer off, grace over--> gone
+    live --delete, no finalizer, no grace--------------------------------------------> gone
+
+Invariant: an object with finalizers, and a bound pod whose kubelet has not let go, is never removed from the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cotide_sim.apiserver.cluster import Cluster
+from cotide_sim.apiserver.refusals import bad_request, conflict
+from cotide_sim.apiserver.resources import Json, Resource
+from cotide_sim.apiserver.selectors import Selection
+from cotide_sim.apiserver.store import Entry, at_version, encode
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """What a delete asks for."""
+
+    grace_seconds: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    version: str = ""
+    dry_run: bool = False
+
+    @classmethod
+    def read(cls, body: Json, query: dict[str, str]) -> DeleteOptions:
+        """Return the options of a request; the body wins over the query."""
+        conditions = body.get("preconditions") or {}
+        grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+        propagation = str(body.get("propagationPolicy") or query.get("propagationPolicy") or "")
+        orphan = body.get("orphanDependents", query.get("orphanDependents"))
+        if orphan is not None and not propagation:
+            propagation = "Orphan" if orphan in (True, "true") else "Background"
+        if propagation not in ("", "Background", "Foreground", "Orphan"):
+            raise bad_request(f'invalid propagation policy: "{propagation}"; it is Background, Foreground or Orphan')
+        try:
+            seconds = None if grace is None else max(0, int(grace))
+        except (TypeError, ValueError):
+            raise bad_request(f"gracePeriodSeconds: {grace!r} is no whole number of seconds") from None
+        return cls(
+            grace_seconds=seconds,
+            propagation=propagation,
+            uid=str(conditions.get("uid") or ""),
+            version=str(conditions.get("resourceVersion") or ""),
+            dry_run=bool(body.get("dryRun") or query.get("dryRun")),
+        )
+
+
+def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOptions) -> tuple[bytes, bool]:
+    """Delete one object; return its last JSON and whether it is gone already.
+
+    Raises
+    ------
+    Refusal
+        409 when a precondition does not hold.
+    """
+    for what, wanted, actual in (
+        ("UID", options.uid, entry.uid),
+        ("ResourceVersion", options.version, str(entry.version)),
+    ):
+        if wanted and wanted != actual:
+            why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
+            raise conflict(resource, entry.name, why)
+    obj = entry.decode()
+    metadata = obj["metadata"]
+    grace = _grace(resource, obj, options)
+    finalizers = list(metadata.get("finalizers") or ())
+    if options.propagation == "Foreground" and FOREGROUND not in finalizers:
+        finalizers.append(FOREGROUND)
+    elif options.propagation == "Orphan" and ORPHAN not in finalizers:
+        finalizers.append(ORPHAN)
+    emptying = resource.key == "namespaces"
+    if options.dry_run:
+        return entry.raw, not (grace or finalizers or emptying)
+    if not grace and not finalizers and not emptying:
+        version = cluster.store.remove(cluster.store.collection(resource), entry)
+        return at_version(entry, version), True
+    if "deletionTimestamp" in metadata and finalizers == list(metadata.get("finalizers") or ()):
+        if grace >= metadata.get("deletionGracePeriodSeconds", 0):
+            return entry.raw, False
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
+        due = datetime.now(UTC) + timedelta(seconds=grace)
+        metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata["deletionGracePeriodSeconds"] = grace
+        if "generation" in metadata:
+            metadata["generation"] += 1
+    if emptying:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    return cluster.write(resource, obj, entry).raw, False
+
+
+def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
+    """Return the seconds that a kubelet has to stop a pod; everything but a bound, unfinished pod goes at once."""
+    if resource.key != "pods":
+        return 0
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    wanted = options.grace_seconds
+    if wanted is None:
+        wanted = int(spec.get("terminationGracePeriodSeconds", 30))
+    if "deletionTimestamp" in obj["metadata"]:
+        wanted = min(wanted, int(obj["metadata"].get("deletionGracePeriodSeconds", wanted)))
+    return max(0, wanted)
+
+
+def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Json) -> bool:
+    """Remove an object whose last finalizer has just been taken off; return whether it is gone."""
+    metadata = new["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if resource.key == "namespaces" and (new.get("spec") or {}).get("finalizers"):
+        return False
+    if resource.key == "pods" and _grace(resource, new, DeleteOptions()) > 0:
+        return False
+    store = cluster.store
+    collection = store.collection(resource)
+    # Watchers see the object as the last write left it: index that form, then remove it.
+    final = store.index(collection, new, encode(new), entry.version)
+    collection.spaces[entry.namespace][entry.name] = final
+    store.remove(collection, final)
+    metadata["resourceVersion"] = str(store.version)
+    return True
+
+
+def delete_collection(
+    cluster: Cluster, resource: Resource, namespace: str | None, selection: Selection, options: DeleteOptions
+) -> list[bytes]:
+    """Delete every selected object and return their last JSON."""
+    entries = cluster.store.collection(resource).entries(namespace, node=selection.node)
+    return [delete(cluster, resource, entry, options)[0] for entry in entries if selection.matches(entry)]
+
+
+def empty_namespace(cluster: Cluster, name: str) -> bool:
+    """Delete what a terminating namespace holds, and the namespace once it is empty; return whether it is gone."""
+    left = False
+    for collection in list(cluster.store.collections.values()):
+        if not collection.resource.namespaced:
+            continue
+        for entry in collection.entries(name):
+            _, gone = delete(cluster, collection.resource, entry, DeleteOptions())
+            left = left or not gone
+    spaces = cluster.collection("namespaces")
+    entry = spaces.get("", name)
+    if entry is None:
+        return True
+    if left or b'"finalizers":[' in entry.raw.partition(b'"spec":')[0]:
+        return False
+    obj = entry.decode()
+    obj["spec"] = {}
+    return finish_deletion(cluster, spaces.resource, entry, obj)

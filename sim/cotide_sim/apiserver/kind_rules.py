@@ -1,0 +1,49 @@
+"""Which defaults and checks a kind has beyond its metadata.
+
+Called by `writing` for every create and change. A kind without rules of its own is stored as it comes; a custom kind
+follows its schema. Invariant: `default` runs before `check`, and both see the stored form's apiVersion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_sim.apiserver import custom_kinds, plain_kinds, pod_rules
+from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.refusals import Cause
+from cotide_sim.apiserver.resources import Json, Resource
+
+Default = Callable[[Cluster, Resource, str, Json, Json | None, WriteOptions], None]
+Check = Callable[[Cluster, Resource, str, Json, Json | None], list[Cause]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a kind defaults, in place, and what it refuses; ``old`` is None for a new object."""
+
+    default: Default
+    check: Check
+
+
+_RULES: Final[dict[str, Rules]] = {
+    "pods": Rules(pod_rules.default, pod_rules.check),
+    "namespaces": Rules(plain_kinds.default_namespace, plain_kinds.check_nothing),
+    "priorityclasses.scheduling.k8s.io": Rules(plain_kinds.default_nothing, plain_kinds.check_priority_class),
+    "poddisruptionbudgets.policy": Rules(plain_kinds.default_fresh, plain_kinds.check_budget),
+    "services": Rules(plain_kinds.default_service, plain_kinds.check_service),
+    "secrets": Rules(plain_kinds.default_secret, plain_kinds.check_nothing),
+    "nodes": Rules(plain_kinds.default_nothing, plain_kinds.check_node),
+    "persistentvolumeclaims": Rules(plain_kinds.default_nothing, plain_kinds.check_nothing),
+    "customresourcedefinitions.apiextensions.k8s.io": Rules(
+        custom_kinds.default_definition, custom_kinds.check_definition
+    ),
+}
+_STORED: Final = Rules(plain_kinds.default_fresh, plain_kinds.check_nothing)
+_CUSTOM: Final = Rules(custom_kinds.default_object, custom_kinds.check_object)
+
+
+def rules_for(resource: Resource) -> Rules:
+    """Return a kind's rules."""
+    return _CUSTOM if resource.custom else _RULES.get(resource.key, _STORED)

@@ -1,0 +1,135 @@
+"""Defaults and checks of the small built-in kinds.
+
+Called through `kind_rules`. Pure but for counters read from the cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_core.units import parse_quantity
+from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.refusals import Cause
+from cotide_sim.apiserver.resources import Json, Resource
+
+HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+"""Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
+
+
+def default_nothing(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
+) -> None:
+    """Leave the object as it is."""
+
+
+def check_nothing(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+    """Refuse nothing."""
+    return []
+
+
+def default_fresh(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
+) -> None:
+    """Drop the status that a client sends with a new object of a kind whose status is the server's."""
+    if old is None and resource.has_status:
+        obj.pop("status", None)
+
+
+def default_namespace(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
+) -> None:
+    """Give a namespace its name as a label, its finalizer and its phase."""
+    metadata = obj["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    if old is None:
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+        obj["status"] = {"phase": "Active"}
+
+
+def default_service(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
+) -> None:
+    """Give a service the type and protocols that clients expect to read back; it gets no address."""
+    default_fresh(cluster, resource, version, obj, old, options)
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        for port in spec.get("ports") or ():
+            if isinstance(port, dict):
+                port.setdefault("protocol", "TCP")
+                port.setdefault("targetPort", port.get("port"))
+    if old is None:
+        obj["status"] = {"loadBalancer": {}}
+
+
+def default_secret(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
+) -> None:
+    """Move `stringData` into `data`, encoded, as the server does for every write."""
+    plain = obj.pop("stringData", None)
+    if isinstance(plain, dict) and plain:
+        data = obj.setdefault("data", {})
+        data.update({key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()})
+    obj.setdefault("type", "Opaque")
+
+
+def check_priority_class(
+    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None
+) -> list[Cause]:
+    """Refuse a value out of range, and a change of the value."""
+    value = obj.get("value", 0)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return [Cause("value", f"Invalid value: {value!r}: must be a whole number")]
+    if value > HIGHEST_USER_PRIORITY and not obj["metadata"]["name"].startswith("system-"):
+        return [Cause("value", f"Forbidden: maximum allowed value of a user defined priority is "
+                      f"{HIGHEST_USER_PRIORITY}", "FieldValueForbidden")]  # fmt: skip
+    if old is not None and old.get("value", 0) != value:
+        return [Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")]
+    return []
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.endswith("%") and value[:-1].isdigit() and int(value[:-1]) <= 100
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def check_budget(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+    """Refuse a budget with both bounds, or with one that is no count."""
+    spec = obj.get("spec") or {}
+    bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
+    causes = [
+        Cause(f"spec.{field}", f"Invalid value: {spec[field]!r}: must be a count or a percentage, such as 1 or 50%")
+        for field in bounds
+        if not _is_count(spec[field])
+    ]
+    if len(bounds) == 2:
+        causes.append(Cause("spec", "Invalid value: minAvailable and maxUnavailable cannot be both set"))
+    return causes
+
+
+def check_service(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+    """Refuse ports that are no ports."""
+    causes = []
+    ports = (obj.get("spec") or {}).get("ports") or []
+    for index, port in enumerate(ports if isinstance(ports, list) else []):
+        number = port.get("port") if isinstance(port, dict) else None
+        if not isinstance(number, int) or not 1 <= number <= 65535:
+            causes.append(Cause(f"spec.ports[{index}].port", f"Invalid value: {number!r}: must be 1 to 65535"))
+    return causes
+
+
+def check_node(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+    """Refuse capacities that are no quantities."""
+    causes = []
+    status = obj.get("status") or {}
+    for field in ("capacity", "allocatable"):
+        for name, quantity in (status.get(field) or {}).items():
+            try:
+                parse_quantity(quantity)
+            except InputError as error:
+                causes.append(Cause(f"status.{field}[{name}]", f"Invalid value: {quantity!r}: {error}"))
+    return causes

@@ -1,0 +1,159 @@
+"""What follows from a change without anyone asking: kinds come and go with their definitions, namespaces get their
+default service account and are emptied, disruption budgets count, old events leave.
+
+Called by the store (a listener) and by the server's timer. Stands for the handful of controllers that clients of a
+cluster rely on. Invariant: a reaction runs after the change is complete (never inside a write), so it may write itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from cotide_sim.apiserver import disruption
+from cotide_sim.apiserver.cluster import Cluster
+from cotide_sim.apiserver.custom_kinds import resource_of
+from cotide_sim.apiserver.deleting import DeleteOptions, delete, empty_namespace
+from cotide_sim.apiserver.garbage import Garbage
+from cotide_sim.apiserver.resources import Json
+from cotide_sim.apiserver.store import Change, Collection
+
+_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+_BUDGETS = "poddisruptionbudgets.policy"
+_PRIORITIES = "priorityclasses.scheduling.k8s.io"
+
+
+class Reactions:
+    """Notes what a change calls for, and does it when the loop is free."""
+
+    def __init__(self, cluster: Cluster, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._cluster, self._soon = cluster, soon
+        self._due = False
+        self._garbage = Garbage(cluster)
+        self._leaving: set[str] = set()
+        """Namespaces that are going."""
+        self._budgets: set[str] = set()
+        """Namespaces whose disruption budgets must count again."""
+        self.after: Callable[[], None] = lambda: None
+        """Called after reactions wrote: persistence commits."""
+        cluster.store.listeners.append(self._changed)
+
+    def _changed(self, collection: Collection, change: Change) -> None:
+        key = collection.resource.key
+        new, old = change.new, change.old
+        wanted = self._garbage.note(collection, change)
+        if key == "pods":
+            entry = new or old
+            if entry is not None and entry.namespace in self._with_budgets():
+                self._budgets.add(entry.namespace)
+                wanted = True
+        elif key == "namespaces":
+            wanted = self._namespace_changed(change) or wanted
+        elif key == _DEFINITIONS:
+            self._definition_changed(change)
+        elif key == _BUDGETS:
+            if new is not None:
+                self._budgets.add(new.namespace)
+                wanted = True
+        elif key == _PRIORITIES:
+            self.read_default_priority()
+        if new is None and old is not None and old.namespace in self._leaving:
+            wanted = True
+        if wanted and not self._due:
+            self._due = True
+            self._soon(self._run)
+
+    def _with_budgets(self) -> dict[str, object]:
+        collection = self._cluster.store.collections.get(_BUDGETS)
+        return collection.spaces if collection is not None else {}  # type: ignore[return-value] # only its keys are read
+
+    def _namespace_changed(self, change: Change) -> bool:
+        if change.new is None:
+            if change.old is not None:
+                self._leaving.discard(change.old.name)
+            return False
+        if change.new.fields[0] == "Terminating":
+            self._leaving.add(change.new.name)
+            return True
+        if change.old is None:
+            name = change.new.name
+            self._soon(lambda: self._give_service_account(name))
+        return False
+
+    def _give_service_account(self, namespace: str) -> None:
+        accounts = self._cluster.collection("serviceaccounts")
+        if self._cluster.namespace(namespace) is None or accounts.get(namespace, "default") is not None:
+            return
+        account: Json = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": "default", "namespace": namespace, "uid": self._cluster.new_uid(),
+                "creationTimestamp": self._cluster.timestamp(),
+            },
+        }  # fmt: skip
+        self._cluster.store.put(accounts, account, None)
+        self.after()
+
+    def _definition_changed(self, change: Change) -> None:
+        if change.new is not None:
+            self.serve(change.new.decode())
+        elif change.old is not None:
+            definition = change.old.decode()
+            self.withdraw(definition)
+
+    def serve(self, definition: Json) -> None:
+        """Serve the kind of a definition from now on."""
+        resource = resource_of(definition)
+        self._cluster.registry.add(resource)
+        known = self._cluster.store.collections.get(resource.key)
+        if known is not None:
+            known.resource = resource
+
+    def withdraw(self, definition: Json) -> None:
+        """Delete the objects of a kind, and serve it no longer."""
+        resource = resource_of(definition)
+        collection = self._cluster.store.collections.get(resource.key)
+        if collection is not None:
+            self._cluster.store.discard(collection)
+        self._cluster.watches.end(resource.key)
+        self._cluster.registry.remove(resource.group, resource.plural)
+
+    def read_default_priority(self) -> None:
+        """Find the priority class that pods without one get."""
+        self._cluster.priority_default = ("", 0)
+        for entry in self._cluster.collection(_PRIORITIES).entries():
+            if b'"globalDefault":true' in entry.raw:
+                obj = entry.decode()
+                self._cluster.priority_default = (entry.name, obj.get("value", 0))
+
+    def _run(self) -> None:
+        self._due = False
+        self._garbage.collect()
+        budgets, self._budgets = self._budgets, set()
+        for namespace in budgets:
+            for entry in self._cluster.collection(_BUDGETS).entries(namespace):
+                disruption.refresh(self._cluster, entry)
+        for namespace in sorted(self._leaving):
+            empty_namespace(self._cluster, namespace)
+        self.after()
+
+    def expire_events(self) -> None:
+        """Delete the events that are older than the server keeps them."""
+        oldest = datetime.now(UTC) - timedelta(seconds=self._cluster.settings.event_ttl_seconds)
+        collection = self._cluster.collection("events")
+        for change in collection.entries():
+            if last_seen(change.decode()) < oldest:
+                delete(self._cluster, collection.resource, change, DeleteOptions())
+        self.after()
+
+
+def last_seen(event: Json) -> datetime:
+    """Return when an event happened last."""
+    series = event.get("series") or {}
+    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.now(UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

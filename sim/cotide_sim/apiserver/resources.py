@@ -1,0 +1,175 @@
+"""What a kind is to the server: its names, its scope, its subresources and how it is shown; and the registry of them.
+
+Called by discovery, by dispatch (URL to resource), by the tables and by the verbs. `builtins` fills the registry;
+CustomResourceDefinitions add to it and take away while the server runs. Invariant: a (group, plural) has one
+`Resource` and one collection in the store, whatever versions it is served in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+Json = dict[str, Any]
+"""A decoded JSON object."""
+
+METADATA_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "metadata.name": ("metadata", "name"),
+    "metadata.namespace": ("metadata", "namespace"),
+}
+"""Every kind can be selected by these; both are already keys of the store, so they're answered from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`: where its value comes from and whether it is shown without `-o wide`."""
+
+    name: str
+    value: Callable[[Json], Any]
+    type: str = "string"
+    priority: int = 0
+    description: str = ""
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVersion:
+    """One version of a kind: its schema (custom kinds only) and its columns."""
+
+    name: str
+    columns: tuple[Column, ...] = ()
+    schema: Json | None = None
+    has_status: bool = True
+    deprecated: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Resource:
+    """One (group, plural) as the server serves it.
+
+    Parameters
+    ----------
+    selectable : mapping of str to path
+        Field selectors beyond the name and namespace, in the order in which an `Entry` keeps their values.
+    has_status : bool
+        Whether status is written apart from the rest, through the `/status` subresource.
+    """
+
+    group: str
+    plural: str
+    kind: str
+    versions: tuple[ServedVersion, ...]
+    singular: str = ""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: frozenset[str] = frozenset()
+    selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    has_status: bool = False
+    custom: bool = False
+    list_kind: str = ""
+    scale_paths: Json | None = None
+    stored_as: str = ""
+    """The key of another resource whose objects this one shows (events.k8s.io shows core events)."""
+
+    def __post_init__(self) -> None:
+        self.singular = self.singular or self.kind.lower()
+        self.list_kind = self.list_kind or self.kind + "List"
+        if self.has_status:
+            self.subresources = self.subresources | {"status"}
+
+    @property
+    def key(self) -> str:
+        """The name of its collection: ``pods`` or ``jobs.cotide.dev``."""
+        return self.stored_as or self.qualified
+
+    @property
+    def qualified(self) -> str:
+        """The plural with its group, as messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage_version(self) -> str:
+        """The apiVersion in which objects are kept."""
+        return self.api_version(self.versions[0].name)
+
+    def api_version(self, version: str) -> str:
+        """Return ``group/version``, or the bare version of the core group."""
+        return f"{self.group}/{version}" if self.group else version
+
+    def served(self, version: str) -> ServedVersion | None:
+        """Return one of its versions, or None."""
+        return next((candidate for candidate in self.versions if candidate.name == version), None)
+
+    def shown_as(self, version: str, obj: Json) -> Json:
+        """Return a stored object as one of its versions, in place; versions differ in their name alone."""
+        obj["apiVersion"] = self.api_version(version)
+        return obj
+
+    def to_storage(self, version: str, obj: Json) -> Json:
+        """Return an object of one version in the form that is stored, but for its apiVersion."""
+        del version
+        return obj
+
+    def converter(self, version: str) -> Callable[[bytes], bytes] | None:
+        """Return what turns stored JSON into a version's, or None where that is the same."""
+        if self.api_version(version) == self.storage_version:
+            return None
+        return lambda raw: orjson.dumps(self.shown_as(version, orjson.loads(raw)))
+
+
+class Registry:
+    """All resources that the server knows, by (group, plural)."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[tuple[str, str, str], tuple[Resource, ServedVersion]] = {}
+        self._by_key: dict[str, Resource] = {}
+        self.generation = 0
+        """Grows with each change, so that discovery and OpenAPI documents can be cached."""
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._by_key.values())
+
+    def add(self, resource: Resource) -> Resource:
+        """Serve a resource, in place of any that had its group and plural."""
+        self.remove(resource.group, resource.plural)
+        self._by_key[resource.qualified] = resource
+        for version in resource.versions:
+            self._by_place[resource.group, version.name, resource.plural] = (resource, version)
+        self.generation += 1
+        return resource
+
+    def remove(self, group: str, plural: str) -> None:
+        """Serve a resource no longer."""
+        old = self._by_key.pop(f"{plural}.{group}" if group else plural, None)
+        if old is not None:
+            for version in old.versions:
+                self._by_place.pop((group, version.name, plural), None)
+            self.generation += 1
+
+    def find(self, group: str, version: str, plural: str) -> tuple[Resource, ServedVersion] | None:
+        """Return what a URL names, or None."""
+        return self._by_place.get((group, version, plural))
+
+    def get(self, key: str) -> Resource | None:
+        """Return a resource by its key (``pods``, ``jobs.cotide.dev``), or None."""
+        return self._by_key.get(key)
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource of an object's apiVersion and kind, or None."""
+        group, _, version = api_version.rpartition("/")
+        for resource in self._by_key.values():
+            if resource.kind == kind and resource.group == group and resource.served(version):
+                return resource
+        return None
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return each named group with its versions, preferred first."""
+        found: dict[str, list[str]] = {}
+        for resource in self._by_key.values():
+            versions = found.setdefault(resource.group, [])
+            versions.extend(v.name for v in resource.versions if v.name not in versions)
+        return found

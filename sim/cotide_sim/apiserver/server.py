@@ -1,0 +1,200 @@
+"""The API server as one object: started, asked for its address, stopped.
+
+Called by the command `cotide apiserver` and by `testing`. Owns the socket, the timers and the parts; invariant:
+after `stop` no socket, timer or file is left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_sim.apiserver.builtins import register_builtins
+from cotide_sim.apiserver.certificates import Certificates, self_signed
+from cotide_sim.apiserver.cluster import Cluster, Settings
+from cotide_sim.apiserver.dispatch import Dispatcher
+from cotide_sim.apiserver.faults import Faults
+from cotide_sim.apiserver.fixed_paths import FixedPaths
+from cotide_sim.apiserver.http_protocol import Connection
+from cotide_sim.apiserver.kubeconfig import kubeconfig_text
+from cotide_sim.apiserver.persistence import ObjectFile
+from cotide_sim.apiserver.reactions import Reactions
+from cotide_sim.apiserver.resources import Registry
+from cotide_sim.apiserver.seeding import seed
+from cotide_sim.apiserver.store import Store
+
+EXPIRY_SECONDS: Final = 30.0
+"""Chosen: how often old events are looked for."""
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address reaches this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class ApiServer:
+    """An embedded Kubernetes API server.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Where to listen; port 0 lets the system choose.
+    token : str
+        The bearer token that every request must carry; empty lets everyone in.
+    tls : bool
+        Whether to serve https with a certificate of our own authority, made anew at each start.
+    data : Path, optional
+        The SQLite file that keeps the objects; without it they end with the server.
+    fault_endpoint : bool
+        Whether `POST /_faults` plans faults.
+    expose : bool
+        Must be set, beside a token, to listen on anything but loopback.
+
+    Raises
+    ------
+    InputError
+        When the address is not loopback and it was not said that this is meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        tls: bool = False,
+        data: Path | None = None,
+        settings: Settings | None = None,
+        fault_endpoint: bool = False,
+        expose: bool = False,
+    ) -> None:
+        if not is_loopback(host) and not (expose and token):
+            raise InputError(
+                f"{host} can be reached from other machines: give --expose and --token to serve there", field="--host"
+            )
+        self.host, self.port, self.token = host, port, token
+        self.faults = Faults()
+        self._certificates: Certificates | None = self_signed(host) if tls else None
+        self._file = ObjectFile(data) if data is not None else None
+        store = Store(self._file.next_version() if self._file is not None else 1)
+        registry = Registry()
+        register_builtins(registry)
+        self.cluster = Cluster(store, registry, settings)
+        self.cluster.later = self._later
+        self._reactions = Reactions(self.cluster, self._soon)
+        fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint)
+        self._dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self._certificates else 'http'}://{host}:{self.port}"
+
+    def kubeconfig(self) -> str:
+        """Return the text of a kubeconfig for this server."""
+        return kubeconfig_text(self.url, self.token, self._certificates.authority_pem if self._certificates else None)
+
+    async def start(self) -> None:
+        """Read what was kept, and listen.
+
+        Raises
+        ------
+        InputError
+            When the port is taken or the address is none of this machine.
+        """
+        if self._file is not None:
+            self._file.restore(self.cluster, self._reactions.serve)
+            self._file.follow(self.cluster.store)
+            self._dispatcher.after_write = self._file.commit
+            self._reactions.after = self._file.commit
+        seed(self.cluster)
+        self._reactions.read_default_priority()
+        if self._file is not None:
+            self._file.commit()
+        loop = asyncio.get_running_loop()
+        context: ssl.SSLContext | None = self._certificates.server_context() if self._certificates else None
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self._dispatcher, self._connections), self.host, self.port, ssl=context, backlog=1024
+            )
+        except OSError as error:
+            raise _listen_error(error, self.host, self.port) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._every(self.cluster.settings.bookmark_seconds, self._bookmark)
+        self._every(EXPIRY_SECONDS, self._reactions.expire_events)
+
+    async def stop(self) -> None:
+        """End every connection, and write what is left to write."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._server is not None:
+            self._server.close()
+            for connection in list(self._connections):
+                connection.shut()
+            await self._server.wait_closed()
+            self._server = None
+        if self._file is not None:
+            self._file.close()
+
+    async def __aenter__(self) -> ApiServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def drop_watches(self, *, abruptly: bool = False) -> int:
+        """End every open watch (cut the connection when abruptly) and return how many there were."""
+        watchers = self.cluster.watches.all()
+        for _, watcher in watchers:
+            sink: Any = watcher.sink
+            sink.abort() if abruptly else sink.close()
+        return len(watchers)
+
+    def _bookmark(self) -> None:
+        registry, version = self.cluster.registry, self.cluster.store.version
+        for key, watcher in self.cluster.watches.all():
+            resource = registry.get(key)
+            if watcher.bookmarks and resource is not None:
+                watcher.bookmark(resource.storage_version, resource.kind, version)
+
+    def _later(self, seconds: float, call: Any) -> None:
+        asyncio.get_running_loop().call_later(seconds, call)
+
+    def _soon(self, call: Any) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
+    def _every(self, seconds: float, call: Any) -> None:
+        loop = asyncio.get_running_loop()
+        place = len(self._timers)
+
+        def ring() -> None:
+            self._timers[place] = loop.call_later(seconds, ring)
+            call()
+
+        self._timers.append(loop.call_later(seconds, ring))
+
+
+def _listen_error(error: OSError, host: str, port: int) -> InputError | ClusterError:
+    if error.errno == errno.EADDRINUSE:
+        return InputError(f"port {port} on {host} is in use; choose another (0 lets the system choose)", field="--port")
+    if error.errno in (errno.EADDRNOTAVAIL, -2, -3):
+        return InputError(f"{host} is no address of this machine", field="--host")
+    if error.errno == errno.EACCES:
+        return InputError(f"port {port} may not be used by this user; choose one above 1023", field="--port")
+    return ClusterError(f"the API server can't listen on {host}:{port}: {error.strerror or error}")
