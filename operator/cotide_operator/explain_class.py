@@ -1,0 +1,79 @@
+"""Which rule gave a pod its class, told from outside.
+
+Called by `explain`. The operator writes its own decision as the pod's label, so a label alone proves nothing: one that
+says what another rule says anyway is explained by that rule. Invariant: the class named here is what
+`cotide_core.classes.classify` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else was read to explain a pod; None where it is not there or may not be read."""
+
+    owner: Object | None = None
+    """The Workload or Job of ours that owns or selects it."""
+    namespace: Object | None = None
+    priority_class: Object | None = None
+    events: Sequence[Object] = ()
+
+
+def class_and_reason(pod: Object, around: Surroundings) -> tuple[WorkloadClass, str]:
+    """Return a pod's class and the rule that gave it, in words."""
+    label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
+    cap = (((around.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
+    rules = _rules(pod, around)
+    decided = classify(label=label, max_class=cap, **rules)
+    if decided != classify(label=label, **rules):
+        return decided, f"because its namespace allows {cap} at most"
+    unlabelled = classify(**rules)
+    if label in set(WorkloadClass) and label != unlabelled:
+        if classify(max_class=cap, **rules) == label:
+            return decided, f"because its namespace allows {cap} at most"
+        return decided, f"by its label {CLASS_LABEL}"
+    return decided, _why(pod, around, rules)
+
+
+def _rules(pod: Object, around: Surroundings) -> dict[str, Any]:
+    """Return what `classify` wants to know beside the label and the cap."""
+    owner_class: WorkloadClass | None = None
+    if around.owner is not None:
+        declared = (around.owner.get("spec") or {}).get("class", "batch")
+        owner_class = WorkloadClass.ONLINE
+        if around.owner.get("kind") == "Job":
+            owner_class = WorkloadClass(declared) if declared in set(WorkloadClass) else WorkloadClass.BATCH
+    value = (around.priority_class or {}).get("value")
+    return {
+        "owner_class": owner_class,
+        "priority_class_value": value if isinstance(value, int) else None,
+        "owner_kind": _owner_kind(pod),
+    }
+
+
+def _why(pod: Object, around: Surroundings, rules: Mapping[str, Any]) -> str:
+    if around.owner is not None:
+        return f"by its {around.owner.get('kind')} {around.owner['metadata']['name']}"
+    if rules["priority_class_value"] is not None:
+        named = (pod.get("spec") or {}).get("priorityClassName")
+        return f"by its PriorityClass {named} of value {rules['priority_class_value']}"
+    if rules["owner_kind"] == "Job.batch":
+        return "because a batch/v1 Job owns it"
+    return "because nothing says otherwise"
+
+
+def _owner_kind(pod: Object) -> str | None:
+    """Return the controlling owner as ``Kind.group``."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
+            return f"{owner.get('kind')}.{group}" if slash else str(owner.get("kind"))
+    return None
