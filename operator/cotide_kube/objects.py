@@ -248,6 +248,7 @@ class ContainerStatus(ApiStruct, frozen=True):
     """One of ``status.containerStatuses``."""
 
     name: str = ""
+    container_id: str = field(default="", name="containerID")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()

@@ -216,6 +216,19 @@ def test_a_running_pod_of_an_earlier_process_is_adopted_and_goes_on():
     assert ended.status["podIP"] == "10.0.0.9"
 
 
+def test_adoption_knows_the_start_more_exactly_than_the_api_writes_times():
+    world = World()
+    world.now += 0.75
+    (started,) = world.see(pod())
+    assert started.status["startTime"] == format_timestamp(ORIGIN)
+    later = World()
+    later.now += 5.0
+    assert later.see(pod(status=started.status)) == []
+    # Started at 0.75 and ten seconds long: it ends at 10.75.
+    assert later.after(5.74) == []
+    assert phases(later.after(0.02)) == [("d/a", "Succeeded")]
+
+
 def test_a_first_list_keeps_the_room_of_pods_that_run_before_it_admits_others():
     world = World()
     waiting = pod("a", cpu="2", metadata={"creationTimestamp": format_timestamp(ORIGIN - 50)})

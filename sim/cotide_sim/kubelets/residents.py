@@ -33,7 +33,7 @@ from cotide_sim.kubelets import statuses
 from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
-from cotide_sim.kubelets.statuses import ContainerRun, Place, Status
+from cotide_sim.kubelets.statuses import CONTAINER_ID, ContainerRun, Place, Status
 from cotide_sim.machine import Finished, MachinePark, PodLoad
 
 _LOG = logging.getLogger(__name__)
@@ -307,4 +307,8 @@ def _running_since(pod: PodObject) -> float | None:
     """Return the wall time since when the pod runs, or None when it does not yet."""
     if pod.status.phase != "Running" or pod.status.start_time is None:
         return None
+    for container in pod.status.container_statuses:
+        exact = container.container_id.removeprefix(CONTAINER_ID)
+        if exact != container.container_id and exact.replace(".", "", 1).isdecimal():
+            return float(exact)
     return parse_timestamp(pod.status.start_time)

@@ -15,6 +15,8 @@ from cotide_kube.timestamps import format_timestamp
 from cotide_sim.kubelets.admission import Refusal
 
 Status = dict[str, Any]
+CONTAINER_ID: Final = "cotide-fake://"
+"""Scheme of our container ids; what follows is the exact wall time of the start, which API times cut to seconds."""
 KILLED_EXIT_CODE: Final = 137
 """128 + SIGKILL, as container runtimes report it."""
 
@@ -48,7 +50,9 @@ def running(
         "startTime": format_timestamp(started_seconds),
         **_addresses(place),
         "conditions": _conditions(since_seconds, ready=True),
-        "containerStatuses": _containers(place, state, ready=True, restarts=restarts, last=last),
+        "containerStatuses": _containers(
+            place, state, ready=True, restarts=restarts, last=last, since_seconds=since_seconds
+        ),
     }
 
 
@@ -68,7 +72,9 @@ def waiting_to_restart(
         "startTime": format_timestamp(started_seconds),
         **_addresses(place),
         "conditions": _conditions(last.ended_seconds, ready=False, reason="ContainersNotReady"),
-        "containerStatuses": _containers(place, state, ready=False, restarts=restarts, last=last),
+        "containerStatuses": _containers(
+            place, state, ready=False, restarts=restarts, last=last, since_seconds=last.since_seconds
+        ),
     }
 
 
@@ -94,6 +100,7 @@ def finished(
             ready=False,
             restarts=restarts,
             last=None,
+            since_seconds=last.since_seconds,
         ),
     }
     if reason:
@@ -141,13 +148,14 @@ def _conditions(seconds: float, *, ready: bool, reason: str = "") -> list[Status
 
 
 def _containers(
-    place: Place, state: Status, *, ready: bool, restarts: int, last: ContainerRun | None
+    place: Place, state: Status, *, ready: bool, restarts: int, last: ContainerRun | None, since_seconds: float
 ) -> Sequence[Status]:
     return [
         {
             "name": name,
             "image": image,
             "imageID": "",
+            "containerID": f"{CONTAINER_ID}{since_seconds:.6f}",
             "ready": ready,
             "started": ready,
             "restartCount": restarts,
