@@ -12,6 +12,7 @@ from typing import Final, Literal
 import click
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cotide_kube.client import KubeClient
@@ -71,21 +72,21 @@ def show(explanation: Explanation, console: Console) -> None:
     facts.add_column(style="cyan", no_wrap=True)
     facts.add_column()
     for what, words in explanation.facts:
-        facts.add_row(what, _plain(words))
+        facts.add_row(what, escape(words))
     console.print(facts)
     if explanation.refusals:
         _show_refusals(explanation, console)
     if explanation.pods:
         pods = _table("Pod", "Phase", "Node", "Position", "Reason")
         for row in explanation.pods:
-            pods.add_row(*(_plain(cell) for cell in row))
+            pods.add_row(*(escape(cell) for cell in row))
         console.print()
         console.print(pods)
     if explanation.happenings:
         events = _table("Last seen", "Event", "About", "Message")
         for one in explanation.happenings:
             times = f" (x{one.count})" if one.count > 1 else ""
-            events.add_row(one.last_seen, f"{one.reason}{times}", one.object, _plain(one.message))
+            events.add_row(one.last_seen, f"{one.reason}{times}", one.object, escape(one.message))
         console.print()
         console.print(events)
 
@@ -95,7 +96,7 @@ def _show_refusals(explanation: Explanation, console: Console) -> None:
     for refusal in explanation.refusals:
         probability = f"{refusal.probability:.2f}" if refusal.probability is not None else ""
         sentence = f"{refusal.reason}: {refusal.message}"
-        refusals.add_row(str(refusal.nodes), _plain(sentence), probability, _plain(refusal.example))
+        refusals.add_row(str(refusal.nodes), escape(sentence), probability, escape(refusal.example))
     if explanation.unlisted_nodes:
         refusals.add_row(str(explanation.unlisted_nodes), "other reasons (the note on the pod is short)", "", "")
     console.print()
@@ -107,8 +108,3 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _plain(text: str) -> str:
-    """Keep rich from reading markup in what others wrote."""
-    return text.replace("[", r"\[")
