@@ -177,6 +177,7 @@ class Operator:
                         await self.binder.drain()
                 if leadership is not None:
                     await leadership.release()
+                _LOG.info("stopped")
 
     async def _elect(self, crew: _Crew, stop: asyncio.Event) -> Leadership | None:
         election = self.settings.leader_election
@@ -225,7 +226,7 @@ class Operator:
             readings=feed,
             scheduler_name=self.settings.scheduler_name,
         )
-        quiet_kopf()
+        quiet_kopf(logging.ERROR)
         kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")

@@ -131,8 +131,9 @@ class SchedulingLoop:
             await self._wake.wait()
         next_publication = 0.0
         while not self._stopped:
-            self._cycle(binder)
-            if self.cycles == 1:
+            if self._due():
+                self._cycle(binder)
+            if self.cycles == 1 and self.started_monotonic is None:
                 self.started_monotonic = time.monotonic()
                 if ready is not None:
                     ready()
@@ -142,6 +143,13 @@ class SchedulingLoop:
                 spent = time.monotonic() - started
                 next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
             await self._pause(binder, next_publication)
+
+    def _due(self) -> bool:
+        """Whether the engine has anything to look at; a publication alone is no reason to call it."""
+        if self._inbox or self._intake.waiting or not self.cycles:
+            return True
+        wakeup = self.scheduler.next_wakeup(self._now)
+        return wakeup is not None and wakeup <= self._clock.now()
 
     def _cycle(self, binder: Binder) -> None:
         events = self._intake.collect()
@@ -169,8 +177,8 @@ class SchedulingLoop:
         return arrivals
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
-        wakeup = self.scheduler.next_wakeup(self._now)
         if not (self._inbox or self._intake.waiting or self._stopped):
+            wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
             if wakeup is not None:
                 wall = min(wall, (wakeup - self._clock.now()) / self._clock.speed)
