@@ -1,7 +1,7 @@
 """`cotide nodes`: fake nodes on any API server.
 
-Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fleet`. Logs go to stderr; nothing is
-printed on stdout.
+Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fleet`. Logs go to stderr; with
+``--metrics-port`` the address of the metrics page is printed on stdout once the nodes are ready.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cotide_kube.credentials import Credentials
     from cotide_kube.objects import TaintObject
     from cotide_sim.interference import Interference
-    from cotide_sim.kubelets.fleet import FleetSettings
+    from cotide_sim.kubelets.fleet import Fleet, FleetSettings
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -124,7 +124,18 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with KubeClient(credentials) as client:
-        await Fleet(client, settings).run(stop)
+        fleet = Fleet(client, settings)
+        telling = asyncio.create_task(_tell(fleet))
+        try:
+            await fleet.run(stop)
+        finally:
+            telling.cancel()
+
+
+async def _tell(fleet: Fleet) -> None:
+    await fleet.ready.wait()
+    if fleet.metrics_port is not None:
+        click.echo(f"http://{fleet.settings.metrics_host}:{fleet.metrics_port}/metrics")
 
 
 def _amount(option: str, resource: str, text: str) -> int:
