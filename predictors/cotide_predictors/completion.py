@@ -246,6 +246,26 @@ class CompletionModel(Estimator):
         return lone
 
 
+def take_jobs(jobs: JobBatch, rows: Indices) -> JobBatch:
+    """Return the given rows of a batch of jobs."""
+    return JobBatch(
+        tuple(jobs.types[row] for row in rows),
+        jobs.input_bytes[rows],
+        jobs.requests_per_second[rows],
+        jobs.cpu_pressure[rows],
+    )
+
+
 def train_completion(samples: CompletionSamples, *, random_state: int = 0) -> CompletionModel:
-    """Return a model fitted on samples."""
-    return CompletionModel(random_state=random_state).fit(jobs_of(samples), samples.seconds)
+    """Return a model fitted on the samples with a run time > 0.
+
+    Raises
+    ------
+    ModelError
+        When no sample has a usable run time.
+    """
+    usable = np.flatnonzero(np.isfinite(samples.seconds) & (samples.seconds > 0))
+    if not len(usable):
+        raise ModelError("there is nothing to learn from: no sample has a run time > 0")
+    model = CompletionModel(random_state=random_state)
+    return model.fit(take_jobs(jobs_of(samples), usable), samples.seconds[usable])

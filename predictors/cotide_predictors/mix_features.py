@@ -59,8 +59,8 @@ def feature_matrix(mixes: MixBatch, contention: TypeContention) -> Floats:
     matrix[:, 2] = mixes.requests_per_second
     matrix[:, 3] = mixes.other_requests_per_second
     matrix[:, 4] = mixes.limit_milliseconds
-    matrix[:, 5] = mixes.counts.sum(axis=1)
-    matrix[:, 6] = mixes.input_bytes.sum(axis=1)
+    matrix[:, 5] = np.ascontiguousarray(mixes.counts).sum(axis=1)
+    matrix[:, 6] = np.ascontiguousarray(mixes.input_bytes).sum(axis=1)
     matrix[:, 7] = mixes.cpu_pressure
     return matrix
 

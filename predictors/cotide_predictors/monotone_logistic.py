@@ -59,5 +59,6 @@ class MonotoneLogistic(Estimator):
 
     def decision_function(self, columns: Floats) -> Floats:
         """Return the (n,) log odds."""
-        score: Floats = columns @ self.coefficients_ + self.intercept_
+        # Not by BLAS, whose last bit depends on the number of rows: the same row must always get the same score.
+        score: Floats = (columns * self.coefficients_).sum(axis=1) + self.intercept_
         return score

@@ -24,7 +24,7 @@ from cotide_predictors import model_files
 from cotide_predictors.calibration import learn_sharpness
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.mix_features import FEATURES, MONOTONE, SMOOTH_FEATURES, feature_matrix, smooth_matrix
-from cotide_predictors.mixes import Indices, cells_of, take_mixes
+from cotide_predictors.mixes import Indices, cells_of, take_mixes, with_limit
 from cotide_predictors.monotone_logistic import MonotoneLogistic
 from cotide_predictors.type_contention import TypeContention, learn_contention
 
@@ -248,22 +248,22 @@ class QosModel(Estimator):
             part.limits_ = self.limits_
             part._learn(take_mixes(mixes, kept), latency[kept])
             for limit in self.limits_:
-                asked = take_mixes(mixes, held)
-                asked = MixBatch(
-                    asked.requests_per_second,
-                    asked.other_requests_per_second,
-                    np.full(len(held), limit),
-                    asked.cpu_pressure,
-                    asked.types,
-                    asked.counts,
-                    asked.input_bytes,
-                )
-                margins.append(part._margin(asked))
+                margins.append(part._margin(with_limit(take_mixes(mixes, held), limit)))
                 labels.append((latency[held] > limit).astype(np.float64))
         self.sharpness_, self.metrics_ = learn_sharpness(np.concatenate(margins), np.concatenate(labels))
 
 
 def train_qos(samples: QosSamples, *, limits_milliseconds: Sequence[float] = (), random_state: int = 0) -> QosModel:
-    """Return a model fitted on samples; no limits means those noted with the samples."""
+    """Return a model fitted on the samples with a latency > 0; no limits means those noted with the samples.
+
+    Raises
+    ------
+    ModelError
+        When no sample has a usable latency.
+    """
+    latency = samples.latency_milliseconds
+    usable = np.flatnonzero(np.isfinite(latency) & (latency > 0))
+    if not len(usable):
+        raise ModelError("there is nothing to learn from: no sample has a latency > 0")
     model = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
-    return model.fit(samples.mixes, samples.latency_milliseconds)
+    return model.fit(take_mixes(samples.mixes, usable), latency[usable])

@@ -79,7 +79,10 @@ class TypeContention:
         known = [place.get(name, -1) for name in mixes.types]
         excess = np.append(self.excess, self.worst_excess)[known]
         weight = np.append(self.byte_weight, self.worst_byte_weight)[known]
-        return np.log1p(mixes.counts @ excess), mixes.input_bytes @ weight
+        # Multiply and add row by row, not by BLAS: a row's answer must not depend on how many are asked at once.
+        stretch = (np.ascontiguousarray(mixes.counts) * excess).sum(axis=1)
+        weighted = (np.ascontiguousarray(mixes.input_bytes) * weight).sum(axis=1)
+        return np.log1p(stretch), weighted
 
 
 def learn_contention(
