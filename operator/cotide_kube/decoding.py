@@ -154,7 +154,8 @@ class ObjectDecoder(Generic[T]):
                 return Bookmark(msgspec.json.decode(raw.object, type=_Bookmark).metadata.resource_version)
             if raw.type == "ERROR":
                 status = msgspec.json.decode(raw.object, type=Status)
-                return WatchFailed(status.code or 0, status.message or status.reason or "the watch failed")
+                code = 410 if status.reason in ("Expired", "Gone") else status.code or 0
+                return WatchFailed(code, status.message or status.reason or "the watch failed")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Malformed(f"{error}: {line[:80]!r}")
         if raw.type not in ("ADDED", "MODIFIED", "DELETED"):

@@ -73,6 +73,7 @@ def test_bookmarks_and_errors_are_told_apart_from_objects():
     assert PODS.line(line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "99"}})) == Bookmark("99")
     failed = PODS.line(line("ERROR", {"kind": "Status", "status": "Failure", "code": 410, "message": "too old"}))
     assert failed == WatchFailed(410, "too old")
+    assert PODS.line(line("ERROR", {"kind": "Status", "reason": "Expired"})) == WatchFailed(410, "Expired")
 
 
 def test_one_bad_object_does_not_spoil_a_page():

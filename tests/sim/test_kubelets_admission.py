@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from cotide_kube.objects import Container, PodSpec, Resources, TaintObject, TolerationObject
@@ -12,7 +13,7 @@ def container(cpu=None, memory=None, restart=None, limits=None):
 
 
 def room(**more):
-    return NodeRoom({"cpu": 4000, "memory": 8 * GI, "pods": 3}, **more)
+    return NodeRoom("n0", {"cpu": 4000, "memory": 8 * GI, "pods": 3}, **more)
 
 
 def refusal(node, spec):
@@ -82,6 +83,48 @@ def test_a_node_selector_that_does_not_match_is_node_affinity():
     found = refusal(room(labels={"disk": "hdd"}), PodSpec(node_selector={"disk": "ssd"}))
     assert found.reason == "NodeAffinity"
     assert "didn't match Pod's node affinity/selector" in found.message
+
+
+def requiring(*expressions, fields=()):
+    terms = [{"matchExpressions": list(expressions), "matchFields": list(fields)}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return msgspec.convert({"affinity": {"nodeAffinity": required}}, PodSpec)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matches"),
+    [
+        ("In", ["a", "b"], True),
+        ("In", ["b"], False),
+        ("NotIn", ["b"], True),
+        ("NotIn", ["a"], False),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["1"], False),
+        ("Like", ["a"], False),
+    ],
+)
+def test_required_node_affinity_is_looked_at(operator, values, matches):
+    spec = requiring({"key": "zone", "operator": operator, "values": values})
+    found = refusal(room(labels={"zone": "a"}), spec)
+    assert (found is None) is matches
+    assert matches or found.reason == "NodeAffinity"
+
+
+def test_numbers_are_compared_as_numbers():
+    node = room(labels={"gpus": "10"})
+    assert refusal(node, requiring({"key": "gpus", "operator": "Gt", "values": ["9"]})) is None
+    assert refusal(node, requiring({"key": "gpus", "operator": "Lt", "values": ["9"]})) is not None
+
+
+def test_affinity_may_name_the_node():
+    field = {"key": "metadata.name", "operator": "In"}
+    assert refusal(room(), requiring(fields=[{**field, "values": ["n0"]}])) is None
+    assert refusal(room(), requiring(fields=[{**field, "values": ["n1"]}])) is not None
+
+
+def test_an_empty_term_matches_no_node():
+    assert refusal(room(), requiring()).reason == "NodeAffinity"
 
 
 def test_only_no_execute_taints_are_a_kubelets_business():

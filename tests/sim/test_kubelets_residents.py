@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import PodObject, PodStatus
 from cotide_kube.timestamps import format_timestamp
 from cotide_sim.interference import GeneratedInterference
+from cotide_sim.kubelets.actions import RemovePod, WriteStatus
 from cotide_sim.kubelets.admission import NodeRoom
 from cotide_sim.kubelets.clock import SimulatedClock
-from cotide_sim.kubelets.residents import RemovePod, Residents, WriteStatus
+from cotide_sim.kubelets.residents import Residents
 from cotide_sim.machine import MachinePark
 
 ORIGIN = 1_000_000.0
@@ -35,9 +36,9 @@ class World:
         self.clock = SimulatedClock(ORIGIN, speed, wall=lambda: ORIGIN)
         self.park = MachinePark(GeneratedInterference(), origin_seconds=ORIGIN)
         self.residents = Residents(self.park, self.clock)
-        self.room = NodeRoom({"cpu": cpu, "memory": 2**33, "pods": 110})
+        self.room = NodeRoom("n0", {"cpu": cpu, "memory": 2**33, "pods": 110})
         self.park.add_node("n0", cpu, 2**33)
-        self.residents.add_node("n0", self.room, "198.18.0.1")
+        self.residents.add_node(self.room, "198.18.0.1")
 
     def see(self, *pods):
         for one in pods:
@@ -229,6 +230,22 @@ def test_adoption_knows_the_start_more_exactly_than_the_api_writes_times():
     assert phases(later.after(0.02)) == [("d/a", "Succeeded")]
 
 
+def test_an_adopted_pod_keeps_its_count_of_restarts():
+    world = World()
+    crashing = pod(annotations={"sim.cotide.dev/exit-code": "1"}, spec={"restartPolicy": "OnFailure"})
+    world.see(crashing)
+    world.after(10.0)
+    (again,) = world.after(10.0)
+    later = World()
+    later.now += 25.0
+    assert later.see(msgspec.structs.replace(crashing, status=msgspec.convert(again.status, PodStatus))) == []
+    # Its second run began at 20 and ends at 30; the third begins after the second back-off of 20 s.
+    (waiting,) = later.after(5.0)
+    assert waiting.status["containerStatuses"][0]["restartCount"] == 2
+    assert later.after(19.9) == []
+    assert len(later.after(0.1)) == 1
+
+
 def test_a_first_list_keeps_the_room_of_pods_that_run_before_it_admits_others():
     world = World()
     waiting = pod("a", cpu="2", metadata={"creationTimestamp": format_timestamp(ORIGIN - 50)})
@@ -261,6 +278,13 @@ def test_an_annotation_that_can_not_be_read_fails_the_pod_and_is_named(name, val
     (refused,) = World().see(pod(annotations={name: value}))
     assert (refused.status["phase"], refused.status["reason"]) == ("Failed", "InvalidPod")
     assert name in refused.status["message"]
+
+
+def test_a_start_time_that_is_no_time_fails_that_pod_only():
+    world = World()
+    (refused,) = world.see(pod(status={"phase": "Running", "startTime": "noon"}))
+    assert refused.status["reason"] == "InvalidPod"
+    assert "noon" in refused.status["message"]
 
 
 def test_a_finite_pod_without_class_is_one_that_is_not_restarted():

@@ -4,7 +4,7 @@ Called by `residents` when a bound pod is first seen. A scheduler that works fro
 here: the pod fails with ``OutOfcpu`` and the like, and whoever owns it must make another one. Pure.
 
 The order of the checks and their words are those of the kubelet's general predicates (pods, cpu, memory, then the
-rest; node selector; NoExecute taints):
+rest; node selector and affinity; NoExecute taints):
 https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/lifecycle/predicate.go
 """
 
@@ -17,6 +17,7 @@ from typing import Final
 
 from cotide_core.units import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, resource_amount
 from cotide_kube.objects import Container, PodSpec, TaintObject, TolerationObject
+from cotide_sim.kubelets.node_affinity import wants_node
 
 _FIRST: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -36,6 +37,7 @@ class Refusal:
 class NodeRoom:
     """What one node offers and what its pods have taken; ``taken`` never includes finished pods."""
 
+    name: str
     allocatable: dict[str, int]
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[TaintObject, ...] = ()
@@ -67,7 +69,7 @@ class NodeRoom:
                     f"Pod was rejected: Node didn't have enough resource: {name}, requested: {amount}, "
                     f"used: {self.taken[name]}, capacity: {capacity or 0}",
                 )
-        if any(self.labels.get(key) != value for key, value in spec.node_selector.items()):
+        if not wants_node(spec, self.name, self.labels):
             return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
         for taint in self.taints:
             if taint.effect == "NoExecute" and not any(tolerates(one, taint) for one in spec.tolerations):

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from cotide_core.errors import InputError
 from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject, PodObject
@@ -162,13 +163,14 @@ class Fleet:
             self._registration.lost(name)
             self.residents.remove_node(name, self.clock.now())
             return
-        room = NodeRoom(
-            {resource: resource_amount(resource, amount) for resource, amount in node.status.allocatable.items()},
-            node.metadata.labels,
-            tuple(node.spec.taints),
-        )
+        try:
+            amounts = {item: resource_amount(item, amount) for item, amount in node.status.allocatable.items()}
+        except InputError as error:
+            _LOG.warning("node %s keeps the size it had: status.allocatable: %s", name, error)
+            return
+        room = NodeRoom(name, amounts, node.metadata.labels, tuple(node.spec.taints))
         self.park.add_node(name, self.settings.shape.millicores, self.settings.shape.memory_bytes)
-        self.residents.add_node(name, room, host_address(number))
+        self.residents.add_node(room, host_address(number))
 
     async def _follow_pods(self) -> None:
         # A pod that comes before its node would be taken for somebody else's.

@@ -28,12 +28,13 @@ from typing import Final, Literal
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
-from cotide_kube.timestamps import parse_timestamp
 from cotide_sim.kubelets import statuses
+from cotide_sim.kubelets.actions import Action, RemovePod, WriteStatus
 from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
+from cotide_sim.kubelets.adoption import adopted
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
-from cotide_sim.kubelets.statuses import CONTAINER_ID, ContainerRun, Place, Status
+from cotide_sim.kubelets.statuses import ContainerRun, Place
 from cotide_sim.machine import Finished, MachinePark, PodLoad
 
 _LOG = logging.getLogger(__name__)
@@ -43,26 +44,6 @@ STOP_SECONDS: Final = 1.0
 BACK_OFF_SECONDS: Final = (10.0, 300.0)
 """First and longest wait before a container is started again: a kubelet's own values."""
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Make this the pod's status."""
-
-    key: str
-    uid: str
-    status: Status
-
-
-@dataclass(frozen=True, slots=True)
-class RemovePod:
-    """Nothing of the pod runs any more: delete it for good."""
-
-    key: str
-    uid: str
-
-
-Action = WriteStatus | RemovePod
 
 
 @dataclass(slots=True)
@@ -109,9 +90,9 @@ class Residents:
     def __len__(self) -> int:
         return len(self._residents)
 
-    def add_node(self, name: str, room: NodeRoom, host_ip: str) -> None:
+    def add_node(self, room: NodeRoom, host_ip: str) -> None:
         """Add a node, or give a known one its present size, labels and taints; its pods stay."""
-        known = self._rooms.get(name)
+        name, known = room.name, self._rooms.get(room.name)
         if known is not None:
             known.allocatable, known.labels, known.taints = room.allocatable, room.labels, room.taints
             return
@@ -187,31 +168,36 @@ class Residents:
 
     def _admit(self, pod: PodObject, key: str, room: NodeRoom, now: float) -> None:
         uid, spec = pod.metadata.uid, pod.spec
-        running_since = _running_since(pod)
         try:
+            before = adopted(pod)
             requests = pod_requests(spec)
             load = pod_load(pod, requests, self._park.interference)
         except InputError as error:
             self._refuse(key, uid, Refusal("InvalidPod", str(error)), now)
             return
-        refusal = None if running_since is not None else room.refusal(spec, requests)
+        refusal = None if before is not None else room.refusal(spec, requests)
         if refusal is not None:
             self._refuse(key, uid, refusal, now)
             return
-        started = now if running_since is None else min(now, self._clock.from_wall(running_since))
+        started = since = now
+        restarts = 0
+        if before is not None:
+            started = min(now, self._clock.from_wall(before.started_seconds))
+            since = min(now, self._clock.from_wall(before.since_seconds))
+            restarts = before.restarts
         left = load
         if load.lone_seconds is not None:
             # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
-            left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - started)))
+            left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - since)))
         containers = tuple((one.name, one.image) for one in spec.containers)
         place = Place(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
-        resident = _Resident(uid, spec.node_name, requests, load, place, spec.restart_policy, started, started)
+        resident = _Resident(uid, spec.node_name, requests, load, place, spec.restart_policy, started, since, restarts)
         self._residents[key] = resident
         room.take(requests)
         self._park.start_pod(resident.node, left, now)
         if spec.active_deadline_seconds is not None:
             self._timer(started + spec.active_deadline_seconds, key, uid, "deadline")
-        if running_since is None:
+        if before is None:
             self.started_total += 1
             wall = self._clock.to_wall(now)
             self.outbox.append(WriteStatus(key, uid, statuses.running(place, wall, wall)))
@@ -301,14 +287,3 @@ class Residents:
         self._addresses = self._addresses % 0xFFFFFE + 1
         number = self._addresses
         return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-
-
-def _running_since(pod: PodObject) -> float | None:
-    """Return the wall time since when the pod runs, or None when it does not yet."""
-    if pod.status.phase != "Running" or pod.status.start_time is None:
-        return None
-    for container in pod.status.container_statuses:
-        exact = container.container_id.removeprefix(CONTAINER_ID)
-        if exact != container.container_id and exact.replace(".", "", 1).isdecimal():
-            return float(exact)
-    return parse_timestamp(pod.status.start_time)

@@ -21,7 +21,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import PATCH_TYPES, KubeClient
-from cotide_sim.kubelets.residents import Action, RemovePod, WriteStatus
+from cotide_sim.kubelets.actions import Action, RemovePod, WriteStatus
 
 _LOG = logging.getLogger(__name__)
 

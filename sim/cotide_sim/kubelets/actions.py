@@ -1,0 +1,30 @@
+"""What fake nodes have to tell an API server about their pods.
+
+Made by `residents`, carried out by `writer`, which keeps the order for each pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_sim.kubelets.statuses import Status
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Make this the pod's status."""
+
+    key: str
+    uid: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Nothing of the pod runs any more: delete it for good."""
+
+    key: str
+    uid: str
+
+
+Action = WriteStatus | RemovePod

@@ -1,0 +1,39 @@
+"""How far a pod is that an earlier process of ours left running.
+
+Called by `residents` when a pod is first seen. The API's times are cut to seconds, which simulated time stretches
+into many; so the exact start of a container travels in its id (see `statuses`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_kube.objects import ContainerStatus, PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_sim.kubelets.statuses import CONTAINER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What the API tells of a pod that an earlier process of ours left running; wall seconds."""
+
+    started_seconds: float
+    since_seconds: float
+    restarts: int
+
+
+def adopted(pod: PodObject) -> Adopted | None:
+    """Return how far a pod is, or None when it does not run yet.
+
+    Raises
+    ------
+    InputError
+        When its start time is no time.
+    """
+    if pod.status.phase != "Running" or pod.status.start_time is None:
+        return None
+    started = parse_timestamp(pod.status.start_time)
+    container = next(iter(pod.status.container_statuses), ContainerStatus())
+    exact = container.container_id.removeprefix(CONTAINER_ID)
+    ours = exact != container.container_id and exact.replace(".", "", 1).isdecimal()
+    return Adopted(started, float(exact) if ours else started, container.restart_count)
