@@ -117,6 +117,11 @@ class _Machine:
     next_finish: float = math.inf
 
     @property
+    def has_changing_speeds(self) -> bool:
+        """Whether jobs run beside a service whose rate changes with time."""
+        return bool(self.jobs) and any(len(load.rates) > 1 for load in self.services.values())
+
+    @property
     def batch_millicores(self) -> int:
         return sum(run.load.millicores for run in self.jobs.values())
 
@@ -273,8 +278,7 @@ class MachinePark:
             elif step <= now:
                 self._now = step
                 self._step += 1
-                # A machine without services has no speed that changes with time.
-                served = [m for m in self._machines.values() if m.services and m.jobs]
+                served = [machine for machine in self._machines.values() if machine.has_changing_speeds]
                 for machine in served:
                     self._settle(machine, step)
                 self._set_speeds(served)

@@ -153,7 +153,7 @@ class World:
 
     def _start_service(self, service: PlannedService) -> None:
         key = f"{NAMESPACE}/{service.name}"
-        self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds)))
+        self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds, service.exclusive)))
         for number in range(service.replicas):
             name = f"{key}-{number}"
             requests = ((CPU, service.millicores), (MEMORY, service.memory_bytes))

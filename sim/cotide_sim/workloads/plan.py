@@ -22,6 +22,7 @@ class PlannedService:
     limit_milliseconds : its p95 limit.
     rates : requests/s of each *pod* at each step, linear between, from the start of the run.
     rates_step_seconds : simulated seconds between two rates.
+    exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of seed 003).
     """
 
     name: str
@@ -31,6 +32,7 @@ class PlannedService:
     limit_milliseconds: float
     rates: tuple[float, ...]
     rates_step_seconds: float
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,14 @@
 
 Called by `generated` and `traced`. Invariant: pure; a job's lone seconds are always what the interference model in
 force says for its type and input, so that a completion predictor can learn them.
+
+The values are chosen together so that a run is a fair test on 8-core nodes: a scheduler that looks at requests only
+breaks many limits, one that never shares a node with a service can't keep up, and one that predicts can do both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,22 +17,73 @@ from typing import Final
 import numpy as np
 
 from cotide_core.forecasts import Floats
-from cotide_sim.workloads.plan import PlannedJob
+from cotide_sim.workloads.plan import PlannedJob, PlannedService
 
 JOB_TYPES: Final = ("aggregate", "grep", "join", "md5", "sample", "select", "sort", "wordcount")
 """The eight jobs of the measured grid."""
 NODE_CORES: Final = 8
 """Cores of a node that the load is counted by (the demo's default node)."""
+NODE_GIBIBYTES: Final = 32
 GIBIBYTE: Final = 1 << 30
-INPUT_STEP: Final = 250_000_000
-"""Inputs are whole multiples of this; chosen, as file systems hand out blocks, and so that like jobs recur."""
+LOAD: Final = 0.6
+"""Work of all jobs, cores times lone seconds, as a share of what all nodes could do in the run."""
+ARRIVALS_SHARE: Final = 0.7
+"""Jobs arrive in this first part of the run, so that queues can drain before its end."""
+DEFAULT_PRIORITY: Final = 100
+
+SERVICE_PODS_PER_NODE: Final = 0.6
+SERVICE_MILLICORES: Final = 2000
+"""Asked for by an online pod: twice the one core that it can use, as services are commonly over-provisioned."""
+PEAK_RATES: Final = (25_000.0, 140_000.0)
+"""Requests/s of a pod at its peak, drawn log-uniformly: from where a job beside it begins to show to the highest rate
+that was measured (0.77 of saturation)."""
+RATE_MIN: Final = 100.0
+RATE_STEPS: Final = 60
+"""Rates of a service in one run."""
+LIMITS_MILLISECONDS: Final = (0.5, 1.0, 2.0)
+"""The p95 limits that services promise; chosen below the 10 ms of seed 003, since the measured service answers in 0.05
+to 0.2 ms alone and passes 10 ms only beside jobs near its saturation."""
+
+INPUT_STEP: Final = 1_000_000_000
+"""Inputs are whole gigabytes; chosen, so that like jobs recur as they do in practice."""
 INPUT_MAX: Final = 64_000_000_000
 """No input is larger; chosen, four times the largest of seed 003's experiments (2 to 16 GB)."""
-LIMITS_MILLISECONDS: Final = (1.0, 2.0, 3.0, 5.0)
-"""The p95 limits that services promise; chosen below the default 10 ms of seed 003, since the measured service answers
-in 0.05 to 0.2 ms alone and passes 10 ms only beside jobs near its saturation."""
 
 LoneSeconds = Callable[[str, int], float]
+
+
+def service_pods(nodes: int) -> int:
+    """Return how many online pods a plan for so many nodes has, at least one."""
+    return max(1, round(SERVICE_PODS_PER_NODE * nodes))
+
+
+def service_sizes(pods: int, generator: np.random.Generator) -> list[int]:
+    """Return replicas of services, 1 to 4 each, that add up to ``pods``."""
+    sizes: list[int] = []
+    while sum(sizes) < pods:
+        sizes.append(min(int(generator.integers(1, 5)), pods - sum(sizes)))
+    return sizes
+
+
+def peak_rate(generator: np.random.Generator) -> float:
+    """Draw the highest rate of a service's pods, requests/s."""
+    return float(np.exp(generator.uniform(math.log(PEAK_RATES[0]), math.log(PEAK_RATES[1]))))
+
+
+def service(
+    number: int, replicas: int, rates: Floats, step_seconds: float, generator: np.random.Generator
+) -> PlannedService:
+    """Return a service with these rates; its limit and memory are drawn."""
+    return PlannedService(
+        name=f"service-{number:02d}",
+        replicas=replicas,
+        millicores=SERVICE_MILLICORES,
+        memory_bytes=int(generator.integers(2, 7)) * GIBIBYTE,
+        limit_milliseconds=float(generator.choice(LIMITS_MILLISECONDS)),
+        rates=tuple(np.round(np.clip(rates, RATE_MIN, PEAK_RATES[1]), 1).tolist()),
+        rates_step_seconds=step_seconds,
+        exclusive=True,
+    )
 
 
 def input_for_seconds(job_type: str, seconds: float, lone_seconds: LoneSeconds) -> int:
@@ -42,6 +97,11 @@ def input_for_seconds(job_type: str, seconds: float, lone_seconds: LoneSeconds) 
     return int(np.clip(round(wanted / INPUT_STEP) * INPUT_STEP, INPUT_STEP, INPUT_MAX))
 
 
+def memory_for(share: float) -> int:
+    """Return the memory of a pod that asks for a share of a node, in whole GiB from 1 to 4."""
+    return int(np.clip(math.ceil(share * NODE_GIBIBYTES), 1, 4)) * GIBIBYTE
+
+
 def users_estimate(lone_seconds: float, generator: np.random.Generator) -> float | None:
     """Return what a user would request: none in a fifth of the cases, else 1 to 5 times the truth, rounded up to 10 s.
 
@@ -49,22 +109,6 @@ def users_estimate(lone_seconds: float, generator: np.random.Generator) -> float
     """
     draw, factor = generator.random(), 1.0 + 4.0 * generator.beta(1.2, 2.5)
     return None if draw < 0.2 else float(np.ceil(lone_seconds * factor / 10.0) * 10.0)
-
-
-def service_sizes(pods: int, generator: np.random.Generator) -> list[int]:
-    """Return replicas of services, 1 to 4 each, that add up to ``pods``."""
-    sizes: list[int] = []
-    while sum(sizes) < pods:
-        sizes.append(min(int(generator.integers(1, 5)), pods - sum(sizes)))
-    return sizes
-
-
-def smooth(values: Floats, width: int) -> Floats:
-    """Return the centred moving average over ``width`` values, ends repeated."""
-    if width <= 1:
-        return values
-    padded = np.pad(values, (width // 2, width - 1 - width // 2), mode="edge")
-    return np.convolve(padded, np.full(width, 1.0 / width), mode="valid")
 
 
 def named(jobs: Sequence[PlannedJob]) -> tuple[PlannedJob, ...]:
