@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cotide_core.columns import Floats
 from cotide_core.feasibility import FITS, GONE, Codes, Feasibility
+from cotide_core.ranking import Ranking
 from cotide_core.scoring import Rank
 from cotide_core.shapes import FitShape
 from cotide_core.snapshot import Snapshot
@@ -40,6 +41,7 @@ class Candidates:
         self._feasibility = feasibility
         self._rank = rank
         self._cursor = -1
+        self._ranking = Ranking()
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
         self.tally: dict[int, int] = {}
@@ -55,26 +57,32 @@ class Candidates:
             self._evaluate_all(snapshot)
         else:
             changed = columns.journal[self._cursor - columns.journal_start :]
-            rows = np.array(sorted(set(changed)) if len(changed) > 1 else changed, np.intp)
-            self._evaluate(snapshot, rows)
+            self._evaluate(snapshot, sorted(set(changed)) if len(changed) > 1 else changed)
         self._cursor = end
+
+    def best(self, count: int) -> list[int]:
+        """Return the rows with the highest scores, best first, only those that fit; for ranks that are cached."""
+        return self._ranking.best(self.scores, count)
 
     def _evaluate_all(self, snapshot: Snapshot) -> None:
         everything = slice(0, snapshot.size)
         self.codes = self._feasibility.codes(self._shape, snapshot, everything)
         self.scores = self._scored(snapshot, everything, self.codes)
-        numbers, counts = np.unique(self.codes, return_counts=True)
-        self.tally = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-        self.tally.pop(GONE, None)
+        self._ranking.reset()
+        self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
 
-    def _evaluate(self, snapshot: Snapshot, rows: NDArray[np.intp]) -> None:
-        before = self.codes[rows].tolist()
+    def _evaluate(self, snapshot: Snapshot, changed: list[int]) -> None:
+        rows = np.array(changed, np.intp)
+        codes_before, scores_before = self.codes[rows].tolist(), self.scores[rows].tolist()
         codes = self._feasibility.codes(self._shape, snapshot, rows)
+        scores = self._scored(snapshot, rows, codes)
         self.codes[rows] = codes
-        self.scores[rows] = self._scored(snapshot, rows, codes)
-        for old, new in zip(before, codes.tolist(), strict=True):
-            if old != new:
-                self._move(old, new)
+        self.scores[rows] = scores
+        for row, old, new in zip(changed, scores_before, scores.tolist(), strict=True):
+            self._ranking.change(row, old, new)
+        for old_code, new_code in zip(codes_before, codes.tolist(), strict=True):
+            if old_code != new_code:
+                self._move(old_code, new_code)
 
     def _move(self, old: int, new: int) -> None:
         if old != GONE:
@@ -87,8 +95,8 @@ class Candidates:
     def _scored(self, snapshot: Snapshot, rows: NDArray[np.intp] | slice, codes: Codes) -> Floats:
         cached = self._rank.cacheable
         scores = self._rank.scores(snapshot, self._shape, rows) if cached else np.zeros(len(codes))
-        soft = self._feasibility.matches(self._shape, snapshot).soft[rows]
-        if soft.any():
-            scores = scores - SOFT_TAINT_PENALTY * soft
+        matches = self._feasibility.matches(self._shape, snapshot)
+        if matches.any_soft:
+            scores = scores - SOFT_TAINT_PENALTY * matches.soft[rows]
         scores[codes != FITS] = -np.inf
         return scores

@@ -33,7 +33,7 @@ from cotide_core.events import (
 from cotide_core.feasibility import FITS
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
-from cotide_core.placement import Placement, Placer
+from cotide_core.placement import LOOKAHEAD, Placement, Placer
 from cotide_core.policies import build_policy
 from cotide_core.queued import Place, QueuedPod
 from cotide_core.queueing import SchedulingQueue
@@ -272,7 +272,7 @@ class Scheduler:
             if shape.failed_at == columns.relief_clock and shape in self._failures:
                 placement = self._failures[shape]
             else:
-                placement = self._placer.place(snapshot, shape, self._qos)
+                placement = self._placer.place(snapshot, shape, self._qos, self._upcoming)
             if placement.row < 0:
                 shape.failed_at = columns.relief_clock
                 self._failures[shape] = placement
@@ -281,6 +281,9 @@ class Scheduler:
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
         return binds
+
+    def _upcoming(self) -> list[Shape]:
+        return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]
 
     def _assume(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
         row = placement.row

@@ -56,6 +56,7 @@ class NodeMatches:
         self.codes: Codes = np.full(0, GONE, np.int16)
         self.soft: Integers = np.zeros(0, np.int64)
         """(N,) untolerated PreferNoSchedule taints."""
+        self.any_soft = False
 
     def refresh(self, snapshot: Snapshot, reasons: Reasons) -> bool:
         """Re-match the nodes whose labels, taints or readiness changed; True when there were any."""
@@ -69,13 +70,14 @@ class NodeMatches:
         for row in np.flatnonzero(snapshot.spec_versions > self._seen):
             node = snapshot.nodes[row]
             if node is None:
-                self.codes[row] = GONE
+                self.codes[row], self.soft[row] = GONE, 0
                 continue
             why = refusal(node, self._constraints)
             no_match = WaitReason.NO_MATCHING_NODE
             self.codes[row] = FITS if why is None else reasons.number(why, no_match)
             self.soft[row] = soft_taints(node, self._constraints.tolerations)
         self._seen = clock
+        self.any_soft = bool(self.soft.any())
         return True
 
 

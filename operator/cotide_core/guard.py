@@ -1,13 +1,17 @@
 """The QoS guard: which nodes would break an online service's latency limit if a pod went there.
 
-One line of a policy (`placement.Policy.guard`). Asks the QoS forecaster about many nodes in one call, since a call
-costs far more than a row, and remembers each answer until the node changes. Seed 003, section 4.3: a node without an
-online service needs no forecast. A node's probability is the highest among its online pods, the arriving one included.
-Invariant: a remembered answer equals what the forecaster would say now; nodes are refused only on such an answer.
+One line of a policy (`placement.Policy.guard`). Asks the QoS forecaster about many nodes, and many pods, in one call,
+since a call costs far more than a row, and remembers the answers. Seed 003, section 4.3: a node without an online
+service needs no forecast. A node's probability is the highest among its online pods, the arriving one included.
+
+Forecasts never fall when a mix grows, so a refusal outlives what is placed after it: it stands until something on
+the node got better, and it covers every larger pod of the same type (see `refusals`). Invariant: a node is accepted
+only on an answer about the node as it is now, and refused only on an answer that still implies the refusal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +20,15 @@ from numpy.typing import NDArray
 
 from cotide_core.columns import Booleans, Floats, Integers
 from cotide_core.forecasts import QosForecaster
-from cotide_core.mix import mixes_after
+from cotide_core.mix import Question, mixes_after
+from cotide_core.refusals import Refusals
 from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 
 CALL_ROWS: Final = 4096
-"""Most candidates in one call when everything has to be asked (chosen: about 10 ms with an XGBoost model)."""
+"""Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
+SHAPES_REMEMBERED: Final = 256
+"""Shapes whose answers are kept, the latest used (chosen: 28 bytes a node each, 36 MB at 5,000 nodes)."""
 
 
 @dataclass(slots=True)
@@ -29,8 +36,10 @@ class _Answers:
     probabilities: Floats
     versions: Integers
     """The row version that each answer is about; -1 for none."""
-    worst: list[str]
-    """The Workload whose limit is most at risk."""
+    reliefs: Integers
+    """The row's relief version at that time."""
+    worst: NDArray[np.int32]
+    """Number of the Workload whose limit is most at risk."""
     expected_rate: float
 
 
@@ -40,17 +49,25 @@ class QosGuard:
     Parameters
     ----------
     threshold : the highest probability that is accepted, in [0, 1].
+
+    Attributes
+    ----------
+    calls, rows_asked : of the forecaster so far.
     """
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
-        self._answers: dict[Shape, _Answers] = {}
         self.calls = 0
-        """Calls of the forecaster so far."""
+        self.rows_asked = 0
+        self._answers: dict[Shape, _Answers] = {}
+        self._refusals = Refusals()
+        self._services: list[str] = [""]
+        self._numbers: dict[str, int] = {"": 0}
 
-    def forget(self, used: set[Shape] | None = None) -> None:
-        """Drop the answers of shapes no longer used, or all: another model answers otherwise."""
-        self._answers = {} if used is None else {s: a for s, a in self._answers.items() if s in used}
+    def forget(self) -> None:
+        """Drop all answers: another model answers otherwise."""
+        self._answers.clear()
+        self._refusals = Refusals()
 
     def concerned(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Booleans:
         """Return whether a forecast is needed for each row.
@@ -65,56 +82,128 @@ class QosGuard:
         batch = snapshot.type_counts[:, rows].any(axis=0) if len(snapshot.types) else np.zeros(len(rows), np.bool_)
         return np.asarray(batch | (snapshot.service_counts[rows] > 0))
 
+    def refused(self, snapshot: Snapshot, shape: Shape) -> Booleans:
+        """Return (N,) whether what is remembered implies that a row is refused, now."""
+        answers = self._remembered(snapshot, shape)
+        if not shape.online:
+            # A smaller pod's refusal is taken over as an answer about an earlier version of the row.
+            covered, probabilities, worst = self._refusals.covering(snapshot, shape)
+            fresh = np.flatnonzero(covered & (answers.reliefs != snapshot.relief_versions))
+            answers.probabilities[fresh] = probabilities[fresh]
+            answers.versions[fresh] = 0
+            answers.reliefs[fresh] = snapshot.relief_versions[fresh]
+            answers.worst[fresh] = worst[fresh]
+        standing = (answers.versions >= 0) & (answers.reliefs == snapshot.relief_versions)
+        return np.asarray(standing & (answers.probabilities > self.threshold))
+
+    def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
+        """Whether `probabilities` of these rows would need no call."""
+        return not len(self._unknown(snapshot, shape, rows))
+
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
     ) -> Floats:
-        """Return (K,) probabilities that a limit on each row would be broken with the pod there; 0 where
-        unconcerned."""
-        answers = self._remembered(snapshot, shape)
-        stale = rows[answers.versions[rows] != snapshot.versions[rows]]
-        if len(stale):
-            needed = self.concerned(snapshot, shape, stale)
-            idle = stale[~needed]
-            answers.probabilities[idle] = 0.0
-            answers.versions[idle] = snapshot.versions[idle]
-            asked = stale[needed]
-            for start in range(0, len(asked), CALL_ROWS):
-                self._ask(snapshot, shape, asked[start : start + CALL_ROWS], forecaster, answers)
-        return answers.probabilities[rows]
+        """Return (K,) probabilities that a limit on each row would be broken with the pod there; 0 where unconcerned.
 
-    def worst(self, shape: Shape, row: int) -> str:
-        """Return the Workload that the latest answer about a row was about; empty when none was concerned."""
-        answers = self._answers.get(shape)
-        return "" if answers is None or row >= len(answers.worst) else answers.worst[row]
+        Above the threshold a probability may be of an earlier, smaller mix: at least as high now.
+        """
+        self.prefetch(snapshot, [(shape, rows)], forecaster)
+        return self._remembered(snapshot, shape).probabilities[rows]
 
-    def _ask(
-        self,
-        snapshot: Snapshot,
-        shape: Shape,
-        rows: NDArray[np.intp],
-        forecaster: QosForecaster,
-        answers: _Answers,
+    def prefetch(
+        self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
     ) -> None:
-        candidates = mixes_after(snapshot, shape, rows, answers.expected_rate)
-        each = forecaster.violation_probability(candidates.mixes)
+        """Find out about the rows of several shapes, with as few calls as possible."""
+        questions: list[Question] = []
+        pairs = 0
+        for shape, rows in wanted:
+            unknown = self._unknown(snapshot, shape, rows)
+            for start in range(0, len(unknown), CALL_ROWS):
+                part = unknown[start : start + CALL_ROWS]
+                if pairs + len(part) > CALL_ROWS:
+                    self._ask(snapshot, questions, forecaster)
+                    questions, pairs = [], 0
+                questions.append(Question(shape, part.tolist(), self._remembered(snapshot, shape).expected_rate))
+                pairs += len(part)
+        if questions:
+            self._ask(snapshot, questions, forecaster)
+
+    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
+        """Return the latest probabilities about some rows that were refused, and the Workloads that they are about."""
+        answers = self._answers[shape]
+        return answers.probabilities[rows], [self._services[number] for number in answers.worst[rows].tolist()]
+
+    def _unknown(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the rows that must be asked about; those that need no forecast are answered with 0 on the way."""
+        answers = self._remembered(snapshot, shape)
+        versions = answers.versions[rows]
+        still_refused = (answers.probabilities[rows] > self.threshold) & (
+            answers.reliefs[rows] == snapshot.relief_versions[rows]
+        )
+        changed = versions != snapshot.versions[rows]
+        stale: NDArray[np.intp] = rows[changed & ~(still_refused & (versions >= 0))]
+        if not len(stale):
+            return stale
+        needed = self.concerned(snapshot, shape, stale)
+        if needed.all():
+            return stale
+        idle = stale[~needed]
+        answers.probabilities[idle] = 0.0
+        answers.versions[idle] = snapshot.versions[idle]
+        answers.reliefs[idle] = snapshot.relief_versions[idle]
+        asked: NDArray[np.intp] = stale[needed]
+        return asked
+
+    def _ask(self, snapshot: Snapshot, questions: Sequence[Question], forecaster: QosForecaster) -> None:
+        asked = mixes_after(snapshot, questions)
+        each = forecaster.violation_probability(asked.mixes)
         self.calls += 1
-        answers.probabilities[rows] = np.maximum.reduceat(each, candidates.starts)
-        answers.versions[rows] = snapshot.versions[rows]
-        ends = np.append(candidates.starts[1:], len(each))
-        for row, start, end in zip(rows.tolist(), candidates.starts.tolist(), ends.tolist(), strict=True):
-            peak = start if end - start == 1 else start + int(np.argmax(each[start:end]))
-            answers.worst[row] = candidates.services[peak]
+        self.rows_asked += len(asked.mixes)
+        ends = np.append(asked.starts[1:], len(each))
+        highest = np.maximum.reduceat(each, asked.starts)
+        names = [asked.services[start] for start in asked.starts.tolist()]
+        for pair in np.flatnonzero(ends - asked.starts > 1).tolist():
+            start = int(asked.starts[pair])
+            names[pair] = asked.services[start + int(np.argmax(each[start : ends[pair]]))]
+        numbers = np.array([self._number(name) for name in names], np.int32)
+        first = 0
+        for question in questions:
+            rows = np.array(question.rows, np.intp)
+            answers = self._remembered(snapshot, question.shape)
+            last = first + len(rows)
+            probabilities = highest[first:last]
+            answers.probabilities[rows] = probabilities
+            answers.versions[rows] = snapshot.versions[rows]
+            answers.reliefs[rows] = snapshot.relief_versions[rows]
+            answers.worst[rows] = numbers[first:last]
+            refused = probabilities > self.threshold
+            if not question.shape.online and refused.any():
+                worst = numbers[first:last][refused]
+                self._refusals.note(snapshot, question.shape, rows[refused], probabilities[refused], worst)
+            first = last
+
+    def _number(self, service: str) -> int:
+        number = self._numbers.get(service)
+        if number is None:
+            number = self._numbers[service] = len(self._services)
+            self._services.append(service)
+        return number
 
     def _remembered(self, snapshot: Snapshot, shape: Shape) -> _Answers:
         rate = snapshot.state.expected_rate(shape.fit.service) if shape.online else 0.0
-        found = self._answers.get(shape)
+        found = self._answers.pop(shape, None)
         if found is None or found.expected_rate != rate:
             size = snapshot.size
-            found = _Answers(np.zeros(size), np.full(size, -1, np.int64), [""] * size, rate)
-            self._answers[shape] = found
+            never = np.full(size, -1, np.int64)
+            found = _Answers(np.zeros(size), never, never.copy(), np.zeros(size, np.int32), rate)
         elif len(found.probabilities) < snapshot.size:
             missing = snapshot.size - len(found.probabilities)
+            never = np.full(missing, -1, np.int64)
             found.probabilities = np.concatenate([found.probabilities, np.zeros(missing)])
-            found.versions = np.concatenate([found.versions, np.full(missing, -1, np.int64)])
-            found.worst.extend([""] * missing)
+            found.versions = np.concatenate([found.versions, never])
+            found.reliefs = np.concatenate([found.reliefs, never])
+            found.worst = np.concatenate([found.worst, np.zeros(missing, np.int32)])
+        self._answers[shape] = found  # at the end: the first is the one that was not used for longest
+        if len(self._answers) > SHAPES_REMEMBERED:
+            del self._answers[next(iter(self._answers))]
         return found

@@ -1,12 +1,14 @@
 """Builds the mixes that a QoS forecast is asked about: nodes as they would be after a placement.
 
-Called by `guard`. One row per (candidate node, online pod with a promise on it after the placement); the node's
-answer is the highest probability among its rows. Invariant: for one batch job alone beside one service a row holds
-the three features of seed 003, section 3.1 (type, input size, rate) and nothing else that is not implied by them.
+Called by `guard`. One row per (question, online pod with a promise on the node after the placement); the answer to a
+question is the highest probability among its rows. Questions of several pods go into one batch. Invariant: for one
+batch job alone beside one service a row holds the three features of seed 003, section 3.1 (type, input size, rate)
+and nothing else that is not implied by them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +21,28 @@ from cotide_core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateMixes:
-    """The mixes of some candidate nodes.
+class Question:
+    """May a pod of this shape go to these nodes?
 
     Attributes
     ----------
-    mixes : one row per (candidate, online pod), candidates in order.
-    starts : (K,) first row of each candidate; every candidate has at least one.
+    rows : candidates; each must carry a promised online pod after the placement.
+    expected_rate : requests per second that the pod itself will bring; only read for a promised online pod.
+    """
+
+    shape: Shape
+    rows: Sequence[int]
+    expected_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionMixes:
+    """The mixes of K (shape, node) pairs, questions in order and their rows in order.
+
+    Attributes
+    ----------
+    mixes : one row per (pair, online pod).
+    starts : (K,) first row of each pair; every pair has at least one.
     services : for each row, the Workload whose limit it is about.
     """
 
@@ -34,47 +51,48 @@ class CandidateMixes:
     services: list[str]
 
 
-def mixes_after(snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], expected_rate: float) -> CandidateMixes:
-    """Return the mixes of candidate nodes after a pod of this shape was placed there.
-
-    Parameters
-    ----------
-    rows : (K,) candidates; each must carry a promised online pod after the placement.
-    expected_rate : requests per second that the pod itself will bring; only read for a promised online pod.
-    """
+def mixes_after(snapshot: Snapshot, questions: Sequence[Question]) -> QuestionMixes:
+    """Return the mixes of each question's nodes after its pod was placed there."""
     rates: list[float] = []
     others: list[float] = []
     limits: list[float] = []
     names: list[str] = []
     starts: list[int] = []
     owners: list[int] = []
-    service = shape.fit.service
-    promise = snapshot.state.workload(service)
-    arriving = expected_rate if promise is not None else 0.0
-    totals = snapshot.service_rates[rows].tolist()
-    for index, row in enumerate(rows.tolist()):
-        starts.append(len(rates))
-        total = totals[index] + arriving
-        for pod in snapshot.services[row]:
-            rates.append(pod.requests_per_second)
-            others.append(max(0.0, total - pod.requests_per_second))
-            limits.append(pod.limit_milliseconds)
-            names.append(pod.workload)
-            owners.append(row)
-        if promise is not None:
-            rates.append(arriving)
-            others.append(totals[index])
-            limits.append(promise.latency_p95_milliseconds)
-            names.append(promise.key)
-            owners.append(row)
+    askers: list[int] = []
+    for asker, question in enumerate(questions):
+        promise = snapshot.state.workload(question.shape.fit.service)
+        arriving = question.expected_rate if promise is not None else 0.0
+        for row in question.rows:
+            start = len(rates)
+            starts.append(start)
+            pods = snapshot.services[row]
+            present = float(snapshot.service_rates[row])
+            total = present + arriving
+            for pod in pods:
+                rates.append(pod.requests_per_second)
+                others.append(max(0.0, total - pod.requests_per_second))
+                limits.append(pod.limit_milliseconds)
+                names.append(pod.workload)
+            if promise is not None:
+                rates.append(arriving)
+                others.append(present)
+                limits.append(promise.latency_p95_milliseconds)
+                names.append(promise.key)
+            added = len(rates) - start
+            owners.extend([row] * added)
+            askers.extend([asker] * added)
     at = np.array(owners, np.intp)
+    asker_of = np.array(askers, np.intp)
     counts = snapshot.type_counts[:, at].T.astype(np.float64)
     input_bytes = snapshot.type_bytes[:, at].T.astype(np.float64)
-    millicores = snapshot.batch_millicores[at].astype(np.float64)
-    if not shape.online:
-        counts[:, shape.type_column] += 1
-        input_bytes[:, shape.type_column] += shape.input_bytes
-        millicores += shape.fit.millicores
+    shapes = [question.shape for question in questions]
+    batch = np.flatnonzero(np.array([not shape.online for shape in shapes], np.bool_)[asker_of])
+    columns = np.array([shape.type_column for shape in shapes], np.intp)[asker_of[batch]]
+    counts[batch, columns] += 1
+    input_bytes[batch, columns] += np.array([shape.input_bytes for shape in shapes], np.float64)[asker_of[batch]]
+    asked = np.array([0 if shape.online else shape.fit.millicores for shape in shapes], np.int64)
+    millicores = snapshot.batch_millicores[at] + asked[asker_of]
     mixes = MixBatch(
         requests_per_second=np.array(rates, np.float64),
         other_requests_per_second=np.array(others, np.float64),
@@ -84,4 +102,4 @@ def mixes_after(snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], expect
         counts=counts,
         input_bytes=input_bytes,
     )
-    return CandidateMixes(mixes, np.array(starts, np.intp), names)
+    return QuestionMixes(mixes, np.array(starts, np.intp), names)

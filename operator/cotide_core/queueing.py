@@ -119,6 +119,18 @@ class SchedulingQueue:
                 return entry
         return None
 
+    def ahead(self, count: int) -> list[QueuedPod]:
+        """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
+        all."""
+        taken: _Heap = []
+        while self._active and len(taken) < count:
+            item = heapq.heappop(self._active)
+            if item[2].ticket == item[1]:
+                taken.append(item)
+        for item in taken:
+            heapq.heappush(self._active, item)
+        return [entry for _, _, entry in taken]
+
     def placed(self, entry: QueuedPod, now: float) -> None:
         """Let a pod go that has a node, and wake the next of its shape."""
         shape = entry.shape

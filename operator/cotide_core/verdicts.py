@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.candidates import Candidates
+from cotide_core.columns import Floats
 from cotide_core.feasibility import FITS, Reasons
 from cotide_core.guard import QosGuard
 from cotide_core.instructions import NodeVerdict, WaitReason
@@ -32,30 +34,37 @@ def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Rea
     return verdicts
 
 
-def risk_verdicts(
-    snapshot: Snapshot, shape: Shape, guard: QosGuard, refused: Sequence[tuple[int, float]]
-) -> list[NodeVerdict]:
-    """Group the (row, probability) pairs that the guard refused by the service at risk.
+def risk_verdicts(snapshot: Snapshot, shape: Shape, guard: QosGuard, rows: NDArray[np.intp]) -> list[NodeVerdict]:
+    """Group the rows that the guard refused by the service at risk.
 
-    The probability that is named is the lowest of the group: how near the pod came.
+    The probability that is named is the lowest of the group: how near the pod came. Where it follows from the refusal
+    of a smaller pod or an earlier mix it is the least that it can be.
     """
-    groups: dict[str, list[tuple[float, int]]] = {}
-    for row, probability in refused:
-        groups.setdefault(guard.worst(shape, row), []).append((probability, row))
+    if not len(rows):
+        return []
+    probabilities, services = guard.at_risk(shape, rows)
+    groups: dict[str, list[int]] = {}
+    for index, service in enumerate(services):
+        groups.setdefault(service, []).append(index)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     verdicts = []
-    for service, nodes in ordered[:NAMED_SERVICES]:
-        probability, row = min(nodes)
-        message = f"would break the latency limit of {service} (p={probability:.2f})"
-        verdicts.append(NodeVerdict(len(nodes), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability))
-    rest = [node for _, nodes in ordered[NAMED_SERVICES:] for node in nodes]
+    for service, members in ordered[:NAMED_SERVICES]:
+        verdicts.append(_at_risk(snapshot, rows, probabilities, members, f"limit of {service}"))
+    rest = [member for _, members in ordered[NAMED_SERVICES:] for member in members]
     if rest:
-        probability, row = min(rest)
-        message = (
-            f"would break the latency limits of {len(ordered) - NAMED_SERVICES} other services (p={probability:.2f})"
-        )
-        verdicts.append(NodeVerdict(len(rest), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability))
+        words = f"limits of {len(ordered) - NAMED_SERVICES} other services"
+        verdicts.append(_at_risk(snapshot, rows, probabilities, rest, words))
     return verdicts
+
+
+def _at_risk(
+    snapshot: Snapshot, rows: NDArray[np.intp], probabilities: Floats, members: list[int], words: str
+) -> NodeVerdict:
+    lowest = min(members, key=lambda member: (probabilities[member], rows[member]))
+    probability = float(probabilities[lowest])
+    message = f"would break the latency {words} (p={probability:.2f})"
+    example = snapshot.name(int(rows[lowest]))
+    return NodeVerdict(len(members), message, WaitReason.QOS_AT_RISK, example, probability)
 
 
 def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:
