@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -59,15 +59,18 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
         )
         for service in plan.services:
             await stage.client.create(_COLLECTIONS["Workload"], service_manifest(service, start))
-        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+        async with aiohttp.ClientSession() as session:
             running = [
-                tasks.create_task(observer.watch_pods()),
-                tasks.create_task(observer.watch_metrics(session)),
-                tasks.create_task(_submit(stage, plan, facts)),
+                asyncio.create_task(observer.watch_pods()),
+                asyncio.create_task(observer.watch_metrics(session)),
+                asyncio.create_task(_submit(stage, plan, facts)),
             ]
-            await _show_until_over(stage, operator, facts, view)
-            for task in running:
-                task.cancel()
+            try:
+                await _show_until_over(stage, operator, facts, view, running)
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
         summary = scorecard.summary(start + plan.duration_seconds)
         await _clean(stage)
         return PolicyOutcome(summary, scorecard.violation_ratio_by_service(), str(ledger))
@@ -130,12 +133,17 @@ async def _submit(stage: Stage, plan: Plan, facts: RunFacts) -> None:
         facts.jobs_submitted += 1
 
 
-async def _show_until_over(stage: Stage, operator: Child, facts: RunFacts, view: LiveView) -> None:
+async def _show_until_over(
+    stage: Stage, operator: Child, facts: RunFacts, view: LiveView, running: Sequence[asyncio.Task[None]]
+) -> None:
     loop = asyncio.get_running_loop()
     with view:
         while stage.clock.now() < facts.started_seconds + facts.duration_seconds:
             stage.check()
             operator.check()
+            for task in running:
+                if task.done():
+                    task.result()
             view.show(facts, loop.time())
             await asyncio.sleep(FRAME_WALL_SECONDS)
 

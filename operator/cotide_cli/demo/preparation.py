@@ -54,7 +54,7 @@ def prepare(options: DemoOptions, workspace: Path, say: Callable[[str], None]) -
         say(f"reading traces and measurements in {options.data}")
         measurements = options.data / COLOCATION
         interference = MeasuredInterference.from_directory(measurements)
-        plan = from_traces(options.data, options.seed, options.nodes, options.simulated_seconds, interference)
+        plan = from_traces(options.data, options.seed, options.nodes, options.simulated_seconds)
         samples = profiling.with_measured_rows(profiling.profile(interference, options.seed), measurements)
     interference_file = workspace / "interference.json"
     interference_file.write_text(interference.to_json())
