@@ -1,27 +1,37 @@
 """Custom kinds: what a CustomResourceDefinition must say, and the rules of the objects of its kind.
 
-Called through `kind_rules` and by `reactions` (a stored definition is served).
+Called through `kind_rules` and by `reactions` (a stored definition is served). Invariant: a definition that was
+accepted can be served: its names, versions, schema and columns were all understood.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
-from cotide_sim.apiserver.refusals import Cause
-from cotide_sim.apiserver.resources import Json, Resource, ServedVersion
+from cotide_sim.apiserver.columns import AGE, NAME, Age
+from cotide_sim.apiserver.json_path import compile_path
+from cotide_sim.apiserver.refusals import Cause, bad_request
+from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
+from cotide_sim.apiserver.schema import faults, shape
 
 
 def default_definition(
     cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
 ) -> None:
     """Fill the names in and say at once that the kind is served."""
-    spec = obj.get("spec") or {}
-    names = spec.get("names") or {}
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    names = spec.get("names")
     if isinstance(names, dict) and isinstance(names.get("kind"), str):
         names.setdefault("singular", names["kind"].lower())
         names.setdefault("listKind", names["kind"] + "List")
     spec.setdefault("conversion", {"strategy": "None"})
     if old is None:
         now = cluster.timestamp()
+        versions = spec.get("versions") if isinstance(spec.get("versions"), list) else []
         obj["status"] = {
             "acceptedNames": names,
             "conditions": [
@@ -30,53 +40,177 @@ def default_definition(
                 {"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
                  "message": "the initial names have been accepted", "lastTransitionTime": now},
             ],
-            "storedVersions": [one.get("name") for one in spec.get("versions") or () if one.get("storage")],
+            "storedVersions": [one.get("name") for one in versions if isinstance(one, dict) and one.get("storage")],
         }  # fmt: skip
 
 
 def check_definition(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
     """Refuse a definition that cannot be served."""
-    return []
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return [_required("spec")]
+    names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
+    causes = [_required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
+    causes += [_required(f"spec.{field}") for field in ("group", "scope") if not spec.get(field)]
+    if causes:
+        return causes
+    expected = f"{names['plural']}.{spec['group']}"
+    if obj["metadata"]["name"] != expected:
+        text = f'Invalid value: "{obj["metadata"]["name"]}": must be spec.names.plural+"."+spec.group'
+        causes.append(Cause("metadata.name", text))
+    if spec["scope"] not in ("Namespaced", "Cluster"):
+        text = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
+        causes.append(Cause("spec.scope", text, "FieldValueNotSupported"))
+    versions = spec.get("versions")
+    if not isinstance(versions, list) or not versions or not all(isinstance(one, dict) for one in versions):
+        return [*causes, _required("spec.versions")]
+    if sum(one.get("storage") is True for one in versions) != 1:
+        causes.append(Cause("spec.versions", "Invalid value: must have exactly one version marked as storage version"))
+    for index, one in enumerate(versions):
+        causes += _check_version(one, f"spec.versions[{index}]")
+    return causes
+
+
+def _required(field: str) -> Cause:
+    return Cause(field, "Required value", "FieldValueRequired")
+
+
+def _check_version(one: Json, path: str) -> list[Cause]:
+    causes = [] if one.get("name") else [_required(f"{path}.name")]
+    schema = (one.get("schema") or {}).get("openAPIV3Schema")
+    if not isinstance(schema, dict):
+        return [*causes, Cause(f"{path}.schema.openAPIV3Schema", "Required value: schemas are required",
+                               "FieldValueRequired")]  # fmt: skip
+    causes += _check_structural(schema, f"{path}.schema.openAPIV3Schema", top=True)
+    for index, column in enumerate(one.get("additionalPrinterColumns") or ()):
+        try:
+            compile_path(str(column.get("jsonPath", "")))
+        except ValueError as error:
+            causes.append(Cause(f"{path}.additionalPrinterColumns[{index}].jsonPath", f"Invalid value: {error}"))
+    return causes
+
+
+def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cause]:
+    """Refuse what makes a schema no structural one: references, missing types."""
+    causes = []
+    for word in ("$ref", "definitions", "$defs"):
+        if word in schema:
+            causes.append(Cause(f"{path}.{word}", "Forbidden: a structural schema has no references",
+                                "FieldValueForbidden"))  # fmt: skip
+    free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    kind = schema.get("type")
+    if top and kind != "object":
+        causes.append(Cause(f"{path}.type", f'Invalid value: "{kind}": must be object at the root'))
+    elif not kind and not free:
+        causes.append(_required(f"{path}.type"))
+    elif isinstance(kind, list):
+        causes.append(Cause(f"{path}.type", "Invalid value: must be one type; use nullable for null"))
+    for key, child in (schema.get("properties") or {}).items():
+        if isinstance(child, dict):
+            causes += _check_structural(child, f"{path}.properties[{key}]")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            causes += _check_structural(schema[word], f"{path}.{word}")
+    if kind == "array" and "items" not in schema:
+        causes.append(_required(f"{path}.items"))
+    return causes
 
 
 def default_object(
     cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
 ) -> None:
-    """Prune unknown fields, and fill defaults in."""
+    """Prune unknown fields (or refuse them, when asked to), and fill defaults in."""
     if old is None and resource.has_status:
         obj.pop("status", None)
+    served = resource.served(version)
+    if served is None or served.schema is None:
+        return
+    unknown = shape(obj, served.schema)
+    if unknown and options.strictness == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise bad_request(f"strict decoding error: {listed}")
+    if options.strictness == "Warn":
+        options.warnings += [f'unknown field "{path}"' for path in unknown]
 
 
 def check_object(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
     """Hold an object against its schema."""
-    return []
+    served = resource.served(version)
+    return [] if served is None or served.schema is None else faults(obj, served.schema)
+
+
+def _column(given: Json) -> Column:
+    read = compile_path(str(given["jsonPath"]))
+    kind = given.get("type", "string")
+
+    def value(obj: Json) -> Any:
+        found = read(obj)
+        if not found or found[0] is None:
+            return None
+        if kind == "date":
+            return Age(found[0])
+        if kind in ("integer", "number", "boolean"):
+            return found[0]
+        # As kubectl prints them: a list found by a wildcard is joined, anything else is its own text.
+        return ",".join(_cell_text(one) for one in found)
+
+    return Column(
+        given.get("name", ""), value, kind, int(given.get("priority", 0)), given.get("description", ""),
+        given.get("format", ""),
+    )  # fmt: skip
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ",".join(f'"{one}"' if isinstance(one, str) else str(one) for one in value) + "]"
+    return str(value)
+
+
+def _version(given: Json) -> ServedVersion:
+    columns = tuple(_column(one) for one in given.get("additionalPrinterColumns") or ())
+    return ServedVersion(
+        given["name"],
+        (NAME, *columns) if columns else (NAME, AGE),
+        (given.get("schema") or {}).get("openAPIV3Schema"),
+        "status" in (given.get("subresources") or {}),
+        bool(given.get("deprecated")),
+    )
+
+
+def _path_of(text: str) -> tuple[str, ...]:
+    return tuple(text.strip(".").split("."))
 
 
 def resource_of(definition: Json) -> Resource:
-    """Return the resource that a definition describes."""
+    """Return the resource that an accepted definition describes; the stored version comes first."""
     spec = definition["spec"]
     names = spec["names"]
-    served = [one for one in spec["versions"] if one.get("served", True)]
-    served.sort(key=lambda one: not one.get("storage"))
-    versions = tuple(
-        ServedVersion(
-            one["name"],
-            (),
-            (one.get("schema") or {}).get("openAPIV3Schema"),
-            "status" in (one.get("subresources") or {}),
-        )
-        for one in served
-    )
+    served = sorted((one for one in spec["versions"] if one.get("served", True)), key=_not_stored)
+    first = served[0] if served else {}
+    subresources = first.get("subresources") or {}
+    selectable: dict[str, tuple[str, ...]] = {
+        one["jsonPath"].strip("."): _path_of(one["jsonPath"]) for one in first.get("selectableFields") or ()
+    }
+    of: Callable[[str], tuple[str, ...]] = lambda field: tuple(names.get(field) or ())  # noqa: E731 - read twice below
     return Resource(
         group=spec["group"],
         plural=names["plural"],
         kind=names["kind"],
-        versions=versions,
+        versions=tuple(map(_version, served)),
         singular=names.get("singular", ""),
-        namespaced=spec.get("scope") == "Namespaced",
-        short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
-        has_status=versions[0].has_status,
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=of("shortNames"),
+        categories=of("categories"),
+        subresources=frozenset(["scale"] if "scale" in subresources else []),
+        selectable=selectable,
+        has_status="status" in subresources,
         custom=True,
         list_kind=names.get("listKind", ""),
+        scale_paths=subresources.get("scale"),
     )
+
+
+def _not_stored(one: Json) -> bool:
+    return one.get("storage") is not True
