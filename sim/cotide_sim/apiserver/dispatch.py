@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import yaml
 
-from cotide_sim.apiserver import deleting, pod_subresources, writing
+from cotide_sim.apiserver import deleting, pod_subresources, protobuf, writing
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
 from cotide_sim.apiserver.event_views import view_for
 from cotide_sim.apiserver.faults import Faults
@@ -288,6 +288,8 @@ class Dispatcher:
             value = _yaml(request.body)
         elif kind in ("application/json", "", "*/*", "text/plain"):
             value = writing.decode_json(request.body) if request.body else {}
+        elif kind == protobuf.MEDIA_TYPE:
+            value = protobuf.decode(request.body)
         else:
             raise unsupported_media(f"the body of the request was in an unknown format: {kind}; send application/json")
         if not isinstance(value, dict):

@@ -6,10 +6,11 @@ Called by `dispatch` before it reads a URL as a resource.
 from __future__ import annotations
 
 import platform
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
+from cotide_sim.apiserver import protobuf
 from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.discovery import REVIEWS, Discovery
 from cotide_sim.apiserver.faults import Fault, Faults
@@ -17,6 +18,7 @@ from cotide_sim.apiserver.http_protocol import Answer, Request
 from cotide_sim.apiserver.openapi import OpenApi
 from cotide_sim.apiserver.refusals import bad_request, success
 from cotide_sim.apiserver.resources import Json
+from cotide_sim.apiserver.writing import decode_json
 
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -110,10 +112,10 @@ class FixedPaths:
     def _review(self, plural: str, request: Request) -> Answer | None:
         if plural not in REVIEWS:
             return None
-        try:
-            review = orjson.loads(request.body)
-        except orjson.JSONDecodeError as error:
-            raise bad_request(f"the object provided can't be read as JSON: {error}") from None
+        if request.headers.get("content-type", "").startswith(protobuf.MEDIA_TYPE):
+            review: Any = protobuf.decode(request.body)
+        else:
+            review = decode_json(request.body)
         if not isinstance(review, dict):
             raise bad_request("the object provided is no JSON object")
         if plural == "selfsubjectrulesreviews":
@@ -128,10 +130,7 @@ class FixedPaths:
         if request.method == "DELETE":
             self._faults.clear()
         elif request.method == "POST":
-            try:
-                given = orjson.loads(request.body)
-            except orjson.JSONDecodeError as error:
-                raise bad_request(f"the fault can't be read as JSON: {error}") from None
+            given = decode_json(request.body)
             if not isinstance(given, dict):
                 raise bad_request("a fault is a JSON object")
             if given.pop("drop_watches", False):
