@@ -235,6 +235,7 @@ class Operator:
             yield
         finally:
             stop.set()
+            quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling}, timeout=DRAIN_SECONDS)
             if not await asyncio.to_thread(kopf.stop, DRAIN_SECONDS):
                 _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables of cases read best with one case a line
 """The configuration file: what is accepted, and what each mistake is called."""
 
 from __future__ import annotations

@@ -1,0 +1,371 @@
+"""The whole operator over real HTTP on the embedded server, with faults: nothing bound twice, nothing lost.
+
+Each test runs server and operator in its own event loop. What the server accepted is recorded by counting the
+bindings per pod, so that "bound twice" would be seen even where the server refused the second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.replay import replay
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.assembly import Operator, Options
+from cotide_operator.leadership import LeadershipLost
+from cotide_operator.settings import Settings, parse_settings
+from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server
+
+DEADLINE_SECONDS = 20.0
+PODS = "/api/v1/namespaces/default/pods"
+HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
+ALONE = "leaderElection: {enabled: false}\n"
+QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 2, renewDeadlineSeconds: 1, retryPeriodSeconds: 0.1}\n"
+
+
+class World:
+    """A server with a client for the test, and operators that come and go."""
+
+    def __init__(self, server: ApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.client = client
+
+    async def nodes(self, count: int, cpu: str = "4") -> None:
+        offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+        for index in range(count):
+            status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": status}
+            await self.client.create("/api/v1/nodes", body)
+
+    async def pods(self, count: int, cpu: str = "1", prefix: str = "p", **spec: Any) -> None:
+        for index in range(count):
+            container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+            body = {"metadata": {"name": f"{prefix}{index}"}, "spec": {"schedulerName": "cotide", "containers": [container], **spec}}
+            await self.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
+
+    async def placed(self) -> dict[str, str]:
+        """Node by pod name, of the pods that have one."""
+        pods = await self.client.list(PODS)
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+    async def until(self, what: str, check: Callable[[], Any]) -> None:
+        """Wait on a condition with a deadline."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                found = check()
+                if asyncio.iscoroutine(found):
+                    found = await found
+                if found:
+                    return
+                await asyncio.sleep(0.02)
+        pytest.fail(what)
+
+    async def until_placed(self, count: int) -> None:
+        async def enough() -> bool:
+            return len(await self.placed()) >= count
+
+        await self.until(f"{count} pods on nodes", enough)
+
+    @contextlib.asynccontextmanager
+    async def operator(self, text: str = ALONE, *, crash: bool = False) -> AsyncIterator[Operator]:
+        """Run an operator; ``crash`` ends it without any of its good manners."""
+        operator = self.make(text)
+        stop = asyncio.Event()
+        task = asyncio.create_task(operator.run(stop))
+        try:
+            await self.until("the operator decides", lambda: not operator._missing() or task.done())
+            yield operator
+        finally:
+            if crash:
+                task.cancel()
+            stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def make(self, text: str = ALONE) -> Operator:
+        return Operator(settings(text), Options(metrics_port=0, install_crds=True), Credentials(self.server.url))
+
+
+def settings(text: str) -> Settings:
+    return parse_settings(HEAD + text)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with running_server() as server, KubeClient(Credentials(server.url)) as client:
+        yield World(server, client)
+
+
+def watch_bindings(operator: Operator) -> Counter[str]:
+    """Count the bindings that an operator posts, by pod."""
+    posted: Counter[str] = Counter()
+    original = operator.client.bind
+
+    async def bind(namespace: str, name: str, *rest: Any) -> Any:
+        posted[name] += 1
+        return await original(namespace, name, *rest)
+
+    operator.client.bind = bind  # type: ignore[method-assign]  # a spy; everything else is the real thing
+    return posted
+
+
+async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world: World) -> None:
+    await world.nodes(2, cpu="2")
+    async with world.operator() as operator:
+        await world.pods(5)
+        await world.until_placed(4)  # 2 nodes x 2 cpu / 1 cpu
+        await world.until("the fifth waits", lambda: len(operator.board) == 5)
+
+        async def noted() -> bool:
+            pods = await world.client.list(PODS)
+            waiting = next(pod for pod in pods if not pod["spec"].get("nodeName"))
+            conditions = {one["type"]: one for one in waiting["status"].get("conditions", [])}
+            said = conditions.get("PodScheduled", {})
+            return said.get("status") == "False" and said.get("message") == "0/2 nodes are available: 2 Insufficient cpu"
+
+        await world.until("the waiting pod says why", noted)
+
+        async def labelled() -> bool:
+            return all(pod["metadata"].get("labels", {}).get("cotide.dev/class") == "online" for pod in await world.client.list(PODS))
+
+        await world.until("each pod carries its class", labelled)
+
+        async def told() -> bool:
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return Counter(event["reason"] for event in events) == {"Scheduled": 4, "FailedScheduling": 1}
+
+        await world.until("each decision has its event", told)
+        # A place becomes free: the waiting pod takes it.
+        (first, *_) = await world.placed()
+        await world.client.delete(f"{PODS}/{first}", grace_seconds=0)
+        await world.until_placed(4)
+
+
+async def test_an_unsupported_constraint_keeps_a_pod_pending_and_names_the_field(world: World) -> None:
+    await world.nodes(1)
+    async with world.operator():
+        await world.pods(1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+
+        async def told() -> bool:
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return any("spec.volumes[0].persistentVolumeClaim" in event["message"] for event in events)
+
+        await world.until("an event names the field", told)
+        assert await world.placed() == {}
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 409])
+async def test_a_refused_binding_is_tried_again_and_no_pod_is_lost(world: World, status: int) -> None:
+    await world.nodes(4)
+    # Longer than the client's own five tries: 7 refusals in a row reach the engine.
+    world.server.faults.add(Fault(status=status, method="POST", path="/binding$", count=7))
+    async with world.operator() as operator:
+        await world.pods(3)
+        await world.until_placed(3)
+        await world.until("all is told", lambda: all(one.node for one in operator.board))
+    assert len(await world.placed()) == 3
+
+
+async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
+    await world.nodes(4)
+    async with world.operator() as operator:
+        # The binding is carried out, but its answer comes after the client gave up on it.
+        operator.client._transport._timeout = aiohttp.ClientTimeout(total=0.3)
+        world.server.faults.add(Fault(delay_seconds=0.6, method="POST", path="/binding$", count=2))
+        await world.pods(2)
+        await world.until_placed(2)
+        before = await world.placed()
+        await world.until("all is told", lambda: len(operator.board) == 2 and all(one.node for one in operator.board))
+    assert await world.placed() == before
+    assert {one.key.partition("/")[2]: one.node for one in operator.board} == before
+
+
+async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
+    await world.nodes(2)
+    async with world.operator() as operator:
+        world.server.faults.add(Fault(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1))
+        await world.pods(1)
+        await world.until("the binding is under way", lambda: operator.binder.busy)
+        answer = await world.client.bind("default", "p0", "", "n1")
+        assert answer.ok
+        await world.until("the operator knows", lambda: operator.board.get("default/p0") or not operator.binder.busy)
+        await world.until("the pod holds its place", lambda: operator.loop.scheduler.state.record("default/p0").node == "n1")
+    assert await world.placed() == {"p0": "n1"}
+
+
+async def test_a_pod_deleted_while_it_is_being_bound_is_forgotten(world: World) -> None:
+    await world.nodes(1, cpu="1")
+    async with world.operator() as operator:
+        world.server.faults.add(Fault(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1))
+        await world.pods(1)
+        await world.until("the binding is under way", lambda: operator.binder.busy)
+        await world.client.delete(f"{PODS}/p0", grace_seconds=0)
+        # The only cpu must be free again for another pod of the same size.
+        await world.pods(1, prefix="q")
+        await world.until_placed(1)
+        await world.until("the gone pod left the board", lambda: operator.board.get("default/p0") is None)
+    assert await world.placed() == {"q0": "n0"}
+
+
+async def test_a_pod_replaced_under_its_name_is_another_pod(world: World) -> None:
+    await world.nodes(1)
+    async with world.operator() as operator:
+        await world.pods(1)
+        await world.until_placed(1)
+        first = operator.intake.pods["default/p0"].uid
+        await world.client.delete(f"{PODS}/p0", grace_seconds=0)
+        await world.pods(1)
+        await world.until("the new one is bound", lambda: _bound_anew(operator, first))
+    assert await world.placed() == {"p0": "n0"}
+
+
+def _bound_anew(operator: Operator, first: str) -> bool:
+    decision = operator.board.get("default/p0")
+    return decision is not None and decision.uid != first and decision.node == "n0"
+
+
+async def test_a_node_deleted_mid_decision_gets_no_pod(world: World) -> None:
+    await world.nodes(1)
+    async with world.operator() as operator:
+        # While the binder's only worker waits for the first binding, the node of the others goes.
+        world.server.faults.add(Fault(delay_seconds=0.5, method="POST", path="/binding$", count=1))
+        await world.pods(3)
+        await world.until("bindings are under way", lambda: operator.binder.backlog >= 1)
+        await world.client.delete("/api/v1/nodes/n0")
+        await world.until("the node is gone here too", lambda: "n0" not in operator.mirror.nodes)
+        taken = set(await world.placed())
+        offered = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+        await world.client.create(
+            "/api/v1/nodes",
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}, "status": {"allocatable": offered}},
+        )
+        await world.until_placed(3)
+    nodes = await world.placed()
+    assert {nodes[name] for name in nodes if name not in taken} <= {"other", "n0"}
+    assert len(nodes) == 3
+
+
+async def test_dropped_watches_lose_nothing(world: World) -> None:
+    await world.nodes(4)
+    async with world.operator() as operator:
+        for index in range(6):
+            await world.pods(1, prefix=f"w{index}-")
+            world.server.drop_watches(abruptly=index % 2 == 0)
+        await world.until_placed(6)
+        await world.until("all is told", lambda: len(operator.board) == 6 and all(one.node for one in operator.board))
+
+
+async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(world: World) -> None:
+    await world.nodes(3, cpu="4")
+    world.server.faults.add(Fault(delay_seconds=0.2, method="POST", path="/binding$", count=4))
+    await world.pods(10)
+    async with world.operator(crash=True) as operator:
+        await world.until("bindings are under way", lambda: operator.binder.busy)
+    before = await world.placed()
+    async with world.operator() as again:
+        posted = watch_bindings(again)
+        await world.until_placed(10)
+        await world.until("all is told", lambda: len(again.board) + len(before) >= 10)
+    after = await world.placed()
+    assert len(after) == 10
+    assert {name: after[name] for name in before} == before
+    loads = Counter(after.values())
+    assert max(loads.values()) <= 4  # 4 cpu a node, 1 cpu a pod: the restart saw what the crash had bound
+    assert all(count == 1 for count in posted.values())
+
+
+async def test_attempts_survive_a_restart(world: World) -> None:
+    await world.nodes(1, cpu="1")
+    await world.pods(1, cpu="2")
+    async with world.operator() as operator:
+        await world.until("it was tried", lambda: operator.board.get("default/p0") is not None)
+
+        async def noted() -> bool:
+            pod = await world.client.get(f"{PODS}/p0")
+            return "cotide.dev/decision" in pod["metadata"].get("annotations", {})
+
+        await world.until("the note is on the pod", noted)
+    async with world.operator() as again:
+        await world.until("it is tried again", lambda: (found := again.board.get("default/p0")) and found.attempts >= 2)
+
+
+async def test_only_the_leader_decides_and_a_stopped_leader_hands_over(world: World) -> None:
+    await world.nodes(4)
+    stop_first, stop_second = asyncio.Event(), asyncio.Event()
+    first, second = world.make(QUICK_LEASE), world.make(QUICK_LEASE)
+    one = asyncio.create_task(first.run(stop_first))
+    await world.until("the first decides", lambda: first.loop.cycles or one.done())
+    two = asyncio.create_task(second.run(stop_second))
+    await world.until("the second has listed everything", lambda: second.mirror.synced)
+    await world.pods(2)
+    await world.until_placed(2)
+    assert second.loop.cycles == 0
+    stop_first.set()
+    await one
+    await world.until("the second decides", lambda: second.loop.cycles)
+    await world.pods(2, prefix="q")
+    await world.until_placed(4)
+    stop_second.set()
+    await two
+
+
+async def test_a_leader_that_loses_its_lease_decides_no_more(world: World) -> None:
+    await world.nodes(2)
+    operator = world.make(QUICK_LEASE)
+    task = asyncio.create_task(operator.run(asyncio.Event()))
+    await world.until("it decides", lambda: operator.loop.cycles or task.done())
+    lease = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
+    await world.client.patch(lease, {"spec": {"holderIdentity": "another"}})
+    with pytest.raises(LeadershipLost, match="was taken by another"):
+        await asyncio.wait_for(task, DEADLINE_SECONDS)
+    await world.pods(1)
+    assert (await world.client.get(lease))["spec"]["holderIdentity"] == "another"  # not released over its head
+    assert await world.placed() == {}
+
+
+async def test_a_recorded_run_replays_exactly(world: World, tmp_path: Path) -> None:
+    await world.nodes(2, cpu="2")
+    async with world.operator(f"{ALONE}policy: random\nseed: 3\nledger: {{directory: {tmp_path}}}\n") as operator:
+        await world.pods(5)
+        await world.until_placed(4)
+        cycles = operator.loop.cycles
+    assert cycles > 1
+    with (tmp_path / "ledger.jsonl").open("rb") as lines:
+        result = replay(lines, HeuristicCatalogue())
+    assert result.difference is None
+    assert result.instructions >= 5  # four bindings and at least one wait
+
+
+async def test_health_and_metrics_tell_what_happened(world: World) -> None:
+    await world.nodes(1)
+    async with world.operator() as operator, aiohttp.ClientSession() as session:
+        base = f"http://127.0.0.1:{operator.health.port}"
+        await world.pods(1)
+        await world.until_placed(1)
+
+        async def ready() -> bool:
+            async with session.get(f"{base}/readyz") as response:
+                return response.status == 200
+
+        await world.until("it is ready", ready)
+
+        async def counted() -> bool:
+            async with session.get(f"{base}/metrics") as response:
+                text = await response.text()
+            return 'cotide_schedule_attempts_total{class="online",policy="qpsm",result="scheduled"} 1.0' in text
+
+        await world.until("the binding is counted", counted)
+        async with session.get(f"{base}/debug/board") as response:
+            board = await response.json()
+        assert [(one["key"], one["node"]) for one in board["decisions"]] == [("default/p0", "n0")]
