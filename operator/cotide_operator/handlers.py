@@ -59,6 +59,31 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
         self._seen.pop(uid, None)
 
 
+class NoProgress(kopf.ProgressStorage):
+    """Remembers nothing of a handler's progress: ours are done at once or not at all.
+
+    kopf's own storage leaves a marker on each object even where there is no progress to keep.
+    """
+
+    def fetch(self, *, key: str, body: kopf.Body) -> kopf.ProgressRecord | None:
+        """Know of no progress."""
+        del key, body
+        return None
+
+    def store(self, *, key: str, record: kopf.ProgressRecord, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Keep nothing."""
+
+    def purge(self, *, key: str, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Have nothing to forget."""
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        """Never wake kopf up by a write: no handler of ours is retried."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """Return what matters of an object, which is all of it."""
+        return super().clear(essence=essence)
+
+
 def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffBase) -> kopf.OperatorRegistry:
     """Return kopf's handlers, bound to where they hand over."""
     registry = kopf.OperatorRegistry()
@@ -73,7 +98,13 @@ def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffB
 
 
 def _register(registry: kopf.OperatorRegistry, plural: Ours, enqueue: Enqueue, seen: MemoryDiffBase) -> None:
-    where: dict[str, Any] = {"group": GROUP, "version": VERSION, "plural": plural, "registry": registry}
+    where: dict[str, Any] = {
+        "group": GROUP,
+        "version": VERSION,
+        "plural": plural,
+        "registry": registry,
+        "errors": kopf.ErrorsMode.PERMANENT,  # a fault of ours is told once, as an event, and not repeated
+    }
 
     def changed(body: kopf.Body, namespace: str | None, name: str | None, **_: Any) -> None:
         _tell_faults(plural, body)
@@ -89,6 +120,7 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, enqueue: Enqueue, s
     kopf.on.update(**where, id=f"{plural}-updated")(changed)
     kopf.on.resume(**where, id=f"{plural}-resumed")(changed)
     kopf.on.delete(**where, id=f"{plural}-deleted", optional=True)(changed)
+    del where["errors"]
     kopf.on.event(**where, id=f"{plural}-gone")(gone)
 
 
@@ -123,7 +155,7 @@ def build_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
     """Return kopf's settings: ours in name, silent on objects, listing in chunks."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX, v1=False)
+    settings.persistence.progress_storage = NoProgress()
     settings.persistence.diffbase_storage = seen
     settings.posting.level = logging.WARNING
     settings.posting.reporting_component = "cotide"
@@ -166,7 +198,7 @@ class KopfThread:
 
     @property
     def ready(self) -> bool:
-        """Whether kopf watches our resources."""
+        """Whether kopf has started; whether the API server lets it watch is for the preflight to find out."""
         return self._ready.is_set() and self.alive
 
     @property
@@ -180,7 +212,7 @@ class KopfThread:
         return self._fault
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> bool:
-        """Wait (in a thread that may block) until kopf watches; False when it does not in time."""
+        """Wait (in a thread that may block) until kopf has started; False when it has not in time."""
         return self._ready.wait(seconds) and self.alive
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:

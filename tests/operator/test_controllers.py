@@ -1,0 +1,451 @@
+"""The controllers on the embedded API server, over real HTTP; the test plays scheduler and kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import yaml
+
+from cotide_core.instructions import Forecast
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_kube.reflector import Reflector
+from cotide_operator.board import Board, Decision
+from cotide_operator.clock import ScaledClock
+from cotide_operator.controllers import Controllers
+from cotide_operator.crds import RESOURCES, definition
+from cotide_operator.decision_note import DECISION_ANNOTATION, encode
+from cotide_operator.mirror import KINDS, PATHS, TYPES, Mirror
+from cotide_operator.readings import ServiceReading
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server
+
+DEADLINE_SECONDS = 15.0
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
+TEMPLATE = {
+    "metadata": {"labels": {"team": "data"}, "annotations": {"note": "kept"}},
+    "spec": {"containers": [{"name": "work", "image": "none", "resources": {"requests": {"cpu": "1"}}}]},
+}
+
+
+class Readings:
+    def __init__(self) -> None:
+        self.by_key: dict[str, ServiceReading] = {}
+
+    def get(self, workload_key: str) -> ServiceReading | None:
+        return self.by_key.get(workload_key)
+
+
+class World:
+    """One server, one client, and an operator's controllers that can be killed and started again."""
+
+    def __init__(self, server: ApiServer, client: KubeClient) -> None:
+        self.server, self.client = server, client
+        self.readings = Readings()
+        self.mirror, self.board = Mirror(), Board()
+        self.controllers: Controllers | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._stop = asyncio.Event()
+
+    def start(self, speed: float = 1.0) -> None:
+        """Start controllers that remember nothing."""
+        self.mirror, self.board, self._stop = Mirror(), Board(), asyncio.Event()
+        clock = ScaledClock(0.0, speed)
+        self.controllers = Controllers(
+            self.client, self.mirror, self.board, clock, readings=self.readings, refresh_seconds=0.05
+        )
+        self._tasks = [asyncio.create_task(self._reflect(kind)) for kind in KINDS]
+        self._tasks.append(asyncio.create_task(self.controllers.run(self._stop)))
+
+    async def kill(self) -> None:
+        """End them without a farewell."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _reflect(self, kind: Any) -> None:
+        async for change in Reflector[Any](self.client, PATHS[kind], TYPES[kind]):
+            if change.object is None:
+                self.mirror.mark_synced(kind)
+            else:
+                self.mirror.apply(kind, change.kind, change.object)
+
+    async def pods(self) -> dict[str, dict[str, Any]]:
+        return {pod["metadata"]["name"]: pod for pod in await self.client.list(PODS)}
+
+    async def until(self, what: Callable[[], Any]) -> Any:
+        """Wait until something is true of the cluster; fail with what it was last."""
+        last: Any = None
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while True:
+                    last = await what()
+                    if last:
+                        return last
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            objects = [await self.client.list(path) for path in (PODS, JOBS, WORKLOADS)]
+            raise AssertionError(f"never came true; the cluster: {objects}") from None
+
+    async def until_pods(self, *names: str) -> dict[str, dict[str, Any]]:
+        async def there() -> dict[str, dict[str, Any]] | None:
+            pods = await self.pods()
+            return pods if set(pods) == set(names) else None
+
+        found: dict[str, dict[str, Any]] = await self.until(there)
+        return found
+
+    async def until_status(self, path: str, check: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        async def holds() -> dict[str, Any] | None:
+            status: dict[str, Any] = (await self.client.get(path)).get("status") or {}
+            return status if check(status) else None
+
+        found: dict[str, Any] = await self.until(holds)
+        return found
+
+    async def run_pod(self, name: str, node: str = "node-a") -> None:
+        uid = (await self.client.get(f"{PODS}/{name}"))["metadata"]["uid"]
+        assert (await self.client.bind("default", name, uid, node)).ok
+        ready = {"type": "Ready", "status": "True"}
+        await self.set_status(name, phase="Running", conditions=[ready], startTime="2026-11-20T13:00:00Z")
+
+    async def set_status(self, name: str, **status: Any) -> None:
+        await self.client.patch(f"{PODS}/{name}/status", {"status": status})
+
+    async def decide(self, name: str, **more: Any) -> None:
+        """Publish a decision about a pod that waits, as the loop would."""
+        uid = (await self.client.get(f"{PODS}/{name}"))["metadata"]["uid"]
+        values: dict[str, Any] = {
+            "key": f"default/{name}",
+            "uid": uid,
+            "decided_seconds": 1000.0,
+            "node": None,
+            "reason": "QosAtRisk",
+            "message": "0/2 nodes are available: 2 would break the latency limit of default/web (p=0.90).",
+            "forecast": Forecast(0.9, 120.0, 300.0, "heuristic", "heuristic"),
+            "attempts": 2,
+            "demotions": 1,
+            "queue_position": 3,
+        }
+        self.board.publish(Decision(**{**values, **more}))
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server())
+        client = await stack.enter_async_context(KubeClient(credentials(server)))
+        for resource in RESOURCES:
+            await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(resource))
+        one = World(server, client)
+        one.start()
+        try:
+            yield one
+        finally:
+            await one.kill()
+
+
+def credentials(server: ApiServer) -> Credentials:
+    config = yaml.safe_load(server.kubeconfig())
+    return Credentials(config["clusters"][0]["cluster"]["server"])
+
+
+def job(name: str = "count", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "cotide.dev/v1alpha1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": TEMPLATE, **spec},
+    }
+
+
+def workload(name: str = "web", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "cotide.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next((one for one in status.get("conditions", ()) if one["type"] == kind), {})
+
+
+async def test_a_job_runs_its_pods_to_success() -> None:
+    async with world() as one:
+        spec = {"class": "gratis", "type": "wordcount", "inputSize": "4Gi", "requestedSeconds": 60}
+        made = await one.client.create(JOBS, job(completions=3, parallelism=2, priority=7, **spec))
+        pods = await one.until_pods("count-0", "count-1")
+        metadata = pods["count-0"]["metadata"]
+        assert metadata["labels"] == {
+            "team": "data",
+            "cotide.dev/class": "gratis",
+            "cotide.dev/job": "count",
+            "cotide.dev/index": "0",
+        }
+        assert metadata["annotations"] == {
+            "note": "kept",
+            "cotide.dev/type": "wordcount",
+            "cotide.dev/input-size": "4Gi",
+            "cotide.dev/requested-seconds": "60",
+            "cotide.dev/job-priority": "7",
+            "cotide.dev/retry": "0",
+        }
+        owner = metadata["ownerReferences"][0]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", made["metadata"]["uid"], True)
+        assert pods["count-0"]["spec"]["schedulerName"] == "cotide"
+        assert pods["count-0"]["spec"]["restartPolicy"] == "Never"
+        queued = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Queued")
+        assert condition(queued, "Scheduled")["reason"] == "WaitingForTurn"
+        for name in ("count-0", "count-1"):
+            await one.run_pod(name)
+        running = await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 2)
+        assert (running["phase"], running["nodes"]) == ("Running", ["node-a"])
+        assert running["startTime"] == "2026-11-20T13:00:00Z"
+        await one.set_status("count-0", phase="Succeeded")
+        await one.until_pods("count-0", "count-1", "count-2")
+        await one.run_pod("count-2")
+        for name in ("count-1", "count-2"):
+            await one.set_status(name, phase="Succeeded")
+        done = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
+        assert (done["succeeded"], done["completedIndexes"]) == (3, "0-2")
+        assert condition(done, "Complete")["status"] == "True"
+        assert done["completionTime"]
+
+
+async def test_decisions_reach_the_status_and_never_go_back() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job())
+        await one.until_pods("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Queued")
+        await one.decide("count-0")
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3)
+        assert condition(status, "Scheduled")["reason"] == "QosAtRisk"
+        assert "p=0.90" in condition(status, "Scheduled")["message"]
+        assert (status["attempts"], status["demotions"]) == (2, 1)
+        assert status["predictedSeconds"] == {"p50": 120.0, "p90": 300.0}
+        await one.decide("count-0", attempts=1, demotions=0, queue_position=1)
+        later = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 1)
+        assert (later["attempts"], later["demotions"]) == (2, 1)
+
+
+async def test_an_unchanged_job_is_not_written_again() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job())
+        await one.until_pods("count-0")
+        await one.decide("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3)
+        assert one.controllers is not None
+        version = (await one.client.get(f"{JOBS}/count"))["metadata"]["resourceVersion"]
+        writes = one.controllers.jobs.statuses.writes
+        for _ in range(20):
+            assert await one.controllers.jobs.look("default/count") is None
+        assert one.controllers.jobs.statuses.writes == writes
+        assert (await one.client.get(f"{JOBS}/count"))["metadata"]["resourceVersion"] == version
+
+
+async def test_a_restart_neither_doubles_pods_nor_forgets_counts() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job(completions=3, parallelism=3, backoffLimit=5))
+        await one.until_pods("count-0", "count-1", "count-2")
+        for name in ("count-0", "count-1", "count-2"):
+            await one.run_pod(name)
+        await one.set_status("count-0", phase="Succeeded")
+        await one.set_status("count-1", phase="Failed", reason="Evicted")
+        await one.until_pods("count-0", "count-1", "count-2", "count-1-r1")
+        await one.decide("count-1-r1", attempts=4, demotions=2)
+        before = await one.until_status(f"{JOBS}/count", lambda status: status.get("attempts") == 4)
+        assert (before["evictions"], before["completedIndexes"], before["retriedIndexes"]) == (1, "0", "1:1")
+        await one.kill()
+        await one.client.delete(f"{PODS}/count-0", grace_seconds=0)  # finished work stays finished without its pod
+        one.start()
+        await one.run_pod("count-1-r1")
+        await one.set_status("count-1-r1", phase="Succeeded")
+        await one.set_status("count-2", phase="Succeeded")
+        after = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
+        assert (after["attempts"], after["demotions"], after["evictions"], after["failures"]) == (4, 2, 1, 0)
+        assert set(await one.pods()) == {"count-1", "count-1-r1", "count-2"}
+
+
+async def test_after_a_restart_the_note_on_a_pod_stands_for_the_board() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job())
+        pods = await one.until_pods("count-0")
+        uid = pods["count-0"]["metadata"]["uid"]
+        note = Decision("default/count-0", uid, 1000.0, None, "InsufficientSlack", "0/9 nodes", queue_position=5)
+        await one.client.patch(f"{PODS}/count-0", {"metadata": {"annotations": {DECISION_ANNOTATION: encode(note)}}})
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 5)
+        assert condition(status, "Scheduled")["reason"] == "InsufficientSlack"
+
+
+async def test_a_pod_that_is_taken_away_is_replaced_and_counted() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job(backoffLimit=0))
+        await one.until_pods("count-0")
+        await one.run_pod("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 1)
+        await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
+        await one.until_pods("count-0-r1")
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions") == 1)
+        assert (status["failures"], status["phase"]) == (0, "Queued")
+
+
+async def test_failures_beyond_the_limit_end_the_job_and_its_pods() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job(completions=2, parallelism=2, backoffLimit=0))
+        await one.until_pods("count-0", "count-1")
+        for name in ("count-0", "count-1"):
+            await one.run_pod(name)
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 2)
+        await one.set_status("count-0", phase="Failed")
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Failed")
+        assert condition(status, "Failed")["reason"] == "BackoffLimitExceeded"
+
+        async def other_is_going() -> bool:
+            pod = (await one.pods()).get("count-1")
+            return pod is None or "deletionTimestamp" in pod["metadata"]
+
+        await one.until(other_is_going)
+
+
+async def test_a_job_that_is_deleted_takes_its_pods_with_it_and_a_new_one_begins_anew() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job())
+        old = (await one.until_pods("count-0"))["count-0"]["metadata"]["uid"]
+        await one.client.delete(f"{JOBS}/count")
+
+        async def gone() -> bool:
+            return not await one.pods()
+
+        await one.until(gone)
+        await one.client.create(JOBS, job())
+        new = (await one.until_pods("count-0"))["count-0"]["metadata"]["uid"]
+        assert new != old
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Queued")
+        assert status["evictions"] == 0
+
+
+async def test_a_foreign_pod_in_the_way_is_named_and_left_alone() -> None:
+    async with world() as one:
+        foreign = {"metadata": {"name": "count-0"}, "spec": TEMPLATE["spec"]}
+        await one.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **foreign})
+        await one.client.create(JOBS, job())
+        status = await one.until_status(
+            f"{JOBS}/count", lambda status: condition(status, "Scheduled").get("reason") == "Misconfigured"
+        )
+        assert "a pod count-0 that belongs to somebody else is in the way" in condition(status, "Scheduled")["message"]
+
+
+async def test_rules_that_a_server_without_cel_lets_pass_end_as_a_condition() -> None:
+    async with world() as one:
+        await one.client.create(WORKLOADS, workload(selector={"matchLabels": {"app": "web"}}, replicas=2))
+        status = await one.until_status(f"{WORKLOADS}/web", lambda status: condition(status, "Scheduled"))
+        scheduled = condition(status, "Scheduled")
+        assert (scheduled["status"], scheduled["reason"]) == ("False", "Misconfigured")
+        assert "spec.replicas goes with spec.template only" in scheduled["message"]
+        await one.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": None}})
+        repaired = await one.until_status(
+            f"{WORKLOADS}/web", lambda status: condition(status, "Scheduled").get("reason") == "Scheduled"
+        )
+        assert condition(repaired, "Scheduled")["observedGeneration"] == 2
+
+
+async def test_a_workload_runs_replaces_and_scales_its_pods() -> None:
+    async with world() as one:
+        await one.client.create(WORKLOADS, workload(template=TEMPLATE, replicas=2))
+        pods = await one.until_pods("web-0", "web-1")
+        assert pods["web-0"]["metadata"]["labels"] == {
+            "team": "data",
+            "cotide.dev/class": "online",
+            "cotide.dev/workload": "web",
+            "cotide.dev/index": "0",
+        }
+        for name in pods:
+            await one.run_pod(name)
+        one.readings.by_key["default/web"] = ServiceReading(1234.56, 7.891, 3)
+        status = await one.until_status(f"{WORKLOADS}/web", lambda status: status.get("rps"))
+        assert (status["ready"], status["nodes"]) == ("2/2", ["node-a"])
+        assert (status["rps"], status["latencyP95Milliseconds"], status["violations"]) == (1234.6, 7.89, 3)
+        assert condition(status, "Ready")["status"] == "True"
+        first = pods["web-1"]["metadata"]["uid"]
+        await one.set_status("web-1", phase="Failed", reason="OutOfcpu")
+
+        async def replaced() -> bool:
+            pod = (await one.pods()).get("web-1")
+            return pod is not None and pod["metadata"]["uid"] != first
+
+        await one.until(replaced)
+        await one.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": 1}})
+
+        async def scaled() -> bool:
+            return all(
+                name == "web-0" or "deletionTimestamp" in pod["metadata"] for name, pod in (await one.pods()).items()
+            )
+
+        await one.until(scaled)
+        await one.until_status(f"{WORKLOADS}/web", lambda status: status.get("ready") == "1/1")
+
+
+async def test_violations_of_an_earlier_run_are_kept() -> None:
+    async with world() as one:
+        await one.client.create(WORKLOADS, workload(template=TEMPLATE))
+        await one.until_pods("web-0")
+        one.readings.by_key["default/web"] = ServiceReading(violations=3)
+        await one.until_status(f"{WORKLOADS}/web", lambda status: status.get("violations") == 3)
+        await one.kill()
+        one.readings.by_key["default/web"] = ServiceReading(violations=0)
+        one.start()
+        one.readings.by_key["default/web"] = ServiceReading(violations=2)
+        await one.until_status(f"{WORKLOADS}/web", lambda status: status.get("violations") == 5)
+
+
+async def test_a_workload_adopts_the_pods_it_selects() -> None:
+    async with world() as one:
+        labels = {"web-x": {"app": "web"}, "web-y": {"app": "web", "cotide.dev/class": "batch"}, "other": {"app": "db"}}
+        for name, own in labels.items():
+            body = {"metadata": {"name": name, "labels": own}, "spec": TEMPLATE["spec"]}
+            await one.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
+        await one.client.create(WORKLOADS, workload(selector={"matchLabels": {"app": "web"}}))
+
+        async def labelled() -> bool:
+            pods = await one.pods()
+            return all("cotide.dev/workload" in pods[name]["metadata"]["labels"] for name in ("web-x", "web-y"))
+
+        await one.until(labelled)
+        pods = await one.pods()
+        assert pods["web-x"]["metadata"]["labels"]["cotide.dev/class"] == "online"
+        assert pods["web-y"]["metadata"]["labels"]["cotide.dev/class"] == "batch"  # said by the user: it stays
+        assert pods["other"]["metadata"]["labels"] == {"app": "db"}
+        status = await one.until_status(f"{WORKLOADS}/web", lambda status: status.get("ready") == "0/2")
+        assert condition(status, "Ready")["reason"] == "PodsNotReady"
+
+
+async def test_a_namespace_caps_the_class_of_children() -> None:
+    async with world() as one:
+        patch = {"metadata": {"labels": {"cotide.dev/max-class": "gratis"}}}
+        await one.client.patch("/api/v1/namespaces/default", patch)
+        assert one.controllers is not None
+
+        async def known() -> bool:
+            found = one.mirror.namespaces.get("default")
+            return found is not None and bool(found.metadata.labels.get("cotide.dev/max-class"))
+
+        await one.until(known)
+        await one.client.create(JOBS, job(**{"class": "batch"}))
+        pods = await one.until_pods("count-0")
+        assert pods["count-0"]["metadata"]["labels"]["cotide.dev/class"] == "gratis"
+
+
+async def test_the_controllers_survive_a_server_that_fails_for_a_while() -> None:
+    async with world() as one:
+        one.server.drop_watches(abruptly=True)
+        await one.client.create(JOBS, job(completions=2, parallelism=2))
+        one.server.drop_watches(abruptly=True)
+        await one.until_pods("count-0", "count-1")
