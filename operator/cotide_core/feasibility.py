@@ -111,10 +111,10 @@ class Feasibility:
             self._refuse_ports(shape, snapshot, rows, codes)
         if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
             self._refuse_services(shape, snapshot, rows, codes)
-        for column, amount, resource in shape.demand:
-            short = snapshot.free[column, rows] < amount
-            if short.any():
-                codes[short & (codes == FITS)] = self._short_of(resource)
+        short = picked(snapshot.free, shape.columns, rows) < shape.amounts
+        if short.any():
+            for resource, lacking in zip(shape.resources, short, strict=True):
+                codes[lacking & (codes == FITS)] = self._short_of(resource)
         return codes
 
     def forget(self, used: set[Constraints]) -> None:
@@ -142,6 +142,11 @@ class Feasibility:
             codes[(exclusives[rows] > 0) & (codes == FITS)] = self._held
         if shape.exclusive:
             codes[((snapshot.service_counts - own)[rows] > 0) & (codes == FITS)] = self._shared
+
+
+def picked(table: Integers, columns: NDArray[np.intp], rows: Rows) -> Integers:
+    """Return the (len(columns), len(rows)) part of a table."""
+    return table[columns, rows] if isinstance(rows, slice) else table[columns[:, None], rows]
 
 
 def _listed(rows: Rows, size: int) -> list[int]:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
 from cotide_core.state import ClusterState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Constraints:
-    """What a pod demands of a node itself, whatever runs there."""
+    """What a pod demands of a node itself, whatever runs there; compared by identity, since equal ones are interned."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     node_terms: tuple[NodeTerm, ...] = ()
@@ -29,8 +32,12 @@ class FitShape:
     """Pods that fit on the same nodes; compared by identity, since equal ones are interned."""
 
     constraints: Constraints
-    demand: tuple[tuple[int, int, str], ...]
-    """(column, amount, resource name), the pod itself counted as one of ``pods``."""
+    resources: tuple[str, ...]
+    """Names of the R resources asked for; the last is ``pods``, of which the pod itself is one."""
+    columns: NDArray[np.intp]
+    """(R,) their columns."""
+    amounts: NDArray[np.int64]
+    """(R, 1)"""
     host_ports: tuple[HostPort, ...]
     service: str | None
     """Key of the promised Workload of an online pod; None for others."""
@@ -64,6 +71,7 @@ class ShapeTable:
     """Interns the shapes of pods."""
 
     def __init__(self) -> None:
+        self._constraints: dict[object, Constraints] = {}
         self._fits: dict[object, FitShape] = {}
         self._shapes: dict[object, Shape] = {}
         self._count = 0
@@ -81,7 +89,10 @@ class ShapeTable:
         if shape is None:
             fit = self._fits.get(fit_key)
             if fit is None:
-                fit = self._fits[fit_key] = _fit_shape(pod, state, service, exclusive, online)
+                wished = self._constraints.get(constraints)
+                if wished is None:
+                    wished = self._constraints[constraints] = Constraints(*constraints)
+                fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
             column = -1 if online else state.columns.type_column(pod.type)
             shape = Shape(fit, "" if online else pod.type, 0 if online else pod.input_bytes, column, self._count)
             self._count += 1
@@ -93,14 +104,26 @@ class ShapeTable:
         self._shapes = {key: shape for key, shape in self._shapes.items() if shape in used}
         fits = {shape.fit for shape in self._shapes.values()}
         self._fits = {key: fit for key, fit in self._fits.items() if fit in fits}
+        wished = {fit.constraints for fit in fits}
+        self._constraints = {key: value for key, value in self._constraints.items() if value in wished}
 
     def __len__(self) -> int:
         return len(self._shapes)
 
 
-def _fit_shape(pod: Pod, state: ClusterState, service: str | None, exclusive: bool, online: bool) -> FitShape:
-    columns, amounts, millicores = state.vector(pod.requests)
-    names = {column: resource for resource, column in state.columns.resources.items()}
-    demand = tuple((int(c), int(a), names[int(c)]) for c, a in zip(columns, amounts, strict=True))
-    constraints = Constraints(pod.node_selector, pod.node_terms, pod.tolerations)
-    return FitShape(constraints, demand, pod.host_ports, service, exclusive, online, millicores)
+def _fit_shape(
+    pod: Pod, state: ClusterState, constraints: Constraints, service: str | None, exclusive: bool, online: bool
+) -> FitShape:
+    demand = state.demand(pod.requests)
+    names = list(state.columns.resources)
+    return FitShape(
+        constraints=constraints,
+        resources=tuple(names[column] for column, _ in demand.amounts),
+        columns=np.array([column for column, _ in demand.amounts], np.intp),
+        amounts=np.array([[amount] for _, amount in demand.amounts], np.int64),
+        host_ports=pod.host_ports,
+        service=service,
+        exclusive=exclusive,
+        online=online,
+        millicores=demand.millicores,
+    )

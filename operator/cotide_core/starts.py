@@ -66,5 +66,5 @@ def _returns(
         seconds = stretched.get(pod.key) or run_times.of(pod)[0]
         started = pod.started_seconds if pod.started_seconds is not None else record.assumed_seconds
         finish = (now if started is None else started) + seconds
-        returns.append((max(now, finish), state.vector(pod.requests)[2]))
+        returns.append((max(now, finish), state.demand(pod.requests).millicores))
     return returns

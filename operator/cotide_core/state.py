@@ -15,9 +15,7 @@ Invariant: the columns are what a recount over all holding pods would give (test
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.columns import NodeColumns, ServicePod
@@ -39,6 +37,20 @@ from cotide_core.events import (
 from cotide_core.units import CPU, PODS, RECLAIMED_CPU
 
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+DEMANDS_KEPT: Final = 65_536
+"""Distinct requests that are remembered before all are worked out again (chosen: a few MB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Requests in terms of the columns."""
+
+    amounts: tuple[tuple[int, int], ...]
+    """(resource column, amount)."""
+    millicores: int
+    """Cpu, plain and reclaimed."""
 
 
 @dataclass(slots=True)
@@ -76,7 +88,7 @@ class ClusterState:
         self._assumed: dict[str, PodRecord] = {}
         self._workloads: dict[str, Workload] = {}
         self._of_workload: dict[str, dict[str, PodRecord]] = {}
-        self._vectors: dict[tuple[tuple[str, int], ...], tuple[NDArray[np.intp], NDArray[np.int64], int]] = {}
+        self._demands: dict[tuple[tuple[str, int], ...], Demand] = {}
 
     def pod(self, key: str) -> Pod | None:
         """Return a pod as last reported, by ``namespace/name``."""
@@ -134,16 +146,16 @@ class ClusterState:
             return 0.0
         return max((r.requests_per_second for r in self._of_workload.get(workload, {}).values()), default=0.0)
 
-    def vector(self, requests: tuple[tuple[str, int], ...]) -> tuple[NDArray[np.intp], NDArray[np.int64], int]:
-        """Return (columns, amounts, cpu millicores plain and reclaimed) of requests, one pod included."""
-        found = self._vectors.get(requests)
+    def demand(self, requests: tuple[tuple[str, int], ...]) -> Demand:
+        """Return what requests take from the columns, the pod itself counted as one of ``pods``."""
+        found = self._demands.get(requests)
         if found is None:
+            if len(self._demands) > DEMANDS_KEPT:
+                self._demands.clear()
             wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
-            columns = [self.columns.resource_column(resource) for resource, _ in [*wanted, (PODS, 1)]]
-            amounts = [amount for _, amount in wanted] + [1]
+            amounts = tuple((self.columns.resource_column(name), amount) for name, amount in [*wanted, (PODS, 1)])
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
-            found = (np.array(columns, np.intp), np.array(amounts, np.int64), millicores)
-            self._vectors[requests] = found
+            found = self._demands[requests] = Demand(amounts, millicores)
         return found
 
     def apply(self, event: Event) -> None:
@@ -316,12 +328,11 @@ class ClusterState:
 
     def _count(self, record: PodRecord, sign: int) -> None:
         pod, row = record.pod, record.row
-        indices, amounts, millicores = self.vector(pod.requests)
+        demand = self.demand(pod.requests)
         columns = self.columns
-        if sign > 0:
-            columns.free[indices, row] -= amounts
-        else:
-            columns.free[indices, row] += amounts
+        free = columns.free
+        for resource, amount in demand.amounts:
+            free[resource, row] -= sign * amount
         for port in pod.host_ports:
             taken = columns.ports[row]
             taken[port] = taken.get(port, 0) + sign
@@ -333,7 +344,7 @@ class ClusterState:
             column = columns.type_column(pod.type)
             columns.type_counts[column, row] += sign
             columns.type_bytes[column, row] += sign * pod.input_bytes
-            columns.batch_millicores[row] += sign * millicores
+            columns.batch_millicores[row] += sign * demand.millicores
 
     def _count_service(self, record: PodRecord, sign: int) -> None:
         pod, row, columns = record.pod, record.row, self.columns
