@@ -270,3 +270,26 @@ async def test_a_server_that_is_not_there_is_one_clear_error():
 async def test_health_is_told_once_all_pods_are_known():
     async with cluster() as (_, _, fleet):
         assert await page(fleet, "healthz") == "ok\n"
+
+
+async def test_a_server_that_restarts_finds_its_nodes_alive(tmp_path):
+    data = tmp_path / "objects.sqlite"
+    async with AsyncExitStack() as stack:
+        first = ApiServer(data=data)
+        await first.start()
+        client = await stack.enter_async_context(KubeClient(Credentials(first.url), backoff=QUICK))
+        fleet = await stack.enter_async_context(running_fleet(client, settings()))
+        await bound(client, pod("across", lone_seconds=8))
+        await in_phase(client, "across", "Running")
+        await first.stop()
+
+        async def ended():
+            return fleet.residents.finished_total
+
+        # The pod ends while nobody can be told.
+        await until(ended, lambda count: count == 1)
+        second = await stack.enter_async_context(ApiServer(data=data, port=first.port))
+        assert second.url == first.url
+        await in_phase(client, "across", "Succeeded")
+        await bound(client, pod("after", lone_seconds=1), "fake-1")
+        await in_phase(client, "after", "Succeeded")
