@@ -1,7 +1,7 @@
 """One factor on the log odds, learned on held-out rows: probabilities that mean what they say.
 
-Called at the end of `qos.QosModel.fit`. A single factor > 0 keeps the order of all rows and the side of one half on
-which each lies, so that it can't cost accuracy; more freedom does, on a few hundred rows.
+Called by `qos.QosModel.fit` on its own training rows. A single factor > 0 keeps the order of all rows and the side of
+one half on which each lies, so that it can't cost accuracy; more freedom does, on a few hundred rows.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def learn_sharpness(log_odds: Floats, violated: Floats) -> tuple[float, dict[str
     probability = 1.0 / (1.0 + np.exp(-factor * log_odds))
     before = 1.0 / (1.0 + np.exp(-log_odds))
     scores = {
+        "held_out_log_loss": loss(factor),
         "held_out_accuracy": float(((probability > 0.5) == (violated > 0.5)).mean()),
         "held_out_brier": float(((probability - violated) ** 2).mean()),
         "held_out_brier_uncalibrated": float(((before - violated) ** 2).mean()),

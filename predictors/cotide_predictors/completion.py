@@ -91,6 +91,7 @@ class CompletionModel(Estimator):
             raise ValueError(f"{len(seconds)} run times for {len(jobs)} jobs; at least one of each is needed")
         if not (np.isfinite(seconds) & (seconds > 0)).all():
             raise ValueError("every run time must be a finite number of seconds > 0")
+        self._model_id = ""
         names = np.asarray(jobs.types)
         sizes, rates, pressure = jobs.input_bytes, jobs.requests_per_second, jobs.cpu_pressure
         if len(seconds) > self.most_samples:
@@ -130,7 +131,7 @@ class CompletionModel(Estimator):
     @property
     def model_id(self) -> str:
         """The sha256 of the model's manifest."""
-        if not hasattr(self, "_model_id"):
+        if not self._model_id:
             self._model_id = model_files.fingerprint(self.to_files())
         return self._model_id
 

@@ -41,6 +41,7 @@ FEATURES: Final = (
     Feature("input_bytes", "bytes", 1),
     Feature("cpu_pressure", "requested / allocatable cpu", 1),
 )
+LIMIT_COLUMN: Final = 4
 MONOTONE: Final = tuple(feature.direction for feature in FEATURES)
 
 SMOOTH_FEATURES: Final = (
@@ -58,7 +59,7 @@ def feature_matrix(mixes: MixBatch, contention: TypeContention) -> Floats:
     matrix[:, 1] = weighted
     matrix[:, 2] = mixes.requests_per_second
     matrix[:, 3] = mixes.other_requests_per_second
-    matrix[:, 4] = mixes.limit_milliseconds
+    matrix[:, LIMIT_COLUMN] = mixes.limit_milliseconds
     matrix[:, 5] = np.ascontiguousarray(mixes.counts).sum(axis=1)
     matrix[:, 6] = np.ascontiguousarray(mixes.input_bytes).sum(axis=1)
     matrix[:, 7] = mixes.cpu_pressure
@@ -77,7 +78,7 @@ def smooth_matrix(features: Floats, pressure_range: tuple[float, float]) -> Floa
     smooth[:, 0] = log_rate
     smooth[:, 1] = features[:, 2]
     smooth[:, 2] = np.log1p(features[:, 3])
-    smooth[:, 3] = -np.log(features[:, 4])
+    smooth[:, 3] = -np.log(features[:, LIMIT_COLUMN])
     smooth[:, 4] = np.clip(features[:, 7], *pressure_range)
     smooth[:, 5] = features[:, 0]
     smooth[:, 6] = log_input

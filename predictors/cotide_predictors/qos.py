@@ -12,10 +12,9 @@ an unknown type is at least as bad as any known one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
-import xgboost
 from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
@@ -23,8 +22,9 @@ from cotide_core.forecasts import MixBatch, QosSamples
 from cotide_predictors import model_files
 from cotide_predictors.calibration import learn_sharpness
 from cotide_predictors.estimator import Estimator
-from cotide_predictors.mix_features import FEATURES, MONOTONE, SMOOTH_FEATURES, feature_matrix, smooth_matrix
+from cotide_predictors.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FEATURES, feature_matrix
 from cotide_predictors.mixes import Indices, cells_of, take_mixes, with_limit
+from cotide_predictors.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.monotone_logistic import MonotoneLogistic
 from cotide_predictors.type_contention import TypeContention, learn_contention
 
@@ -35,7 +35,11 @@ BOOSTER_FILE: Final = "model.ubj"
 SPAN: Final = 4.0
 """Latencies beyond the limits by more than this factor teach a type no more than the factor itself (chosen)."""
 FOLDS: Final = 4
-"""Folds of cells from which the sharpness of the probabilities is learned (chosen: the 3:1 of the paper)."""
+"""Folds of cells from which sharpness and base share are learned (chosen: the 3:1 of the paper)."""
+CHOICE_SAMPLES: Final = 3000
+"""Samples that sharpness and base share are learned from, at most: they are two numbers (chosen)."""
+WORTH_A_SWITCH: Final = 0.95
+"""The base lies under the trees unless leaving it out lowers the held-out log loss to this share of it (chosen)."""
 
 
 class QosModel(Estimator):
@@ -48,13 +52,13 @@ class QosModel(Estimator):
         Of the boosting. Few rows and monotone constraints: the constraints regularise, so that leaves may be
         small (``least_weight`` 0.3 of a sample's hessian). Chosen on the public tables; scores are flat around.
     inverse_ridge : of the logistic base, see `MonotoneLogistic`.
-    most_samples : a random subset of this size is used when there are more samples (bounds retraining time).
+    most_rows : with more samples x limits than this a random subset is used (bounds retraining time).
     random_state : seed of that subset, of the folds and of xgboost.
 
     Attributes
     ----------
     contention_ : what was learned about each type.
-    base_ : the logistic base.
+    ensemble_ : the logistic base and the trees on it.
     sharpness_ : factor on the log odds that calibrates them; never changes a decision at one half.
     metrics_ : held-out scores from the folds.
     """
@@ -63,13 +67,13 @@ class QosModel(Estimator):
         self,
         *,
         limits_milliseconds: Sequence[float] = (),
-        trees: int = 300,
+        trees: int = 200,
         depth: int = 5,
-        learning_rate: float = 0.08,
+        learning_rate: float = 0.1,
         ridge: float = 0.3,
         least_weight: float = 0.3,
         inverse_ridge: float = 0.1,
-        most_samples: int = 20_000,
+        most_rows: int = 60_000,
         random_state: int = 0,
     ) -> None:
         self.limits_milliseconds = limits_milliseconds
@@ -79,7 +83,7 @@ class QosModel(Estimator):
         self.ridge = ridge
         self.least_weight = least_weight
         self.inverse_ridge = inverse_ridge
-        self.most_samples = most_samples
+        self.most_rows = most_rows
         self.random_state = random_state
 
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
@@ -89,22 +93,22 @@ class QosModel(Estimator):
             raise ValueError(f"{len(latency)} latencies for {len(mixes)} mixes; at least one of each is needed")
         if not (np.isfinite(latency) & (latency > 0)).all():
             raise ValueError("every latency must be a finite number of milliseconds > 0")
-        generator = np.random.default_rng(self.random_state)
-        if len(latency) > self.most_samples:
-            rows = np.sort(generator.choice(len(latency), self.most_samples, replace=False))
-            mixes, latency = take_mixes(mixes, rows), latency[rows]
         limits = tuple(sorted(set(map(float, self.limits_milliseconds)) or set(mixes.limit_milliseconds.tolist())))
         if not all(np.isfinite(limit) and limit > 0 for limit in limits):
             raise ValueError("every limit must be a finite number of milliseconds > 0")
+        generator = np.random.default_rng(self.random_state)
+        rows = _some(len(latency), self.most_rows // len(limits), generator)
+        mixes, latency = take_mixes(mixes, rows), latency[rows]
+        self._model_id = ""
         self.limits_ = limits
-        self._learn(mixes, latency)
-        self._calibrate(mixes, latency, generator)
+        few = _some(len(latency), CHOICE_SAMPLES, generator)
+        self._learn(mixes, latency, self._choose(take_mixes(mixes, few), latency[few], generator))
         return self
 
     @property
     def model_id(self) -> str:
         """The sha256 of the model's manifest."""
-        if not hasattr(self, "_model_id"):
+        if not self._model_id:
             self._model_id = model_files.fingerprint(self.to_files())
         return self._model_id
 
@@ -131,6 +135,7 @@ class QosModel(Estimator):
 
     def to_files(self) -> dict[str, bytes]:
         """Return the model as manifest and UBJ bytes."""
+        low, high = self.ensemble_.low_, self.ensemble_.high_
         body: dict[str, object] = {
             "features": [{"name": f.name, "unit": f.unit, "monotone": f.direction} for f in FEATURES],
             "types": list(self.contention_.types),
@@ -141,19 +146,20 @@ class QosModel(Estimator):
             },
             "base": {
                 "columns": list(SMOOTH_FEATURES),
-                "coefficients": self.base_.coefficients_.tolist(),
-                "intercept": self.base_.intercept_,
+                "coefficients": self.ensemble_.base_.coefficients_.tolist(),
+                "intercept": self.ensemble_.base_.intercept_,
+                "share": self.ensemble_.share,
             },
             "sharpness": self.sharpness_,
             "training": {
                 "samples": self.samples_,
                 "limits_milliseconds": list(self.limits_),
-                "range": {f.name: list(r) for f, r in zip(FEATURES, self.range_, strict=True)},
+                "range": {f.name: [float(low[i]), float(high[i])] for i, f in enumerate(FEATURES)},
                 "parameters": {k: v for k, v in self.get_params().items() if k != "limits_milliseconds"},
             },
             "metrics": self.metrics_,
         }
-        return model_files.pack(KIND, body, {BOOSTER_FILE: self.booster_bytes_})
+        return model_files.pack(KIND, body, {BOOSTER_FILE: self.ensemble_.booster_bytes_})
 
     @classmethod
     def from_document(cls, document: model_files.Document, files: dict[str, bytes]) -> Self:
@@ -170,87 +176,84 @@ class QosModel(Estimator):
             np.asarray(document["contention"]["excess"], dtype=np.float64),
             np.asarray(document["contention"]["byte_weight"], dtype=np.float64),
         )
-        model.base_ = MonotoneLogistic(inverse_ridge=model.inverse_ridge)
-        model.base_.coefficients_ = np.asarray(document["base"]["coefficients"], dtype=np.float64)
-        model.base_.intercept_ = float(document["base"]["intercept"])
+        base = document["base"]
+        ensemble = model._ensemble(float(base["share"]))
+        ensemble.base_ = MonotoneLogistic(inverse_ridge=model.inverse_ridge)
+        ensemble.base_.coefficients_ = np.asarray(base["coefficients"], dtype=np.float64)
+        ensemble.base_.intercept_ = float(base["intercept"])
+        corners = np.asarray([training["range"][feature.name] for feature in FEATURES], dtype=np.float64)
+        ensemble.low_, ensemble.high_ = corners[:, 0], corners[:, 1]
+        ensemble.load_booster(files[BOOSTER_FILE])
+        model.ensemble_ = ensemble
         model.sharpness_ = float(document["sharpness"])
         model.samples_ = int(training["samples"])
-        model.range_ = [tuple(training["range"][feature.name]) for feature in FEATURES]
         model.metrics_ = dict(document["metrics"])
-        model._load_booster(files[BOOSTER_FILE])
         model._model_id = model_files.fingerprint(files)
         return model
 
-    def _learn(self, mixes: MixBatch, latency: Floats) -> None:
-        """Fit contention, base and trees on the rows of every limit; each sample weighs one over all its limits."""
+    def _learn(self, mixes: MixBatch, latency: Floats, share: float) -> None:
+        """Fit contention and ensemble on the rows of every limit; each sample weighs one over all its limits."""
         span = (min(self.limits_) / SPAN, max(self.limits_) * SPAN)
         self.contention_ = learn_contention(mixes, latency, span_milliseconds=span)
         repeats = len(self.limits_)
         rows = np.repeat(np.arange(len(mixes)), repeats)
         features = feature_matrix(take_mixes(mixes, rows), self.contention_)
-        features[:, 4] = np.tile(self.limits_, len(mixes))
-        violated = (latency[rows] > features[:, 4]).astype(np.float64)
-        weights = np.full(len(rows), 1.0 / repeats)
+        features[:, LIMIT_COLUMN] = np.tile(self.limits_, len(mixes))
+        violated = (latency[rows] > features[:, LIMIT_COLUMN]).astype(np.float64)
         self.samples_ = len(mixes)
-        self.range_ = [(float(column.min()), float(column.max())) for column in features.T]
-        smooth = smooth_matrix(features, self.range_[7])
-        self.base_ = MonotoneLogistic(inverse_ridge=self.inverse_ridge).fit(smooth, violated, weights)
-        parameters: dict[str, Any] = {
-            "objective": "binary:logistic",
-            "eta": self.learning_rate,
-            "max_depth": self.depth,
-            "reg_lambda": self.ridge,
-            "min_child_weight": self.least_weight,
-            "monotone_constraints": MONOTONE,
-            "base_score": 0.5,
-            "tree_method": "hist",
-            "seed": self.random_state,
-            "nthread": 1,
-        }
-        data = xgboost.DMatrix(
-            features, violated, weight=weights, base_margin=self.base_.decision_function(smooth), nthread=1
-        )
-        booster = xgboost.train(parameters, data, self.trees)
-        self._load_booster(bytes(booster.save_raw("ubj")))
+        self.ensemble_ = self._ensemble(share).fit(features, violated, np.full(len(rows), 1.0 / repeats))
 
-    def _load_booster(self, payload: bytes) -> None:
-        """Keep the bytes as the truth and predict from what they load to, so that a stored model is the same."""
-        try:
-            self.booster_ = xgboost.Booster({"nthread": 1}, model_file=bytearray(payload))
-        except xgboost.core.XGBoostError as error:
-            raise ModelError(f"{BOOSTER_FILE} is no xgboost model: {str(error).splitlines()[0]}") from error
-        self.booster_.set_param({"nthread": 1})
-        self.booster_bytes_ = payload
+    def _ensemble(self, share: float) -> MonotoneEnsemble:
+        return MonotoneEnsemble(
+            trees=self.trees,
+            depth=self.depth,
+            learning_rate=self.learning_rate,
+            ridge=self.ridge,
+            least_weight=self.least_weight,
+            inverse_ridge=self.inverse_ridge,
+            share=share,
+            random_state=self.random_state,
+        )
 
     def _margin(self, mixes: MixBatch) -> Floats:
-        """Return (n,) log odds before calibration: base plus trees, in one call of xgboost."""
-        features = feature_matrix(mixes, self.contention_)
-        base = self.base_.decision_function(smooth_matrix(features, self.range_[7]))
-        margin = self.booster_.inplace_predict(
-            features, predict_type="margin", base_margin=base, validate_features=False
-        )
-        return np.asarray(margin, dtype=np.float64)
+        """Return (n,) log odds before calibration."""
+        return self.ensemble_.decision_function(feature_matrix(mixes, self.contention_))
 
-    def _calibrate(self, mixes: MixBatch, latency: Floats, generator: np.random.Generator) -> None:
-        """Learn the sharpness from margins on held-out cells, then keep their scores as metrics."""
-        cells = cells_of(mixes)
-        names = np.unique(cells)
+    def _choose(self, mixes: MixBatch, latency: Floats, generator: np.random.Generator) -> float:
+        """Return the base's share that does best on held-out cells of the training rows; learn the sharpness there."""
         self.sharpness_ = 1.0
         self.metrics_: dict[str, float] = {}
-        if len(names) < 2 * FOLDS:
-            return
-        fold_of = generator.permutation(len(names)) % FOLDS
-        margins, labels = [], []
-        for fold in range(FOLDS):
-            held: Indices = np.flatnonzero(fold_of[np.searchsorted(names, cells)] == fold)
-            kept: Indices = np.flatnonzero(fold_of[np.searchsorted(names, cells)] != fold)
-            part = QosModel(**{**self.get_params(), "limits_milliseconds": self.limits_})  # type: ignore[arg-type]  # its own parameters
-            part.limits_ = self.limits_
-            part._learn(take_mixes(mixes, kept), latency[kept])
-            for limit in self.limits_:
-                margins.append(part._margin(with_limit(take_mixes(mixes, held), limit)))
-                labels.append((latency[held] > limit).astype(np.float64))
-        self.sharpness_, self.metrics_ = learn_sharpness(np.concatenate(margins), np.concatenate(labels))
+        cells = np.unique(cells_of(mixes), return_inverse=True)[1].ravel()
+        if cells.max() + 1 < 2 * FOLDS:
+            return 1.0
+        fold_of = (generator.permutation(int(cells.max()) + 1) % FOLDS)[cells]
+        labels = np.concatenate([latency[fold_of == fold] > limit for fold in range(FOLDS) for limit in self.limits_])
+        chosen = 1.0
+        for share in (1.0, 0.0):
+            margins = [
+                margin for fold in range(FOLDS) for margin in self._held_out(mixes, latency, fold_of == fold, share)
+            ]
+            sharpness, metrics = learn_sharpness(np.concatenate(margins), labels.astype(np.float64))
+            before = self.metrics_.get("held_out_log_loss", float("inf"))
+            if metrics["held_out_log_loss"] < WORTH_A_SWITCH * before:
+                chosen, self.sharpness_, self.metrics_ = share, sharpness, metrics
+        return chosen
+
+    def _held_out(self, mixes: MixBatch, latency: Floats, held: NDArray[np.bool_], share: float) -> list[Floats]:
+        """Return margins of held-out rows, one array a limit, from a model of the other rows."""
+        part = QosModel()
+        part.set_params(**self.get_params())
+        part.limits_ = self.limits_
+        part._learn(take_mixes(mixes, np.flatnonzero(~held)), latency[~held], share)
+        asked = take_mixes(mixes, np.flatnonzero(held))
+        return [part._margin(with_limit(asked, limit)) for limit in self.limits_]
+
+
+def _some(samples: int, most: int, generator: np.random.Generator) -> Indices:
+    """Return all rows, in order, or a random subset of them in order when there are more than asked for."""
+    if samples <= most:
+        return np.arange(samples)
+    return np.sort(generator.choice(samples, max(1, most), replace=False))
 
 
 def train_qos(samples: QosSamples, *, limits_milliseconds: Sequence[float] = (), random_state: int = 0) -> QosModel:
