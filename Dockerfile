@@ -1,0 +1,23 @@
+# Two stages: what builds stays behind, what runs holds Python, our packages and nothing to install more with.
+ARG PYTHON=3.11.11-slim-bookworm
+
+FROM python:${PYTHON} AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY operator operator
+COPY predictors predictors
+COPY sim sim
+# A prefix of its own makes one directory to copy; constraints.txt pins every version.
+RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
+      --prefix=/install --constraint constraints.txt .
+
+FROM python:${PYTHON}
+RUN python -m pip uninstall --yes --quiet setuptools wheel pip 2>/dev/null || true
+COPY --from=build /install /usr/local
+# Numeric, so that Kubernetes can check runAsNonRoot.
+USER 65532:65532
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /var/lib/cotide
+EXPOSE 8080
+ENTRYPOINT ["cotide"]
+CMD ["operator"]
