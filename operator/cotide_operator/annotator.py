@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL
 from cotide_core.errors import ClusterError
+from cotide_core.instructions import WaitReason
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import format_timestamp
@@ -109,7 +110,9 @@ class Annotator:
         metadata: dict[str, Any] = {"uid": decision.uid, "annotations": {DECISION_ANNOTATION: encode(decision)}}
         if labels:
             metadata["labels"] = labels
-        if await self._patch(key, "", {"metadata": metadata}):
+        written = await self._patch(key, "", {"metadata": metadata})
+        # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong.
+        if written and decision.reason != WaitReason.WAITING_FOR_TURN:
             await self._condition(key, decision)
 
     async def _condition(self, key: str, decision: Decision) -> None:

@@ -59,6 +59,8 @@ DRAIN_SECONDS: Final = 10.0
 """Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
+REQUEST_TIMEOUT_SECONDS: Final = 15.0
+"""For one try; five of them with their pauses (78 s) must stay below the engine's `ASSUME_TIMEOUT_WALL_SECONDS`."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
@@ -89,7 +91,9 @@ class Operator:
         self._options = options
         self._credentials = credentials or load_credentials(options.kubeconfig, options.context)
         self.client = KubeClient(
-            self._credentials, max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS
+            self._credentials,
+            max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
+            timeout_seconds=REQUEST_TIMEOUT_SECONDS,
         )
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
@@ -214,6 +218,7 @@ class Operator:
             finally:
                 stopping.cancel()
                 self.loop.stop()
+                self.binder.close()
 
     @contextlib.asynccontextmanager
     async def _controlling(self, crew: _Crew, feed: UsageFeed | None) -> AsyncIterator[None]:

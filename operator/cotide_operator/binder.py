@@ -9,7 +9,7 @@ Fed by the loop; answers go back to the loop as events. The states of one bindin
        `-> pod or node gone meanwhile  never posted
 
 Invariant: a pod is posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
-never twice at a time; each queued binding ends in exactly one report.
+never twice at a time; each binding that is handed over ends in exactly one report.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 ROOM_PER_BIND: Final = 4
 """Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
 ahead is decided on old facts."""
+
+
+_STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Binder:
         self._waiting: deque[Bind | Evict] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._in_flight = 0
+        self._under_way: set[str] = set()
         self._room = asyncio.Event()
         self._room.set()
         self._drained = asyncio.Event()
@@ -111,8 +115,14 @@ class Binder:
     def submit(self, instruction: Bind | Evict) -> None:
         """Queue an instruction."""
         if self._closed:
-            self._refuse(instruction, Answer(0, "Stopped", "the operator is stopping"), retry=False)
+            self._refuse(instruction, _STOPPED, retry=False)
             return
+        if isinstance(instruction, Bind):
+            if instruction.uid in self._under_way:
+                # The engine gave up on a binding whose answer never came; until it does, there is no second one.
+                self._refuse(instruction, Answer(0, "UnderWay", "an earlier binding is not answered yet"), retry=True)
+                return
+            self._under_way.add(instruction.uid)
         self._waiting.append(instruction)
         self._drained.clear()
         if self.backlog >= self._concurrency * ROOM_PER_BIND:
@@ -127,12 +137,16 @@ class Binder:
         """Return when the backlog is small enough to decide further."""
         await self._room.wait()
 
-    async def drain(self) -> None:
-        """Post nothing more, and return when what is in flight has been answered."""
+    def close(self) -> None:
+        """Post nothing more from this moment on; what is in flight goes on."""
         self._closed = True
         while self._waiting:
-            self._refuse(self._waiting.popleft(), Answer(0, "Stopped", "the operator is stopping"), retry=False)
+            self._refuse(self._waiting.popleft(), _STOPPED, retry=False)
         self._settle()
+
+    async def drain(self) -> None:
+        """Close, and return when what is in flight has been answered."""
+        self.close()
         await self._drained.wait()
 
     async def run(self) -> None:
@@ -157,6 +171,7 @@ class Binder:
                     await self._evict(instruction)
             finally:
                 self._in_flight -= 1
+                self._under_way.discard(instruction.uid)
                 self._settle()
 
     def _settle(self) -> None:

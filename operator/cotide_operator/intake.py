@@ -58,8 +58,6 @@ class Intake:
         self._workloads: dict[str, Workload] = {}
         self.arrivals: list[Pod] = []
         """Pods of ours that were told for the first time, unbound, since the loop last took them."""
-        self.departures: list[str] = []
-        """Keys of pods that were told as gone since then."""
         mirror.subscribe(self._mark)
 
     @property
@@ -110,7 +108,10 @@ class Intake:
             matter = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
         if self._surroundings.get((kind, key)) == matter:
             return
-        self._surroundings[kind, key] = matter
+        if matter is None:
+            del self._surroundings[kind, key]
+        else:
+            self._surroundings[kind, key] = matter
         if kind == "jobs":
             pods = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._mirror.pods_of_job(key)]
         elif kind == "priorityclasses":
@@ -146,7 +147,6 @@ class Intake:
         if before is not None and (pod is None or pod.metadata.uid != before.uid):
             del self.pods[key]
             events.append(PodDeleted(key, before.uid))
-            self.departures.append(key)
             before = None
         if pod is None:
             self._sightings.forget(key)

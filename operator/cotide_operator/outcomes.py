@@ -7,6 +7,7 @@ a pod that the API server took; a pod that is gone leaves board, notes and calib
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,7 +16,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
 from cotide_core.instructions import Bind, Evict, Instruction, Wait, WaitReason
 from cotide_operator.annotator import Annotator
-from cotide_operator.binder import EvictReport, Report
+from cotide_operator.binder import BindReport, EvictReport, Report
 from cotide_operator.board import Board, Decision
 from cotide_operator.calibration import Calibration
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
@@ -25,6 +26,8 @@ from cotide_operator.telemetry import Telemetry, attempts_label
 _LOG = logging.getLogger(__name__)
 
 SCHEDULED: Final = "Scheduled"
+REFUSAL_LOG_SECONDS: Final = 10.0
+"""Wall seconds; an outage must not fill the log."""
 
 
 class Outcomes:
@@ -59,6 +62,7 @@ class Outcomes:
         self._pod_of = pod_of
         self._policy = policy
         self._now = 0.0
+        self._said: dict[int, tuple[float, int]] = {}
         self._shares: dict[str, float] = {}
         """Wall seconds of its decision cycle that fell to each binding under way."""
 
@@ -158,15 +162,7 @@ class Outcomes:
         self._telemetry.attempt_duration.labels(result, self._policy).observe(share + report.wall_seconds)
         if not report.bound:
             self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
-            _LOG.log(
-                logging.WARNING if report.retry else logging.INFO,
-                "binding %s to %s was not taken (%d %s): %s",
-                bind.key,
-                bind.node,
-                report.answer.code,
-                report.answer.reason,
-                "it will be tried again" if report.retry else "waiting for the watch's word on the pod",
-            )
+            self._log_refusal(report)
             return
         if pod is not None:
             waited = max(0.0, now - pod.created_seconds)
@@ -175,6 +171,26 @@ class Outcomes:
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         self._annotator.label(bind.key)
+
+    def _log_refusal(self, report: BindReport) -> None:
+        """Say why a binding was not taken; of many with the same answer one line in `REFUSAL_LOG_SECONDS`."""
+        answer, bind = report.answer, report.bind
+        now = time.monotonic()
+        last, unsaid = self._said.get(answer.code, (float("-inf"), 0))
+        if now - last < REFUSAL_LOG_SECONDS:
+            self._said[answer.code] = (last, unsaid + 1)
+            return
+        self._said[answer.code] = (now, 0)
+        _LOG.log(
+            logging.WARNING if report.retry else logging.INFO,
+            "binding %s to %s was not taken (%d %s), %s%s",
+            bind.key,
+            bind.node,
+            answer.code,
+            answer.reason,
+            "it will be tried again" if report.retry else "the watch will tell what became of the pod",
+            f"; {unsaid} more like it before" if unsaid else "",
+        )
 
     def _evicted(self, report: EvictReport) -> None:
         evict: Evict = report.evict

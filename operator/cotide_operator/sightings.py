@@ -78,7 +78,9 @@ class Sightings:
         if after.started_seconds is None and pod.status.phase in ("Running", "Succeeded", "Failed"):
             started = _started(pod)
             if started is not None or pod.status.phase == "Running":
-                after = replace(after, started_seconds=self._time(started, live=live and before is not None))
+                # Seen only when it was over already: then the timestamps know better than the moment of learning it.
+                begins_now = live and before is not None and pod.status.phase == "Running"
+                after = replace(after, started_seconds=self._time(started, live=begins_now))
         if after.finished_seconds is None and pod.status.phase in ("Succeeded", "Failed"):
             after = replace(after, finished_seconds=self._time(_finished(pod), live=live and before is not None))
         if after is not before:

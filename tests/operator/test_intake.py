@@ -1,0 +1,216 @@
+"""What the engine is told, and what it is spared; and when things happened to a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted, WorkloadUpserted
+from cotide_kube.objects import NamespaceObject, NodeObject, PodObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.clock import ScaledClock
+from cotide_operator.intake import Intake
+from cotide_operator.mirror import CustomObject, Mirror
+
+
+class ManualClock(ScaledClock):
+    """A clock that the test turns; wall second 1000 is second 1000, then it runs at ``speed``."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        super().__init__(1000.0, speed)
+        self.wall = 1000.0
+
+    def now(self) -> float:
+        return self.from_wall(self.wall)
+
+
+class Scene:
+    def __init__(self, speed: float = 1.0) -> None:
+        self.clock = ManualClock(speed)
+        self.mirror = Mirror()
+        self.intake = Intake(self.mirror, self.clock, "cotide")
+
+    def pod(self, change: str = "ADDED", uid: str = "u1", *, created: float = 1000.0, **parts: Any) -> None:
+        status = {"phase": parts.pop("phase", "Pending"), **parts.pop("status", {})}
+        metadata = {"name": "p", "namespace": "ns", "uid": uid, "creationTimestamp": format_timestamp(created)}
+        metadata |= {
+            key: parts.pop(key)
+            for key in ("labels", "annotations", "ownerReferences", "resourceVersion")
+            if key in parts
+        }
+        body = {"metadata": metadata, "spec": {"schedulerName": "cotide", **parts}, "status": status}
+        self.mirror.apply("pods", change, msgspec.convert(body, PodObject))
+
+    def node(self, change: str = "ADDED", cpu: str = "4", heartbeat: str = "1") -> None:
+        conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]
+        body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}, "conditions": conditions}}
+        self.mirror.apply("nodes", change, msgspec.convert(body, NodeObject))
+
+    def job(self, job_class: str, **status: Any) -> None:
+        body = {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"class": job_class}, "status": status}
+        self.mirror.apply("jobs", "MODIFIED", msgspec.convert(body, CustomObject))
+
+
+BY_JOB = [{"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "o", "controller": True}]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_nodes_and_workloads_are_told_before_pods(scene: Scene) -> None:
+    scene.pod()
+    body = {"metadata": {"name": "w", "namespace": "ns"}}
+    scene.mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    scene.node()
+    kinds = [type(event) for event in scene.intake.collect()]
+    assert kinds == [NodeUpserted, WorkloadUpserted, PodUpserted]
+
+
+def test_what_does_not_matter_is_not_told(scene: Scene) -> None:
+    scene.node()
+    scene.pod()
+    scene.intake.collect()
+    scene.node("MODIFIED", heartbeat="2")
+    scene.pod("MODIFIED", labels={"somebody": "else"}, resourceVersion="9")
+    assert scene.intake.waiting
+    assert scene.intake.collect() == []
+
+
+def test_several_changes_are_one_event_with_the_latest_state(scene: Scene) -> None:
+    scene.pod()
+    scene.pod("MODIFIED", nodeName="n")
+    scene.pod("MODIFIED", nodeName="n", phase="Running")
+    (event,) = scene.intake.collect()
+    assert isinstance(event, PodUpserted)
+    assert (event.pod.node, event.pod.phase) == ("n", PodPhase.RUNNING)
+
+
+def test_a_pod_that_was_replaced_is_told_as_gone_first(scene: Scene) -> None:
+    scene.pod()
+    scene.intake.collect()
+    scene.pod("DELETED")
+    scene.pod("ADDED", uid="u2")
+    gone, come = scene.intake.collect()
+    assert gone == PodDeleted("ns/p", "u1")
+    assert isinstance(come, PodUpserted)
+    assert come.pod.uid == "u2"
+
+
+def test_what_came_and_went_between_two_cycles_is_never_told(scene: Scene) -> None:
+    scene.pod()
+    scene.pod("DELETED")
+    scene.node()
+    scene.node("DELETED")
+    assert scene.intake.collect() == []
+    scene.node()
+    scene.intake.collect()
+    scene.node("DELETED")
+    assert scene.intake.collect() == [NodeDeleted("n")]
+
+
+def test_a_pod_that_ended_before_we_watched_is_not_told_but_one_that_ends_now_is(scene: Scene) -> None:
+    scene.pod(phase="Succeeded")
+    assert scene.intake.collect() == []
+    scene.pod("DELETED")
+    scene.pod(uid="u2", nodeName="n", phase="Running")
+    scene.intake.collect()
+    scene.pod("MODIFIED", uid="u2", nodeName="n", phase="Succeeded")
+    assert [type(event) for event in scene.intake.collect()] == [PodUpserted]
+
+
+def test_arrivals_are_pods_of_ours_that_wait(scene: Scene) -> None:
+    scene.pod()
+    scene.intake.collect()
+    assert [pod.key for pod in scene.intake.arrivals] == ["ns/p"]
+
+
+def test_a_job_that_changes_class_takes_its_pods_along_and_its_status_does_not(scene: Scene) -> None:
+    scene.job("batch")
+    scene.pod(ownerReferences=BY_JOB)
+    scene.intake.collect()
+    scene.job("batch", phase="Running")
+    assert not scene.intake.waiting
+    scene.job("gratis")
+    (event,) = scene.intake.collect()
+    assert isinstance(event, PodUpserted)
+    assert event.pod.workload_class is WorkloadClass.GRATIS
+
+
+def test_a_namespace_cap_reaches_the_pods_that_are_there(scene: Scene) -> None:
+    scene.pod()
+    scene.intake.collect()
+    body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": "gratis"}}}
+    scene.mirror.apply("namespaces", "MODIFIED", msgspec.convert(body, NamespaceObject))
+    (event,) = scene.intake.collect()
+    assert isinstance(event, PodUpserted)
+    assert event.pod.workload_class is WorkloadClass.GRATIS
+
+
+def told(scene: Scene) -> Any:
+    scene.intake.collect()
+    return scene.intake.pods["ns/p"]
+
+
+def test_under_a_fast_clock_what_is_seen_live_is_timed_by_the_clock() -> None:
+    scene = Scene(speed=20.0)
+    scene.intake.collect()  # from here on changes are live
+    scene.clock.wall = 1010.4
+    scene.pod(created=1010.0)
+    # 10.4 s after the origin at 20 times the speed: 1000 + 208, where the timestamp would say 1000 + 200.
+    assert told(scene).created_seconds == pytest.approx(1208.0)
+    scene.clock.wall = 1011.0
+    scene.pod("MODIFIED", created=1010.0, nodeName="n", phase="Running")
+    scene.clock.wall = 1013.5
+    scene.pod("MODIFIED", created=1010.0, nodeName="n", phase="Succeeded")
+    pod = told(scene)
+    assert (pod.started_seconds, pod.finished_seconds) == (pytest.approx(1220.0), pytest.approx(1270.0))
+
+
+def test_what_happened_before_we_watched_is_timed_by_timestamps() -> None:
+    scene = Scene(speed=20.0)
+    scene.clock.wall = 1060.0
+    running = {"state": {"running": {"startedAt": format_timestamp(1030.0)}}}
+    scene.pod(created=1010.0, nodeName="n", phase="Running", status={"containerStatuses": [running]})
+    pod = told(scene)
+    assert (pod.created_seconds, pod.started_seconds) == (1200.0, 1600.0)
+
+
+def test_a_sighting_never_changes_once_it_is_known(scene: Scene) -> None:
+    scene.intake.collect()
+    scene.pod()
+    first = told(scene).created_seconds
+    scene.clock.wall += 100
+    scene.pod("MODIFIED", nodeName="n")
+    assert told(scene).created_seconds == first
+
+
+def test_attempts_of_an_earlier_run_come_from_the_note_or_the_job() -> None:
+    scene = Scene()
+    scene.job("batch", attempts=4, demotions=2)
+    scene.pod(ownerReferences=BY_JOB)
+    assert (told(scene).attempts, told(scene).demotions) == (4, 2)
+
+    scene = Scene()
+    note = '{"v":1,"uid":"u1","at":1.0,"reason":"InsufficientSlack","message":"m","attempts":7,"demotions":3}'
+    scene.pod(annotations={"cotide.dev/decision": note})
+    assert (told(scene).attempts, told(scene).demotions) == (7, 3)
+
+    scene = Scene()
+    scene.pod(uid="copy", annotations={"cotide.dev/decision": note})  # the note is about another pod
+    assert told(scene).attempts == 0
+
+    scene = Scene()
+    scene.pod(annotations={"cotide.dev/decision": "{nonsense"})
+    assert told(scene).attempts == 0
+
+
+def test_a_job_that_is_tried_now_does_not_count_its_attempts_twice(scene: Scene) -> None:
+    scene.intake.collect()
+    scene.job("batch", attempts=4)
+    scene.pod(ownerReferences=BY_JOB)
+    assert told(scene).attempts == 0

@@ -1,0 +1,142 @@
+"""The mirror's indexes agree with its objects, and its listeners hear of every pod that changes hands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotide_kube.objects import PodObject
+from cotide_operator.mirror import KINDS, CustomObject, Mirror, key_of
+from cotide_operator.selection import read_selector, selects
+
+
+def pod(name: str, labels: dict[str, str] | None = None, job: str | None = None, namespace: str = "ns") -> PodObject:
+    owners = [{"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": job, "uid": "o", "controller": True}]
+    metadata = {"name": name, "namespace": namespace, "uid": name, "labels": labels or {}}
+    return msgspec.convert({"metadata": {**metadata, "ownerReferences": owners if job else []}}, PodObject)
+
+
+def workload(name: str, labels: dict[str, str] | None, namespace: str = "ns") -> CustomObject:
+    spec: dict[str, Any] = {"selector": {"matchLabels": labels}} if labels is not None else {}
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, CustomObject)
+
+
+def names(pods: list[PodObject]) -> list[str]:
+    return [one.metadata.name for one in pods]
+
+
+def test_pods_are_found_by_job_until_they_are_gone() -> None:
+    mirror = Mirror()
+    for name in ("a", "b"):
+        mirror.apply("pods", "ADDED", pod(name, job="j"))
+    mirror.apply("pods", "ADDED", pod("c"))
+    assert names(mirror.pods_of_job("ns/j")) == ["a", "b"]
+    mirror.apply("pods", "DELETED", pod("a", job="j"))
+    assert names(mirror.pods_of_job("ns/j")) == ["b"]
+    mirror.apply("pods", "DELETED", pod("b", job="j"))
+    assert mirror.pods_of_job("ns/j") == []
+
+
+def test_a_workload_selects_in_its_own_namespace_only() -> None:
+    mirror = Mirror()
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    mirror.apply("pods", "ADDED", pod("in", {"app": "web"}))
+    mirror.apply("pods", "ADDED", pod("out", {"app": "web"}, namespace="other"))
+    assert names(mirror.pods_of_workload("ns/web")) == ["in"]
+    assert mirror.workload_of("other/out") is None
+
+
+def test_a_changed_selector_tells_which_pods_changed_hands() -> None:
+    mirror = Mirror()
+    for name in ("a", "b", "c"):
+        mirror.apply("pods", "ADDED", pod(name, {"app": name}))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "a"}))
+    heard: list[tuple[str, str]] = []
+    mirror.subscribe(lambda kind, key: heard.append((kind, key)))
+    mirror.apply("workloads", "MODIFIED", workload("web", {"app": "b"}))
+    assert heard == [("workloads", "ns/web"), ("pods", "ns/a"), ("pods", "ns/b")]
+    assert names(mirror.pods_of_workload("ns/web")) == ["b"]
+
+
+def test_a_workload_without_a_selector_adopts_nobody() -> None:
+    mirror = Mirror()
+    mirror.apply("pods", "ADDED", pod("a", {"app": "web"}))
+    for labels in (None, {}):
+        mirror.apply("workloads", "ADDED", workload("web", labels))
+        assert mirror.pods_of_workload("ns/web") == []
+
+
+def test_of_two_workloads_that_select_a_pod_the_first_by_name_has_it() -> None:
+    mirror = Mirror()
+    for name in ("zoo", "ant"):
+        mirror.apply("workloads", "ADDED", workload(name, {"app": "web"}))
+    mirror.apply("pods", "ADDED", pod("a", {"app": "web"}))
+    assert mirror.workload_of("ns/a") == "ns/ant"
+
+
+def test_nothing_counts_as_synced_before_every_kind_was_listed() -> None:
+    mirror = Mirror()
+    for kind in KINDS[:-1]:
+        mirror.mark_synced(kind)
+    assert not mirror.synced
+    assert mirror.missing() == [KINDS[-1]]
+    mirror.mark_synced(KINDS[-1])
+    assert mirror.synced
+
+
+def test_match_expressions_follow_the_api() -> None:
+    selector = read_selector(
+        {
+            "selector": {
+                "matchExpressions": [
+                    {"key": "app", "operator": "In", "values": ["web"]},
+                    {"key": "canary", "operator": "DoesNotExist"},
+                    {"key": "env", "operator": "NotIn", "values": ["dev"]},
+                    {"key": "tier", "operator": "Exists"},
+                ]
+            }
+        }
+    )
+    assert selects(selector, {"app": "web", "tier": "front"})
+    assert not selects(selector, {"app": "web", "tier": "front", "canary": "1"})
+    assert not selects(selector, {"app": "web", "tier": "front", "env": "dev"})
+    assert not selects(selector, {"app": "web"})
+    assert read_selector({"selector": {"matchLabels": "nonsense"}}) is None
+
+
+changes = st.tuples(st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), st.sampled_from("abc"))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("pods"), changes, st.sampled_from(["x", "y"]), st.sampled_from([None, "j", "k"])),
+            st.tuples(st.just("workloads"), changes, st.sampled_from([None, "x", "y"]), st.none()),
+        ),
+        max_size=40,
+    )
+)
+def test_the_indexes_are_what_a_search_through_all_objects_gives(steps: list[Any]) -> None:
+    mirror = Mirror()
+    for kind, (change, name), label, job in steps:
+        labels = {"app": label} if label else None
+        item: Any = pod(name, labels, job) if kind == "pods" else workload(f"w{name}", labels)
+        mirror.apply(kind, change, item)
+    for key, one in mirror.pods.items():
+        owner = next((o.name for o in one.metadata.owner_references), None)
+        assert mirror.job_of(key) == (f"ns/{owner}" if owner else None)
+        wanted = min(
+            (k for k, w in mirror.workloads.items() if selects(read_selector(w.spec), one.metadata.labels)),
+            default=None,
+        )
+        assert mirror.workload_of(key) == wanted
+    for key in {"ns/j", "ns/k"}:
+        assert {key_of(p.metadata) for p in mirror.pods_of_job(key)} == {
+            k for k in mirror.pods if mirror.job_of(k) == key
+        }
+    for key in [f"ns/w{name}" for name in "abc"]:
+        found = {key_of(p.metadata) for p in mirror.pods_of_workload(key)}
+        assert found == {k for k in mirror.pods if mirror.workload_of(k) == key}
