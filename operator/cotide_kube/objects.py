@@ -1,9 +1,10 @@
 """Typed views of the few API objects that we read, with just the fields that we need.
 
-Decoded by `decoding` straight from bytes, used by the operator's translation and by the fake nodes. A struct of
-the needed fields costs 4 microseconds and 4 KiB for a pod of 5 KB, where the official client's object costs
-132 microseconds and 61 KiB. Unknown fields are passed over. All structs are frozen: one object is shared by all
-who read it. Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
+Decoded by `decoding` straight from bytes, used by the operator's translation and by the fake nodes. A struct of the
+needed fields costs a tenth of the time and memory of the official client's object. Unknown fields are passed over.
+All structs are frozen, and sequences are tuples: one object is shared by all who read it, and neither is followed by
+the garbage collector, whose passes over lists took three times as long as the decoding with 20,000 pods held.
+Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Metadata(ApiStruct, frozen=True):
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    owner_references: list[OwnerReference] = []
-    finalizers: list[str] = []
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
 
 class Resources(ApiStruct, frozen=True):
@@ -77,7 +78,7 @@ class Container(ApiStruct, frozen=True):
     name: str = ""
     image: str = ""
     resources: Resources = Resources()
-    ports: list[ContainerPort] = []
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
 
 
@@ -86,20 +87,20 @@ class MatchExpression(ApiStruct, frozen=True):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = []
+    values: tuple[str, ...] = ()
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
     """Requirements that must hold together."""
 
-    match_expressions: list[MatchExpression] = []
-    match_fields: list[MatchExpression] = []
+    match_expressions: tuple[MatchExpression, ...] = ()
+    match_fields: tuple[MatchExpression, ...] = ()
 
 
 class NodeSelector(ApiStruct, frozen=True):
     """Alternatives of required node affinity."""
 
-    node_selector_terms: list[NodeSelectorTerm] = []
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredNodeTerm(ApiStruct, frozen=True):
@@ -113,14 +114,14 @@ class NodeAffinity(ApiStruct, frozen=True):
     """``affinity.nodeAffinity``."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: list[PreferredNodeTerm] = []
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredNodeTerm, ...] = ()
 
 
 class PodAffinity(ApiStruct, frozen=True):
     """``affinity.podAffinity`` or ``podAntiAffinity``; terms are kept as they are, to be named, not evaluated."""
 
-    required_during_scheduling_ignored_during_execution: list[dict[str, Any]] = []
-    preferred_during_scheduling_ignored_during_execution: list[dict[str, Any]] = []
+    required_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
 
 
 class Affinity(ApiStruct, frozen=True):
@@ -179,8 +180,8 @@ class PodResourceClaim(ApiStruct, frozen=True):
 class PodSpec(ApiStruct, frozen=True):
     """``spec`` of a pod."""
 
-    containers: list[Container] = []
-    init_containers: list[Container] = []
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     overhead: dict[str, Quantity] = {}
     resources: Resources | None = None
     """Pod-level resources."""
@@ -188,11 +189,11 @@ class PodSpec(ApiStruct, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     affinity: Affinity | None = None
-    tolerations: list[TolerationObject] = []
-    topology_spread_constraints: list[SpreadConstraint] = []
-    scheduling_gates: list[SchedulingGate] = []
-    volumes: list[Volume] = []
-    resource_claims: list[PodResourceClaim] = []
+    tolerations: tuple[TolerationObject, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
     restart_policy: str = "Always"
@@ -261,12 +262,12 @@ class PodStatus(ApiStruct, frozen=True):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
-    conditions: list[Condition] = []
+    conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
     pod_ip: str = field(default="", name="podIP")
     host_ip: str = field(default="", name="hostIP")
     qos_class: str = ""
-    container_statuses: list[ContainerStatus] = []
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class PodObject(ApiStruct, frozen=True):
@@ -290,7 +291,7 @@ class NodeSpec(ApiStruct, frozen=True):
     """``spec`` of a node."""
 
     unschedulable: bool = False
-    taints: list[TaintObject] = []
+    taints: tuple[TaintObject, ...] = ()
     provider_id: str = field(default="", name="providerID")
 
 
@@ -299,7 +300,7 @@ class NodeStatus(ApiStruct, frozen=True):
 
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
-    conditions: list[Condition] = []
+    conditions: tuple[Condition, ...] = ()
 
 
 class NodeObject(ApiStruct, frozen=True):
@@ -323,7 +324,7 @@ class LabelSelector(ApiStruct, frozen=True):
     """A label selector of a budget or of one of our resources."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: list[MatchExpression] = []
+    match_expressions: tuple[MatchExpression, ...] = ()
 
 
 class DisruptionBudgetSpec(ApiStruct, frozen=True):

@@ -8,7 +8,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cotide_core.units import PODS, resource_amount
 from cotide_kube.objects import Container, PodSpec, Quantity, Resources
@@ -40,7 +40,7 @@ def effective_requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, amount) for name, amount in running.items() if amount))
 
 
-def _with_init(running: Amounts, init_containers: list[Container]) -> Amounts:
+def _with_init(running: Amounts, init_containers: Sequence[Container]) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in init_containers:

@@ -41,9 +41,9 @@ def test_the_fields_that_a_scheduler_needs_are_read():
     assert found.spec.init_containers[0].restart_policy == "Always"
     assert found.spec.scheduling_gates[0].name == "wait"
     required = found.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    assert required.node_selector_terms[0].match_expressions[0].values == ["a"]
+    assert required.node_selector_terms[0].match_expressions[0].values == ("a",)
     anti = found.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-    assert anti == [{"topologyKey": "host"}]
+    assert anti == ({"topologyKey": "host"},)
     assert found.status.pod_ip == "10.0.0.1"
     assert found.status.container_statuses[0].state.running is not None
 
@@ -52,7 +52,7 @@ def test_nulls_stand_for_nothing():
     found = pod(spec={"containers": None, "nodeSelector": None})
     found["metadata"] |= {"labels": None, "creationTimestamp": None, "ownerReferences": None}
     kind, decoded = PODS.line(line("MODIFIED", found))
-    assert (kind, decoded.metadata.labels, decoded.spec.containers) == ("MODIFIED", {}, [])
+    assert (kind, decoded.metadata.labels, decoded.spec.containers) == ("MODIFIED", {}, ())
 
 
 def test_a_malformed_object_is_named_with_its_field_and_version():
