@@ -43,7 +43,8 @@ class Selection:
                 self.space = value if equal else self.space
             elif key in resource.selectable:
                 self._fields.append((list(resource.selectable).index(key), equal, value))
-                if key == "spec.nodeName" and equal:
+                if key == "spec.nodeName" and equal and value:
+                    # Pods without a node are in no index: they are found by looking at all.
                     self.node = value
             else:
                 known = ", ".join([*METADATA_FIELDS, *resource.selectable])

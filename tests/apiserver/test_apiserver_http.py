@@ -1,0 +1,421 @@
+"""The HTTP surface of the embedded API server, with a plain HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server
+
+PODS = "/api/v1/namespaces/default/pods"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+
+
+def pod(name: str = "web", **changes: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "main", "image": "example/image:1"}], **changes.pop("spec", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **changes}, "spec": spec}
+
+
+def definition(schema: dict[str, Any] | None = None, **version: Any) -> dict[str, Any]:
+    one = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "subresources": {"status": {}},
+        **version,
+    }
+    names = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["gd"], "categories": ["toys"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.dev"},
+        "spec": {"group": "example.dev", "scope": "Namespaced", "names": names, "versions": [one]},
+    }
+
+
+GADGETS = "/apis/example.dev/v1/namespaces/default/gadgets"
+
+
+class Client:
+    """A thin client that returns the status and the decoded body."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+        self.headers: dict[str, str] = {}
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", **headers: str
+    ) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": kind, **headers}
+        async with self.session.request(method, path, data=data, headers=sent) as answer:
+            self.headers = dict(answer.headers)
+            text = await answer.text()
+            try:
+                return answer.status, json.loads(text)
+            except ValueError:
+                return answer.status, text
+
+    @asynccontextmanager
+    async def watch(self, path: str) -> AsyncIterator[Any]:
+        async with self.session.get(path, timeout=aiohttp.ClientTimeout(total=20)) as answer:
+
+            async def events() -> AsyncIterator[tuple[str, Any]]:
+                async for line in answer.content:
+                    event = json.loads(line)
+                    yield event["type"], event["object"]
+
+            yield events()
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[tuple[ApiServer, Client]]:
+    async with running_server(**options) as server, aiohttp.ClientSession(server.url) as session:
+        yield server, Client(session)
+
+
+async def test_created_object_has_identity_version_and_creation_time() -> None:
+    async with serving() as (_, call):
+        status, made = await call("POST", PODS, pod())
+        assert status == 201
+        metadata = made["metadata"]
+        assert metadata["uid"]
+        assert metadata["creationTimestamp"].endswith("Z")
+        assert int(metadata["resourceVersion"]) > 0
+        assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+        assert await call("GET", f"{PODS}/web") == (200, made)
+
+
+async def test_generated_names_differ() -> None:
+    async with serving() as (_, call):
+        first = (await call("POST", PODS, pod("", generateName="job-")))[1]["metadata"]["name"]
+        second = (await call("POST", PODS, pod("", generateName="job-")))[1]["metadata"]["name"]
+        assert first.startswith("job-")
+        assert len(first) == len("job-") + 5
+        assert first != second
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        (PODS, b"{", 400, "can't be read as JSON"),
+        (PODS, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "x"}}, 400, "Kind=Node"),
+        (PODS, {**pod(), "metadata": {}}, 422, "metadata.name: Required value"),
+        (PODS, pod("Web"), 422, 'metadata.name: Invalid value: "Web"'),
+        (PODS, pod(labels={"a": "b c"}), 422, 'metadata.labels: Invalid value: "b c"'),
+        (PODS, pod(namespace="other"), 400, "does not match the namespace"),
+        (PODS, pod(resourceVersion="3"), 400, "resourceVersion should not be set"),
+        ("/api/v1/namespaces/missing/pods", pod(), 404, 'namespaces "missing" not found'),
+        ("/api/v1/namespaces/default/cows", pod(), 404, "could not find the requested resource"),
+        (PODS, pod(spec={"containers": []}), 422, "spec.containers: Required value"),
+        (PODS, pod(spec={"priorityClassName": "none"}), 403, "no PriorityClass with name none was found"),
+    ],
+)
+async def test_bad_creation_is_refused_with_the_field(path: str, body: Any, status: int, text: str) -> None:
+    async with serving() as (_, call):
+        code, answer = await call("POST", path, body)
+        assert code == status
+        assert answer["kind"] == "Status"
+        assert answer["code"] == status
+        assert text in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "text"),
+    [
+        ({"requests": {"cpu": "abc"}}, "spec.containers[0].resources.requests[cpu]: Invalid value"),
+        ({"requests": {"cpu": "-1"}}, "must be greater than or equal to 0"),
+        ({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, "must be less than or equal to cpu limit of 1"),
+        ({"requests": {"cows": "1"}}, "must be a standard resource type or fully qualified"),
+        ({"requests": {"example.dev/x": "1"}}, "Limit must be set for non overcommitable resources"),
+        ({"limits": {"example.dev/x": "500m"}}, "must be an integer"),
+    ],
+)
+async def test_pod_resources_are_validated(resources: dict[str, Any], text: str) -> None:
+    container = {"name": "main", "image": "i", "resources": resources}
+    async with serving() as (_, call):
+        code, answer = await call("POST", PODS, pod(spec={"containers": [container]}))
+        assert code == 422
+        assert text in answer["message"]
+
+
+async def test_stale_version_wrong_uid_and_taken_name_conflict() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod()))[1]
+        assert (await call("POST", PODS, pod()))[1]["reason"] == "AlreadyExists"
+        made["metadata"]["labels"] = {"a": "1"}
+        status, newer = await call("PUT", f"{PODS}/web", made)
+        assert status == 200
+        status, answer = await call("PUT", f"{PODS}/web", made)
+        assert (status, answer["reason"]) == (409, "Conflict")
+        assert "the object has been modified" in answer["message"]
+        newer["metadata"] |= {"uid": "other", "labels": {}}
+        assert (await call("PUT", f"{PODS}/web", newer))[0] == 409
+
+
+async def test_status_and_spec_are_written_apart_and_generation_follows_spec() -> None:
+    async with serving() as (_, call):
+        await call("POST", CRDS, definition())
+        made = (await call("POST", GADGETS, {"metadata": {"name": "a"}, "spec": {"x": 1}, "status": {"y": 1}}))[1]
+        assert "status" not in made
+        assert made["metadata"]["generation"] == 1
+        body = {"spec": {"x": 2}, "status": {"y": 2}}
+        shown = (await call("PATCH", f"{GADGETS}/a/status", body, MERGE))[1]
+        assert (shown["spec"], shown["status"], shown["metadata"]["generation"]) == ({"x": 1}, {"y": 2}, 1)
+        shown = (await call("PATCH", f"{GADGETS}/a", {"spec": {"x": 3}, "status": {"y": 3}}, MERGE))[1]
+        assert (shown["spec"], shown["status"], shown["metadata"]["generation"]) == ({"x": 3}, {"y": 2}, 2)
+        again = (await call("PATCH", f"{GADGETS}/a", {"spec": {"x": 3}}, MERGE))[1]
+        assert again["metadata"]["resourceVersion"] == shown["metadata"]["resourceVersion"]
+
+
+async def test_dry_run_changes_nothing() -> None:
+    async with serving() as (server, call):
+        version = server.cluster.store.version
+        assert (await call("POST", f"{PODS}?dryRun=All", pod()))[0] == 201
+        assert (await call("GET", f"{PODS}/web"))[0] == 404
+        assert server.cluster.store.version == version
+
+
+async def test_lists_select_by_label_and_field() -> None:
+    async with serving() as (_, call):
+        for name, labels in (("a", {"app": "x", "n": "1"}), ("b", {"app": "y", "n": "5"}), ("c", {})):
+            await call("POST", PODS, pod(name, labels=labels))
+        await call("POST", f"{PODS}/b/binding", {"target": {"name": "node-1"}})
+
+        async def names(query: str) -> list[str]:
+            status, answer = await call("GET", f"/api/v1/pods?{query}")
+            assert status == 200, answer
+            return [item["metadata"]["name"] for item in answer["items"]]
+
+        for query, expected in [
+            ("labelSelector=app%3Dx", ["a"]), ("labelSelector=app!%3Dx", ["b", "c"]), ("labelSelector=app", ["a", "b"]),
+            ("labelSelector=!app", ["c"]), ("labelSelector=app in (x,y),n notin (1)", ["b"]),
+            ("labelSelector=n>2", ["b"]), ("fieldSelector=metadata.name=c", ["c"]),
+            ("fieldSelector=spec.nodeName=node-1", ["b"]), ("fieldSelector=spec.nodeName=", ["a", "c"]),
+            ("fieldSelector=spec.nodeName!=node-1,metadata.name!=a", ["c"]),
+            ("fieldSelector=status.phase=Pending,metadata.namespace=default", ["a", "b", "c"]),
+            ("fieldSelector=metadata.namespace=other", []), ("fieldSelector=spec.schedulerName=cotide", []),
+        ]:  # fmt: skip
+            assert await names(query) == expected, query
+        for query in ("fieldSelector=spec.color=red", "labelSelector=a b c", "fieldSelector=name"):
+            assert (await call("GET", f"/api/v1/pods?{query}"))[0] == 400
+
+
+async def test_pages_of_a_list_show_one_version() -> None:
+    async with serving() as (_, call):
+        for index in range(7):
+            await call("POST", PODS, pod(f"p{index}"))
+        first = (await call("GET", f"{PODS}?limit=3"))[1]
+        assert first["metadata"]["remainingItemCount"] == 4
+        await call("DELETE", f"{PODS}/p5")
+        names, token = [item["metadata"]["name"] for item in first["items"]], first["metadata"]["continue"]
+        while token:
+            page = (await call("GET", f"{PODS}?limit=3&continue={token}"))[1]
+            assert page["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+            names += [item["metadata"]["name"] for item in page["items"]]
+            token = page["metadata"].get("continue")
+        assert names == [f"p{index}" for index in range(7)]
+        assert (await call("GET", f"{PODS}?limit=3&continue=nonsense"))[0] == 400
+
+
+async def test_binding_sets_node_annotations_and_condition_once() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod(annotations={"kept": "1"})))[1]
+        binding = {
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": "web", "uid": made["metadata"]["uid"], "annotations": {"cotide.dev/decision": "{}"}},
+            "target": {"kind": "Node", "name": "node-1"},
+        }  # fmt: skip
+        wrong = {**binding, "metadata": {"name": "web", "uid": "another"}}
+        assert (await call("POST", f"{PODS}/web/binding", wrong))[0] == 409
+        assert (await call("POST", f"{PODS}/web/binding", {"target": {}}))[0] == 400
+        status, answer = await call("POST", f"{PODS}/web/binding", binding)
+        assert (status, answer["status"]) == (201, "Success")
+        bound = (await call("GET", f"{PODS}/web"))[1]
+        assert bound["spec"]["nodeName"] == "node-1"
+        assert bound["metadata"]["annotations"] == {"kept": "1", "cotide.dev/decision": "{}"}
+        assert [(c["type"], c["status"]) for c in bound["status"]["conditions"]] == [("PodScheduled", "True")]
+        status, answer = await call("POST", f"{PODS}/web/binding", binding)
+        assert status == 409
+        assert 'already assigned to node "node-1"' in answer["message"]
+        assert (await call("POST", f"{PODS}/gone/binding", {"target": {"name": "n"}}))[0] == 404
+
+
+async def test_gated_pod_is_not_bound_until_its_gates_are_gone() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod(spec={"schedulingGates": [{"name": "wait"}]})))[1]
+        assert made["status"]["conditions"][0]["reason"] == "SchedulingGated"
+        assert (await call("POST", f"{PODS}/web/binding", {"target": {"name": "n"}}))[0] == 409
+        open_gates = {"spec": {"schedulingGates": None}}
+        assert (await call("PATCH", f"{PODS}/web", open_gates, MERGE))[0] == 200
+        assert (await call("POST", f"{PODS}/web/binding", {"target": {"name": "n"}}))[0] == 201
+
+
+async def test_pod_spec_is_immutable_but_for_what_kubernetes_allows() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod())
+        code, answer = await call("PATCH", f"{PODS}/web", {"spec": {"nodeName": "n"}}, MERGE)
+        assert code == 422
+        assert "pod updates may not change fields other than" in answer["message"]
+        new_image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "other:2"}]
+        assert (await call("PATCH", f"{PODS}/web", new_image, "application/json-patch+json"))[0] == 200
+
+
+async def test_bound_pod_goes_when_its_kubelet_lets_go_and_unbound_at_once() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("waiting"))
+        assert (await call("DELETE", f"{PODS}/waiting"))[0] == 200
+        assert (await call("GET", f"{PODS}/waiting"))[0] == 404
+        await call("POST", PODS, pod("bound"))
+        await call("POST", f"{PODS}/bound/binding", {"target": {"name": "n"}})
+        going = (await call("DELETE", f"{PODS}/bound"))[1]
+        assert going["metadata"]["deletionGracePeriodSeconds"] == 30
+        assert (await call("GET", f"{PODS}/bound"))[1]["metadata"]["deletionTimestamp"]
+        assert (await call("DELETE", f"{PODS}/bound", {"gracePeriodSeconds": 0}))[0] == 200
+        assert (await call("GET", f"{PODS}/bound"))[0] == 404
+
+
+async def test_finalizer_holds_an_object_until_it_is_taken_off() -> None:
+    async with serving() as (_, call):
+        await call("POST", CRDS, definition())
+        await call("POST", GADGETS, {"metadata": {"name": "a", "finalizers": ["example.dev/f"]}})
+        assert (await call("DELETE", f"{GADGETS}/a"))[1]["metadata"]["deletionTimestamp"]
+        more = {"metadata": {"finalizers": ["example.dev/f", "example.dev/g"]}}
+        assert (await call("PATCH", f"{GADGETS}/a", more, MERGE))[0] == 422
+        assert (await call("PATCH", f"{GADGETS}/a", {"metadata": {"finalizers": None}}, MERGE))[0] == 200
+        assert (await call("GET", f"{GADGETS}/a"))[0] == 404
+
+
+async def test_delete_preconditions_are_checked() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod()))[1]["metadata"]
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"uid": "other"}}))[0] == 409
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"resourceVersion": "1"}}))[0] == 409
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"uid": made["uid"]}}))[0] == 200
+
+
+async def test_collection_delete_takes_the_selected() -> None:
+    async with serving() as (_, call):
+        for name in ("a", "b", "c"):
+            await call("POST", PODS, pod(name, labels={"keep": str(name == "b").lower()}))
+        assert (await call("DELETE", f"{PODS}?labelSelector=keep=false"))[0] == 200
+        assert [item["metadata"]["name"] for item in (await call("GET", PODS))[1]["items"]] == ["b"]
+
+
+async def test_deleting_a_namespace_takes_what_it_holds() -> None:
+    async with serving() as (_, call):
+        await call("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        inside = "/api/v1/namespaces/shop"
+        await call("POST", f"{inside}/configmaps", {"metadata": {"name": "held", "finalizers": ["a/b"]}})
+        await call("POST", f"{inside}/pods", pod())
+        assert (await call("DELETE", inside))[1]["status"]["phase"] == "Terminating"
+        code, answer = await call("POST", f"{inside}/pods", pod("late"))
+        assert code == 403
+        assert "being terminated" in answer["message"]
+        assert (await call("GET", f"{inside}/pods"))[1]["items"] == []
+        assert (await call("GET", inside))[0] == 200
+        async with call.watch("/api/v1/namespaces?watch=1&fieldSelector=metadata.name=shop") as events:
+            assert (await anext(events))[0] == "ADDED"
+            await call("PATCH", f"{inside}/configmaps/held", {"metadata": {"finalizers": None}}, MERGE)
+            assert (await anext(events))[0] == "DELETED"
+        assert (await call("GET", inside))[0] == 404
+
+
+async def test_eviction_respects_a_disruption_budget() -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    async with serving() as (_, call):
+        for name in ("a", "b"):
+            await call("POST", PODS, pod(name, labels={"app": "web"}))
+            await call("POST", f"{PODS}/{name}/binding", {"target": {"name": "n"}})
+            await call("PATCH", f"{PODS}/{name}/status", ready, MERGE)
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        await call("POST", budgets, {"metadata": {"name": "one"}, "spec": spec})
+        # Two healthy pods, one needed: one may be disturbed.
+        status = (await call("GET", f"{budgets}/one"))[1]["status"]
+        assert (status["currentHealthy"], status["desiredHealthy"], status["disruptionsAllowed"]) == (2, 1, 1)
+        assert (await call("POST", f"{PODS}/a/eviction", {"metadata": {"name": "a"}}))[0] == 201
+        code, answer = await call("POST", f"{PODS}/b/eviction", {"metadata": {"name": "b"}})
+        assert code == 429
+        assert call.headers["Retry-After"] == "10"
+        assert answer["details"]["causes"][0]["reason"] == "DisruptionBudget"
+        assert (await call("GET", f"{PODS}/b"))[1]["metadata"].get("deletionTimestamp") is None
+
+
+async def test_both_event_groups_show_the_same_events() -> None:
+    async with serving() as (_, call):
+        core = {
+            "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "web", "namespace": "default"},
+            "reason": "Scheduled", "message": "ok", "type": "Normal", "count": 1,
+        }  # fmt: skip
+        assert (await call("POST", "/api/v1/namespaces/default/events", core))[0] == 201
+        newer = "/apis/events.k8s.io/v1/namespaces/default/events"
+        shown = (await call("GET", f"{newer}/e"))[1]
+        assert (shown["apiVersion"], shown["regarding"]["name"], shown["note"]) == ("events.k8s.io/v1", "web", "ok")
+        other = {**shown, "metadata": {"name": "f"}, "note": "second"}
+        assert (await call("POST", newer, other))[0] == 201
+        query = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=web,type=Normal"
+        assert [item["message"] for item in (await call("GET", query))[1]["items"]] == ["ok", "second"]
+
+
+async def test_old_events_are_dropped() -> None:
+    async with serving() as (server, call):
+        events = "/api/v1/namespaces/default/events"
+        for name, moment in (("old", "2020-01-01T00:00:00Z"), ("new", "2999-01-01T00:00:00Z")):
+            await call("POST", events, {"metadata": {"name": name}, "lastTimestamp": moment})
+        server._reactions.expire_events()
+        assert [item["metadata"]["name"] for item in (await call("GET", events))[1]["items"]] == ["new"]
+
+
+async def test_token_is_demanded_of_everyone_but_health_checks() -> None:
+    async with serving(token="secret") as (_, call):
+        assert (await call("GET", "/readyz"))[0] == 200
+        assert (await call("GET", "/api/v1/pods"))[0] == 401
+        assert (await call("GET", "/api/v1/pods", Authorization="Bearer wrong"))[0] == 401
+        assert (await call("GET", "/api/v1/pods", Authorization="Bearer secret"))[0] == 200
+
+
+async def test_injected_faults_strike_what_they_name_and_no_more() -> None:
+    async with serving(fault_endpoint=True) as (_, call):
+        await call("POST", "/_faults", {"status": 429, "method": "POST", "path": "/pods$", "retry_after_seconds": 3})
+        assert (await call("GET", PODS))[0] == 200
+        code, _ = await call("POST", PODS, pod())
+        assert (code, call.headers["Retry-After"]) == (429, "3")
+        assert (await call("POST", PODS, pod()))[0] == 201
+        assert (await call("POST", "/_faults", {"cows": 1}))[0] == 400
+
+
+async def test_malformed_http_is_refused_and_the_server_lives_on() -> None:
+    async with serving() as (server, call):
+        for text in (b"nonsense\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(text)
+            assert (await reader.read()).split(b" ")[1] in (b"400", b"413")
+            writer.close()
+        assert (await call("GET", "/version"))[1]["minor"] == "32"
+
+
+async def test_split_and_pipelined_requests_are_answered_in_order() -> None:
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        body = json.dumps(pod()).encode()
+        chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        first = f"POST {PODS} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunked
+        second = f"GET {PODS}/web HTTP/1.1\r\nConnection: close\r\n\r\n".encode()
+        for byte in range(0, len(first), 40):
+            writer.write(first[byte : byte + 40])
+            await writer.drain()
+        writer.write(second)
+        text = await asyncio.wait_for(reader.read(), 5)
+        assert text.startswith(b"HTTP/1.1 201 ")
+        assert text.count(b"HTTP/1.1 200 OK") == 1
+        writer.close()
