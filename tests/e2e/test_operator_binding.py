@@ -51,8 +51,9 @@ class World:
     async def pods(self, count: int, cpu: str = "1", prefix: str = "p", **spec: Any) -> None:
         for index in range(count):
             container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
-            body = {"metadata": {"name": f"{prefix}{index}"}, "spec": {"schedulerName": "cotide", "containers": [container], **spec}}
-            await self.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body})
+            wanted = {"schedulerName": "cotide", "containers": [container], **spec}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{prefix}{index}"}, "spec": wanted}
+            await self.client.create(PODS, body)
 
     async def placed(self) -> dict[str, str]:
         """Node by pod name, of the pods that have one."""
@@ -132,12 +133,14 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
             waiting = next(pod for pod in pods if not pod["spec"].get("nodeName"))
             conditions = {one["type"]: one for one in waiting["status"].get("conditions", [])}
             said = conditions.get("PodScheduled", {})
-            return said.get("status") == "False" and said.get("message") == "0/2 nodes are available: 2 Insufficient cpu"
+            words = "0/2 nodes are available: 2 Insufficient cpu"
+            return (said.get("status"), said.get("message")) == ("False", words)
 
         await world.until("the waiting pod says why", noted)
 
         async def labelled() -> bool:
-            return all(pod["metadata"].get("labels", {}).get("cotide.dev/class") == "online" for pod in await world.client.list(PODS))
+            labels = [pod["metadata"].get("labels", {}) for pod in await world.client.list(PODS)]
+            return all(one.get("cotide.dev/class") == "online" for one in labels)
 
         await world.until("each pod carries its class", labelled)
 
@@ -199,8 +202,11 @@ async def test_pods_that_another_binder_took_are_left_where_they_are(world: Worl
         await world.until("the binding is under way", lambda: operator.binder.busy)
         answer = await world.client.bind("default", "p0", "", "n1")
         assert answer.ok
-        await world.until("the operator knows", lambda: operator.board.get("default/p0") or not operator.binder.busy)
-        await world.until("the pod holds its place", lambda: operator.loop.scheduler.state.record("default/p0").node == "n1")
+        state = operator.loop.scheduler.state
+        await world.until(
+            "the pod holds its place", lambda: (found := state.record("default/p0")) and found.node == "n1"
+        )
+        await world.until("the binder is done", lambda: not operator.binder.busy)
     assert await world.placed() == {"p0": "n1"}
 
 

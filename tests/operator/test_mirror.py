@@ -133,7 +133,7 @@ def test_the_indexes_are_what_a_search_through_all_objects_gives(steps: list[Any
             default=None,
         )
         assert mirror.workload_of(key) == wanted
-    for key in {"ns/j", "ns/k"}:
+    for key in ("ns/j", "ns/k"):
         assert {key_of(p.metadata) for p in mirror.pods_of_job(key)} == {
             k for k in mirror.pods if mirror.job_of(k) == key
         }

@@ -1,0 +1,197 @@
+# ruff: noqa: E501 - a table of cases reads best with one case a line
+"""One binding from its hand-over to its one report, against a server that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_core.instructions import Bind, Evict
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.binder import Binder, BindReport, EvictReport, Report
+from cotide_operator.mirror import Mirror
+
+
+class Api:
+    """Stands for the client: answers bindings with `answers`, and shows `pod` to whoever looks."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.pod: dict[str, Any] | int = 404
+        self.posted: list[tuple[str, str]] = []
+        self.gate: asyncio.Event | None = None
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any) -> Answer:
+        self.posted.append((name, node))
+        if self.gate is not None:
+            await self.gate.wait()
+        return self.answers.pop(0) if self.answers else Answer(201)
+
+    async def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        return self.answers.pop(0)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if isinstance(self.pod, int):
+            raise ApiError(self.pod, "Reason", "message")
+        return self.pod
+
+
+class Bench:
+    def __init__(self, concurrency: int = 2) -> None:
+        self.api = Api()
+        self.mirror = Mirror()
+        self.reports: list[Report] = []
+        self.come = asyncio.Event()
+        self.mirror.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
+        # The binder sees nothing of a client but the three calls above.
+        client: Any = self.api
+        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, concurrency=concurrency)
+
+    def take(self, report: Report) -> None:
+        self.reports.append(report)
+        self.come.set()
+
+    def pod(self, name: str = "p", uid: str = "u", change: str = "ADDED", **parts: Any) -> None:
+        metadata = {"name": name, "namespace": "ns", "uid": uid, **parts.pop("metadata", {})}
+        self.mirror.apply("pods", change, msgspec.convert({"metadata": metadata, "spec": parts}, PodObject))
+
+    async def report(self) -> BindReport:
+        async with asyncio.timeout(5):
+            while not self.reports:
+                self.come.clear()
+                await self.come.wait()
+        (report,) = self.reports
+        assert isinstance(report, BindReport)
+        return report
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.binder.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def bind(name: str = "p", uid: str = "u", node: str = "n") -> Bind:
+    return Bind(f"ns/{name}", uid, node, "because")
+
+
+ANSWERS = [
+    ("taken", Answer(201), 404, (True, False)),
+    ("gone", Answer(404, "NotFound"), 404, (False, False)),
+    ("a conflict, and it is ours", Answer(409), {"metadata": {"uid": "u"}, "spec": {"nodeName": "n"}}, (True, False)),
+    ("a conflict, and it is elsewhere", Answer(409), {"metadata": {"uid": "u"}, "spec": {"nodeName": "m"}}, (False, False)),
+    ("a conflict, and it still waits", Answer(409), {"metadata": {"uid": "u"}, "spec": {}}, (False, True)),
+    ("a fault, and it is another pod now", Answer(500), {"metadata": {"uid": "v"}, "spec": {}}, (False, False)),
+    ("a fault, and it is ending", Answer(500), {"metadata": {"uid": "u", "deletionTimestamp": "t"}, "spec": {}}, (False, False)),
+    ("a fault, and it is gone", Answer(500), 404, (False, False)),
+    ("no answer to anything", Answer(0), 503, (False, True)),
+    ("no answer, yet it was carried out", Answer(0), {"metadata": {"uid": "u"}, "spec": {"nodeName": "n"}}, (True, False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "pod", "expected"), [case[1:] for case in ANSWERS], ids=[case[0] for case in ANSWERS]
+)
+async def test_each_answer_leads_to_its_report(answer: Answer, pod: Any, expected: tuple[bool, bool]) -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers, bench.api.pod = [answer], pod
+    async with bench.at_work():
+        bench.binder.submit(bind())
+        report = await bench.report()
+    assert (report.bound, report.retry) == expected
+
+
+STALE = [
+    ("the pod is gone", {"change": "DELETED"}, "n", (404, False)),
+    ("the pod was replaced", {"uid": "v"}, "n", (404, False)),
+    ("the pod is ending", {"metadata": {"deletionTimestamp": "2026-11-20T13:00:00Z"}}, "n", (404, False)),
+    ("the pod has a node", {"nodeName": "m"}, "n", (409, False)),
+    ("the node is gone", {}, "other", (404, True)),
+]
+
+
+@pytest.mark.parametrize(("parts", "node", "expected"), [case[1:] for case in STALE], ids=[case[0] for case in STALE])
+async def test_what_is_stale_is_never_posted(parts: dict[str, Any], node: str, expected: tuple[int, bool]) -> None:
+    bench = Bench()
+    bench.pod()
+    bench.pod(**{"change": "MODIFIED", **parts})
+    async with bench.at_work():
+        bench.binder.submit(bind(node=node))
+        report = await bench.report()
+    assert (report.answer.code, report.retry) == expected
+    assert bench.api.posted == []
+
+
+async def test_a_pod_is_never_posted_twice_at_a_time() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.gate = asyncio.Event()
+    async with bench.at_work():
+        bench.binder.submit(bind())
+        bench.binder.submit(bind())
+        refused = await bench.report()
+        assert (refused.answer.reason, refused.retry) == ("UnderWay", True)
+        while not bench.api.posted:
+            await asyncio.sleep(0)
+        bench.api.gate.set()
+        async with asyncio.timeout(5):
+            await bench.binder.drain()
+    assert bench.api.posted == [("p", "n")]
+    assert [report.bound for report in bench.reports if isinstance(report, BindReport)] == [False, True]
+
+
+async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> None:
+    bench = Bench(concurrency=1)
+    for name in ("a", "b", "c"):
+        bench.pod(name, uid=name)
+    bench.api.gate = asyncio.Event()
+    async with bench.at_work():
+        for name in ("a", "b"):
+            bench.binder.submit(bind(name, uid=name))
+        while not bench.api.posted:
+            await asyncio.sleep(0)
+        bench.binder.close()
+        bench.binder.submit(bind("c", uid="c"))
+        bench.api.gate.set()
+        async with asyncio.timeout(5):
+            await bench.binder.drain()
+    assert bench.api.posted == [("a", "n")]
+    outcome = {report.bind.key: report.bound for report in bench.reports if isinstance(report, BindReport)}
+    assert outcome == {"ns/a": True, "ns/b": False, "ns/c": False}
+
+
+async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
+    bench = Bench(concurrency=1)  # room for 4, again at 1
+    bench.api.gate = asyncio.Event()
+    for index in range(4):
+        bench.pod(f"p{index}", uid=str(index))
+        bench.binder.submit(bind(f"p{index}", uid=str(index)))
+    waiting = asyncio.create_task(bench.binder.room())
+    async with bench.at_work():
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.api.gate.set()
+        await asyncio.wait_for(waiting, 5)
+    assert bench.binder.backlog <= 1
+
+
+async def test_an_eviction_is_reported_with_its_answer() -> None:
+    bench = Bench()
+    bench.api.answers = [Answer(429, "TooManyRequests", "budget")]
+    async with bench.at_work():
+        bench.binder.submit(Evict("ns/p", "u", "n", "overload"))
+        async with asyncio.timeout(5):
+            await bench.come.wait()
+    (report,) = bench.reports
+    assert isinstance(report, EvictReport)
+    assert report.answer.code == 429

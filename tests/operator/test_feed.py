@@ -1,0 +1,224 @@
+"""The usage feed: what is measured becomes samples; what is missing, stale or nonsense becomes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Event, Pod, ServiceSampled
+from cotide_operator.calibration import Calibration
+from cotide_operator.clock import ScaledClock
+from cotide_operator.feed import UsageFeed
+from cotide_operator.metric_sources import PrometheusSource, Reading, Source, SourceDown, TextSource, parse_text, usable
+from cotide_operator.mirror import CustomObject, Mirror
+from cotide_operator.settings import MetricsSourceSettings, UrlSource
+from cotide_operator.telemetry import Telemetry
+
+
+class Scripted:
+    """A source that says what the test wants."""
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+        self.down = ""
+
+    async def read(self) -> list[Reading]:
+        if self.down:
+            raise SourceDown(self.down)
+        return self.readings
+
+
+class Scene:
+    def __init__(self, source: Source | None = None, slot_seconds: float = 300.0) -> None:
+        self.source = Scripted()
+        self.told: list[Event] = []
+        self.telemetry = Telemetry()
+        self.pods = {f"ns/{name}": service_pod(name) for name in ("a", "b")}
+        self.pods["ns/job"] = Pod("ns/job", "j", WorkloadClass.BATCH, (), 0.0)
+        self.calibration = Calibration(self.telemetry, lambda key: 10.0, slot_seconds)
+        self.clock = ScaledClock()
+        self.feed = UsageFeed(
+            source or self.source,
+            MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
+            clock=self.clock,
+            pod_of=self.pods.get,
+            tell=self.told.append,
+            calibration=self.calibration,
+            telemetry=self.telemetry,
+        )
+
+    async def read(self, *readings: Reading) -> list[Event]:
+        self.source.readings, self.told[:] = list(readings), []
+        await self.feed.read_once()
+        return list(self.told)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.telemetry.registry.get_sample_value(name, labels)
+
+
+def service_pod(name: str) -> Pod:
+    return Pod(f"ns/{name}", name, WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
+
+
+def reading(pod: str, rate: float | None, latency: float | None, age_seconds: float = 0.0) -> Reading:
+    return Reading(f"ns/{pod}", rate, latency, time.time() - age_seconds)
+
+
+async def test_a_fresh_reading_is_a_sample_and_an_unchanged_one_is_not_repeated() -> None:
+    scene = Scene()
+    assert await scene.read(reading("a", 1000.0, 4.0)) == [ServiceSampled("ns/a", 1000.0, 4.0)]
+    assert await scene.read(reading("a", 1000.0, 4.0)) == []
+    assert await scene.read(reading("a", 1000.0, 5.0)) == [ServiceSampled("ns/a", 1000.0, 5.0)]
+
+
+async def test_a_stale_reading_is_dropped_and_never_zero() -> None:
+    scene = Scene()
+    assert await scene.read(reading("a", 1000.0, 4.0, age_seconds=61.0)) == []
+    assert scene.feed.get("ns/web") is None
+    assert scene.metric("cotide_service_samples_total", outcome="stale") == 1
+
+
+async def test_a_latency_alone_goes_with_the_last_known_rate() -> None:
+    scene = Scene()
+    assert await scene.read(reading("a", None, 4.0)) == []  # no rate is known: none is made up
+    await scene.read(reading("a", 500.0, 4.0))
+    assert await scene.read(reading("a", None, 6.0)) == [ServiceSampled("ns/a", 500.0, 6.0)]
+
+
+async def test_pods_that_are_no_service_of_ours_are_passed_over() -> None:
+    scene = Scene()
+    assert await scene.read(reading("job", 1.0, 1.0), reading("unknown", 1.0, 1.0)) == []
+
+
+async def test_a_workload_shows_the_sum_of_rates_and_the_worst_latency() -> None:
+    scene = Scene()
+    await scene.read(reading("a", 1000.0, 4.0), reading("b", 500.0, 7.0))
+    found = scene.feed.get("ns/web")
+    assert found is not None
+    assert (found.requests_per_second, found.latency_p95_milliseconds, found.violations) == (1500.0, 7.0, 0)
+
+
+async def test_a_slot_over_the_limit_counts_once() -> None:
+    scene = Scene(slot_seconds=1e12)  # the whole test lies in one slot
+    for latency in (11.0, 12.0, 4.0, 13.0):
+        await scene.read(reading("a", 1000.0, latency))
+    await scene.read(reading("b", 1000.0, 11.0))
+    assert scene.metric("cotide_qos_violations_total", workload="ns/web") == 2  # one slot of each pod
+    found = scene.feed.get("ns/web")
+    assert found is not None
+    assert found.violations == 2
+
+
+async def test_a_source_that_is_down_costs_one_line_each_way(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="cotide_operator.feed")
+    scene = Scene()
+    for down in ("", "no route", "no route", "still none", "", ""):
+        scene.source.down = down
+        await scene.feed.read_once()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [("is down" in line, "answers" in line) for line in lines] == [(False, True), (True, False), (False, True)]
+    assert scene.metric("cotide_metrics_source_up") == 1
+
+
+@pytest.mark.parametrize("text", ["NaN", "+Inf", "-1", "", None, "many", [1]])
+def test_a_value_that_is_no_rate_is_none(text: object) -> None:
+    assert usable(text) is None
+
+
+def test_the_text_format_is_read_with_labels_in_any_order_and_timestamps() -> None:
+    text = """
+# HELP cotide_sim_service_requests_per_second Rate.
+cotide_sim_service_requests_per_second{namespace="ns",pod="a",node="n"} 1200.5
+cotide_sim_service_latency_p95_milliseconds{pod="a",namespace="ns"} 3.5 1000000
+cotide_sim_service_requests_per_second{namespace="ns",pod="b",node="n"} NaN
+cotide_sim_node_cpu_usage_millicores{node="n"} 7
+cotide_sim_service_requests_per_second{node="no pod"} 1
+"""
+    assert list(parse_text(text, 5.0)) == [
+        ("ns/a", False, 1200.5, 5.0),
+        ("ns/a", True, 3.5, 1000.0),
+        ("ns/b", False, None, 5.0),
+    ]
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2.0)) as opened:
+        yield opened
+
+
+async def serve(handler: Any) -> tuple[web.AppRunner, str]:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aiohttp.ClientSession) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert request.path == "/api/v1/query"
+        query = request.query["query"]
+        asked.append(query)
+        if query == "bad(":
+            return web.json_response({"status": "error", "errorType": "bad_data", "error": "parse error"}, status=400)
+        value = {"rps": "1200", "latency": "NaN"}[query]
+        series = [
+            {"metric": {"pod": "a"}, "value": [1000.5, value]},
+            {"metric": {"job": "no pod"}, "value": [1000.5, "1"]},
+        ]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
+
+    runner, url = await serve(answer)
+    mirror = Mirror()
+    for name, qos in (
+        ("web", {"rpsQuery": "rps", "latencyQuery": "latency"}),
+        ("odd", {"rpsQuery": "bad("}),
+        ("none", {}),
+    ):
+        body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
+        mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    source = PrometheusSource(session, url, mirror)
+    assert await source.read() == [Reading("ns/a", 1200.0, None, 1000.5)]
+    assert sorted(asked) == ["bad(", "latency", "rps"]
+    assert source.refused == {"ns/odd rpsQuery": "parse error"}
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [500, 404])
+async def test_a_source_that_fails_says_so_in_one_sentence(session: aiohttp.ClientSession, status: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    runner, url = await serve(answer)
+    with pytest.raises(SourceDown, match=f"answers {status}"):
+        await TextSource(session, f"{url}/metrics").read()
+    await runner.cleanup()
+    with pytest.raises(SourceDown, match="can't be reached"):
+        await TextSource(session, f"{url}/metrics").read()
+
+
+async def test_a_page_that_is_no_prometheus_is_refused(session: aiohttp.ClientSession) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    runner, url = await serve(answer)
+    mirror = Mirror()
+    body = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"qos": {"rpsQuery": "x"}}}
+    mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    with pytest.raises(SourceDown, match="not JSON"):
+        await PrometheusSource(session, url, mirror).read()
+    await asyncio.sleep(0)
+    await runner.cleanup()

@@ -1,0 +1,126 @@
+"""One leader at a time, judged by our own clock; against the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.leadership import Leadership, LeadershipLost
+from cotide_operator.settings import LeaderElectionSettings
+from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+SETTINGS = LeaderElectionSettings(
+    namespace="default", lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2
+)
+
+
+class Time:
+    """Time that only passes when a candidate sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.naps = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.naps += 1
+        await asyncio.sleep(0)
+
+
+class Scene:
+    def __init__(self, server: ApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.client = client
+
+    def candidate(self, name: str) -> tuple[Leadership, Time]:
+        time = Time()
+        return Leadership(self.client, SETTINGS, name, monotonic=time.monotonic, sleep=time.sleep), time
+
+    async def lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = (await self.client.get(f"{LEASES}/cotide-operator"))["spec"]
+        return spec
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with running_server() as server, KubeClient(Credentials(server.url), timeout_seconds=5) as client:
+        yield Scene(server, client)
+
+
+async def test_the_first_candidate_makes_the_lease(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    await one.acquire()
+    lease = await scene.lease()
+    assert (one.leading, lease["holderIdentity"], lease["leaseDurationSeconds"]) == (True, "one", 15)
+
+
+async def test_a_standby_waits_out_the_lease_by_its_own_clock(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    await two.acquire()
+    # First seen at 0 s, looked at every 2 s: at 16 s it has not changed for its 15 s.
+    assert time.now == 16.0
+    lease = await scene.lease()
+    assert (lease["holderIdentity"], lease["leaseTransitions"]) == ("two", 1)
+
+
+async def test_a_renewed_lease_is_not_taken(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    waiting = asyncio.create_task(two.acquire())
+    while time.now < 40.0:  # far beyond the duration
+        await one._try()
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    assert (await scene.lease())["holderIdentity"] == "one"
+
+
+async def test_a_released_lease_is_free_at_once(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    await one.release()
+    assert not one.leading
+    await two.acquire()
+    assert time.now == 0.0
+
+
+async def test_a_leader_whose_lease_was_taken_stops(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    await one.acquire()
+    await scene.client.patch(f"{LEASES}/cotide-operator", {"spec": {"holderIdentity": "two"}})
+    with pytest.raises(LeadershipLost, match="taken by two"):
+        await one.hold()
+    assert not one.leading
+
+
+async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    await one.acquire()
+    scene.server.faults.add(Fault(status=403, path="/leases/", count=-1))
+    with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
+        await one.hold()
+    assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
+
+
+async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
+    zero, _ = scene.candidate("zero")
+    await zero.acquire()
+    await zero.release()
+    candidates = [scene.candidate(name)[0] for name in ("one", "two", "three")]
+    won = await asyncio.gather(*(candidate._try() for candidate in candidates))
+    assert won.count(True) == 1

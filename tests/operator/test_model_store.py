@@ -1,0 +1,156 @@
+"""Model files come in checked, whole, and without a restart; a broken one changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotide_core.errors import ModelError
+from cotide_core.events import Event, ModelsChanged
+from cotide_core.forecasts import CompletionSamples
+from cotide_operator.ledger_file import write_files
+from cotide_operator.model_store import ModelStore
+from cotide_operator.telemetry import Telemetry
+from cotide_predictors import serialisation
+from cotide_predictors.completion import train_completion
+
+
+def trained(seed: int) -> dict[str, bytes]:
+    """A small completion model: run time grows with size, two types."""
+    count = 40
+    sizes = np.linspace(1e9, 8e9, count)
+    samples = CompletionSamples(
+        types=tuple(("sort", "grep")[i % 2] for i in range(count)),
+        input_bytes=sizes,
+        requests_per_second=np.zeros(count),
+        cpu_pressure=np.full(count, 0.1),
+        seconds=sizes / 1e8 + seed,
+    )
+    return serialisation.to_files(train_completion(samples, random_state=seed))
+
+
+@pytest.fixture(scope="module")
+def models() -> list[dict[str, bytes]]:
+    return [trained(0), trained(1)]
+
+
+class Scene:
+    def __init__(self, directory: Path | None) -> None:
+        self.told: list[Event] = []
+        self.kept: list[str] = []
+        self.telemetry = Telemetry()
+        self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry, keep=self.keep)
+
+    def keep(self, model_id: str, files: Mapping[str, bytes]) -> None:
+        self.kept.append(model_id)
+
+    def reloads(self, result: str) -> float | None:
+        return self.telemetry.registry.get_sample_value("cotide_model_reload_total", {"result": result})
+
+
+def put(directory: Path, name: str, files: Mapping[str, bytes], age_seconds: float = 0.0) -> Path:
+    target = directory / name
+    write_files(target, files)
+    for file in target.iterdir():
+        os.utime(file, (2e9 - age_seconds, 2e9 - age_seconds))
+    return target
+
+
+async def test_without_files_the_heuristic_is_in_force(tmp_path: Path) -> None:
+    for directory in (None, tmp_path):
+        scene = Scene(directory)
+        await scene.store.look()
+        assert scene.told == []
+        assert (scene.store.qos("").model_id, scene.store.completion("").model_id) == ("heuristic", "heuristic")
+
+
+async def test_a_model_is_in_the_catalogue_before_the_engine_hears_of_it(
+    tmp_path: Path, models: list[dict[str, bytes]]
+) -> None:
+    put(tmp_path, "first", models[0])
+    scene = Scene(tmp_path)
+    await scene.store.look()
+    name = serialisation.model_id(models[0])
+    assert scene.told == [ModelsChanged(qos="", completion=name)]
+    assert scene.store.completion(name).model_id == name
+    assert scene.kept == [name]
+    await scene.store.look()
+    assert len(scene.told) == 1  # nothing changed, nothing is told
+
+
+async def test_a_newer_model_replaces_the_older_which_stays_at_hand(
+    tmp_path: Path, models: list[dict[str, bytes]]
+) -> None:
+    put(tmp_path, "first", models[0], age_seconds=100)
+    scene = Scene(tmp_path)
+    await scene.store.look()
+    put(tmp_path, "second", models[1])
+    await scene.store.look()
+    first, second = (serialisation.model_id(files) for files in models)
+    assert scene.told[-1] == ModelsChanged(completion=second)
+    assert scene.store.completion(first).model_id == first
+
+
+@pytest.mark.parametrize("fault", ["payload", "manifest", "missing"])
+async def test_a_broken_model_changes_nothing_but_a_line_and_a_metric(
+    tmp_path: Path, models: list[dict[str, bytes]], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "first", models[0], age_seconds=100)
+    scene = Scene(tmp_path)
+    await scene.store.look()
+    broken = dict(models[1])
+    payload = next(name for name in broken if name != "manifest.json")
+    if fault == "payload":
+        broken[payload] = bytes([broken[payload][0] ^ 1]) + broken[payload][1:]
+    elif fault == "manifest":
+        broken["manifest.json"] = b"{"
+    else:
+        del broken[payload]
+    put(tmp_path, "second", broken)
+    for _ in range(3):
+        await scene.store.look()
+    assert len(scene.told) == 1
+    assert scene.reloads("refused") == 1  # said once, not at every look
+    (line,) = [record.getMessage() for record in caplog.records if "not taken up" in record.getMessage()]
+    assert "second" in line
+    assert scene.store.current["completion"].model_id == serialisation.model_id(models[0])
+
+
+async def test_half_written_and_hidden_directories_are_not_looked_at(
+    tmp_path: Path, models: list[dict[str, bytes]]
+) -> None:
+    put(tmp_path, ".first.incoming", models[0])
+    (tmp_path / "notes.txt").write_text("no model")
+    (tmp_path / "empty").mkdir()
+    scene = Scene(tmp_path)
+    await scene.store.look()
+    assert scene.told == []
+    assert scene.reloads("refused") is None
+
+
+async def test_the_directory_may_be_the_model_itself(tmp_path: Path, models: list[dict[str, bytes]]) -> None:
+    directory = put(tmp_path, "only", models[0])
+    scene = Scene(directory)
+    await scene.store.look()
+    assert len(scene.told) == 1
+
+
+async def test_a_missing_directory_is_told_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "none")
+    for _ in range(3):
+        await scene.store.look()
+    assert scene.reloads("refused") == 1
+
+
+async def test_what_was_saved_is_taken_up_by_the_next_look(tmp_path: Path, models: list[dict[str, bytes]]) -> None:
+    scene = Scene(tmp_path)
+    scene.store.save(models[0])
+    scene.store.save(models[0])  # the same bytes again are the same model
+    await scene.store.look()
+    assert scene.told == [ModelsChanged(completion=serialisation.model_id(models[0]))]
+    with pytest.raises(ModelError, match="no models directory"):
+        Scene(None).store.save(models[0])
