@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import signal
 import sys
@@ -72,7 +73,20 @@ def command(
     cleanup: bool,
     log_level: str,
 ) -> None:
-    """Run fake nodes on any API server: kubelets without containers, with physics."""
+    """Run fake nodes on any API server: kubelets without containers, with physics.
+
+    \b
+    A pod says how it behaves with annotations (times are simulated seconds):
+      sim.cotide.dev/lone-seconds          run time alone; default: by cotide.dev/type and
+                                           cotide.dev/input-size, else 30
+      sim.cotide.dev/exit-code             how it ends; default 0
+      sim.cotide.dev/rates                 requests per second of an online pod: 5000,7000,...
+      sim.cotide.dev/rates-step-seconds    time from one rate to the next; default 60
+      sim.cotide.dev/rates-origin-seconds  when the first rate holds; default --origin-seconds
+
+    Pods labelled cotide.dev/class=batch or gratis, with lone seconds, or with a restartPolicy other than Always
+    end; all others run until they are deleted.
+    """
     from cotide_kube.credentials import load_credentials
     from cotide_sim.kubelets.fleet import FleetSettings
     from cotide_sim.kubelets.node_objects import NodeShape
@@ -80,8 +94,10 @@ def command(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    if not speed > 0:
-        raise InputError(f"{speed:g} is no speed-up: it must be above 0", field="--speed")
+    if not (math.isfinite(speed) and speed > 0):
+        raise InputError(f"{speed:g} is no speed-up: it must be a number above 0", field="--speed")
+    if origin_seconds is not None and not math.isfinite(origin_seconds):
+        raise InputError(f"{origin_seconds:g} is no epoch second", field="--origin-seconds")
     if _PREFIX.fullmatch(name_prefix) is None:
         raise InputError(f"{name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
     shape = NodeShape(

@@ -117,11 +117,12 @@ class Transport:
                 ) as response:
                     answer, code = await response.read(), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
                 # Refused connections never carried the request; all else may have been carried out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
                 uncertain = uncertain or sent
-                if tries >= MAX_TRIES or (sent and not may_repeat):
+                hopeless = isinstance(error, aiohttp.ClientSSLError)
+                if hopeless or tries >= MAX_TRIES or (sent and not may_repeat):
                     raise self._unreachable(method, path, error) from error
                 fault = _cause(error)
             else:
@@ -165,7 +166,7 @@ class Transport:
                         yield whole
         except TimeoutError as error:
             raise ClusterError(f"watch {path}: nothing came for {silence_seconds:g} s") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise ClusterError(f"watch {path}: {_cause(error)}") from error
 
     async def _open_watch(self, path: str, query: Mapping[str, str], silence_seconds: float) -> aiohttp.ClientResponse:

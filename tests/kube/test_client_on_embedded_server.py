@@ -6,6 +6,7 @@ import random
 import pytest
 import yaml
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
@@ -46,6 +47,23 @@ async def test_the_servers_own_kubeconfig_lets_us_in(tmp_path, tls):
         async with KubeClient(load_credentials(str(path)), backoff=QUICK) as client:
             with pytest.raises(ApiError, match="credentials are not accepted"):
                 await client.get(f"{PODS}/web")
+
+
+async def test_a_server_whose_certificate_nobody_vouches_for_is_refused_at_once(tmp_path):
+    async with ApiServer(tls=True) as server:
+        document = yaml.safe_load(server.kubeconfig())
+        cluster = document["clusters"][0]["cluster"]
+        del cluster["certificate-authority-data"]
+        path = tmp_path / "config"
+        path.write_text(yaml.safe_dump(document))
+        slow = Backoff(initial_seconds=60.0, cap_seconds=60.0)
+        async with KubeClient(load_credentials(str(path)), backoff=slow) as client, asyncio.timeout(10):
+            with pytest.raises(ClusterError, match="its certificate is not trusted"):
+                await client.get(PODS)
+        cluster["insecure-skip-tls-verify"] = True
+        path.write_text(yaml.safe_dump(document))
+        async with KubeClient(load_credentials(str(path)), backoff=QUICK) as client:
+            assert await client.list(PODS) == []
 
 
 async def test_objects_are_created_read_patched_replaced_and_deleted():

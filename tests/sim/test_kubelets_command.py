@@ -70,6 +70,8 @@ async def test_the_command_registers_nodes_says_where_metrics_are_and_ends_on_si
         (("--cpu", "lots"), "--cpu: 'lots' is not a quantity"),
         (("--memory", "0"), "--memory: 0 must be above 0"),
         (("--speed", "0"), "--speed: 0 is no speed-up"),
+        (("--speed", "inf"), "--speed: inf is no speed-up"),
+        (("--origin-seconds", "nan"), "--origin-seconds: nan is no epoch second"),
         (("--taint", "a"), "--taint: 'a' is no taint"),
         (("--label", "a"), "--label: 'a' is no label"),
         (("--name-prefix", "Node_"), "--name-prefix: 'Node_'"),
