@@ -157,6 +157,8 @@ def evaluate_completion(
                 factor = contender.slowdown(asked.types, asked.requests_per_second, asked.cpu_pressure)
                 row["p90_coverage"] = float((seconds[test] <= lone.p90 * factor).mean())
             found.setdefault(name, []).append(row)
+    if not found:
+        raise ValueError("no test row of any split has a type that its training part knows")
     return [Score(name, float("nan"), _columns(rows)) for name, rows in found.items()]
 
 

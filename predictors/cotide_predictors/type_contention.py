@@ -132,21 +132,28 @@ def _rising(x: Floats, y: Floats) -> Floats:
 
 
 def _severities(counts: Floats, rest: Floats, start: Floats, ridge: float) -> Floats:
-    """Return s >= 0 that minimises sum (rest - log(1 + counts (exp(s) - 1)))^2 + ridge x sum (s - mean)^2."""
+    """Return s >= 0 that minimises sum (rest - level - log(1 + counts (exp(s) - 1)))^2 + ridge x sum (s - mean)^2.
+
+    The level is free: the base curve was fitted to the last severities and holds some of theirs; without it the turns
+    between the two creep.
+    """
     if not len(start):
         return start
-    centre = float(start.mean())
+    centre, width = float(start.mean()), len(start)
 
-    def loss(severity: Floats) -> tuple[float, Floats]:
+    def loss(unknowns: Floats) -> tuple[float, Floats]:
+        severity, level = unknowns[:width], unknowns[width]
         stretch = 1.0 + counts @ np.expm1(severity)
-        error = rest - np.log(stretch)
+        error = rest - level - np.log(stretch)
         apart = severity - centre
         gradient = -2.0 * (counts.T @ (error / stretch)) * np.exp(severity) + 2.0 * ridge * apart
-        return float((error**2).sum() + ridge * (apart**2).sum()), gradient
+        value = float((error**2).sum() + ridge * (apart**2).sum())
+        return value, np.append(gradient, -2.0 * error.sum())
 
-    bounds = [(0.0, SEVERITY_MAX)] * len(start)
-    found: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return found
+    bounds: list[tuple[float | None, float | None]] = [(0.0, SEVERITY_MAX)] * width
+    found = minimize(loss, np.append(start, 0.0), jac=True, method="L-BFGS-B", bounds=[*bounds, (None, None)]).x
+    severity: Floats = found[:width]
+    return severity
 
 
 def _ridge(severity: Floats, seen: Floats, noise: float) -> float:

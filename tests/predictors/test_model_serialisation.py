@@ -1,0 +1,135 @@
+"""Model files: what comes back is what went in, and what was changed is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cotide_core.errors import ModelError
+from cotide_core.forecasts import CompletionSamples, QosSamples
+from cotide_predictors.completion import CompletionModel, jobs_of
+from cotide_predictors.qos import QosModel
+from cotide_predictors.serialisation import from_files, model_id, to_files
+
+
+def edited(files: dict[str, bytes], edit: Callable[[dict[str, object]], object]) -> dict[str, bytes]:
+    manifest = json.loads(files["manifest.json"])
+    edit(manifest)
+    return {**files, "manifest.json": json.dumps(manifest).encode()}
+
+
+def test_qos_model_comes_back_bit_by_bit(qos_model: QosModel, qos_samples: QosSamples) -> None:
+    files = to_files(qos_model)
+    assert sorted(files) == ["manifest.json", "model.ubj"]
+    back = from_files(files)
+    assert isinstance(back, QosModel)
+    expected = qos_model.violation_probability(qos_samples.mixes)
+    assert np.array_equal(back.violation_probability(qos_samples.mixes), expected)
+    assert back.model_id == qos_model.model_id == model_id(files)
+    assert to_files(back) == files
+
+
+def test_completion_model_comes_back_bit_by_bit(
+    completion_model: CompletionModel, completion_samples: CompletionSamples
+) -> None:
+    files = to_files(completion_model)
+    assert sorted(files) == ["forest.npz", "manifest.json"]
+    back = from_files(files)
+    assert isinstance(back, CompletionModel)
+    jobs = jobs_of(completion_samples)
+    assert np.array_equal(back.predict(jobs), completion_model.predict(jobs))
+    assert back.model_id == completion_model.model_id == model_id(files)
+    assert to_files(back) == files
+
+
+def test_manifest_tells_what_a_reader_needs(qos_model: QosModel) -> None:
+    manifest = json.loads(to_files(qos_model)["manifest.json"])
+    assert manifest["schema_version"] == 1
+    assert manifest["kind"] == "qos"
+    assert manifest["types"] == ["heavy", "light"]
+    assert all({"name", "unit", "monotone"} <= set(feature) for feature in manifest["features"])
+    assert manifest["training"]["limits_milliseconds"] == [1.0, 2.0, 4.0]
+    assert set(manifest["training"]["range"]) == {feature["name"] for feature in manifest["features"]}
+    assert 0 <= manifest["metrics"]["held_out_brier"] <= 0.25
+    assert set(manifest["libraries"]) == {"numpy", "xgboost", "scikit-learn"}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.ubj"])
+def test_missing_file_is_named(qos_model: QosModel, name: str) -> None:
+    files = to_files(qos_model)
+    del files[name]
+    with pytest.raises(ModelError, match=name):
+        from_files(files)
+
+
+def test_any_changed_byte_of_a_payload_is_found(qos_model: QosModel, completion_model: CompletionModel) -> None:
+    for model, name in ((qos_model, "model.ubj"), (completion_model, "forest.npz")):
+        files = to_files(model)
+        for place in (0, len(files[name]) // 2, len(files[name]) - 1):
+            payload = bytearray(files[name])
+            payload[place] ^= 1
+            with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest says"):
+                from_files({**files, name: bytes(payload)})
+
+
+def test_changed_manifest_is_another_model(qos_model: QosModel) -> None:
+    files = to_files(qos_model)
+    assert model_id(edited(files, lambda manifest: manifest.update(sharpness=1.25))) != model_id(files)
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda manifest: manifest.update(schema_version=2), "schema version 2; this program reads version 1"),
+        (lambda manifest: manifest.update(kind="weather"), "kind 'weather'; known are qos and completion"),
+        (lambda manifest: manifest["features"].pop(), "features that this program does not build"),
+        (lambda manifest: manifest.update(features=[{"name": "x"}]), "features that this program does not build"),
+        (lambda manifest: manifest.pop("sharpness"), "lacks or misstates a part: 'sharpness'"),
+        (lambda manifest: manifest["base"].update(coefficients="many"), "lacks or misstates a part"),
+        (lambda manifest: manifest.update(files={}), "names no files"),
+        (lambda manifest: manifest["training"]["parameters"].update(leaves=1), "lacks or misstates a part"),
+    ],
+)
+def test_manifest_that_does_not_fit_is_refused_in_one_sentence(
+    qos_model: QosModel, edit: Callable[[dict[str, object]], object], complaint: str
+) -> None:
+    with pytest.raises(ModelError, match=complaint) as caught:
+        from_files(edited(to_files(qos_model), edit))
+    assert "\n" not in str(caught.value)
+
+
+def test_manifest_that_is_no_json_object_is_refused(qos_model: QosModel) -> None:
+    files = to_files(qos_model)
+    for text in (b"{", b"\xff\xfe", b"[]"):
+        with pytest.raises(ModelError, match=r"manifest\.json is not"):
+            from_files({**files, "manifest.json": text})
+
+
+def test_payload_of_another_sort_is_refused_even_under_its_own_checksum(qos_model: QosModel) -> None:
+    import hashlib
+
+    payload = b"not a model"
+    files = edited(
+        to_files(qos_model),
+        lambda manifest: manifest["files"]["model.ubj"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
+    )
+    with pytest.raises(ModelError, match="no xgboost model"):
+        from_files({**files, "model.ubj": payload})
+
+
+def test_pickled_arrays_are_never_loaded(completion_model: CompletionModel) -> None:
+    import hashlib
+    import io
+
+    stream = io.BytesIO()
+    np.savez(stream, forest_value=np.array([{"a": 1}], dtype=object))
+    payload = stream.getvalue()
+    files = edited(
+        to_files(completion_model),
+        lambda manifest: manifest["files"]["forest.npz"].update(sha256=hashlib.sha256(payload).hexdigest()),  # type: ignore[index]  # JSON
+    )
+    with pytest.raises(ModelError, match="no npz of plain numbers"):
+        from_files({**files, "forest.npz": payload})
