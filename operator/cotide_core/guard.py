@@ -85,14 +85,7 @@ class QosGuard:
     def refused(self, snapshot: Snapshot, shape: Shape) -> Booleans:
         """Return (N,) whether what is remembered implies that a row is refused, now."""
         answers = self._remembered(snapshot, shape)
-        if not shape.online:
-            # A smaller pod's refusal is taken over as an answer about an earlier version of the row.
-            covered, probabilities, worst = self._refusals.covering(snapshot, shape)
-            fresh = np.flatnonzero(covered & (answers.reliefs != snapshot.relief_versions))
-            answers.probabilities[fresh] = probabilities[fresh]
-            answers.versions[fresh] = 0
-            answers.reliefs[fresh] = snapshot.relief_versions[fresh]
-            answers.worst[fresh] = worst[fresh]
+        self._take_over(snapshot, shape, answers, np.arange(snapshot.size))
         standing = (answers.versions >= 0) & (answers.reliefs == snapshot.relief_versions)
         return np.asarray(standing & (answers.probabilities > self.threshold))
 
@@ -144,6 +137,7 @@ class QosGuard:
         stale: NDArray[np.intp] = rows[changed & ~(still_refused & (versions >= 0))]
         if not len(stale):
             return stale
+        stale = self._take_over(snapshot, shape, answers, stale)
         needed = self.concerned(snapshot, shape, stale)
         if needed.all():
             return stale
@@ -153,6 +147,24 @@ class QosGuard:
         answers.reliefs[idle] = snapshot.relief_versions[idle]
         asked: NDArray[np.intp] = stale[needed]
         return asked
+
+    def _take_over(
+        self, snapshot: Snapshot, shape: Shape, answers: _Answers, rows: NDArray[np.intp]
+    ) -> NDArray[np.intp]:
+        """Take a smaller pod's refusals over as answers about earlier versions of the rows; returns the other rows."""
+        if shape.online:
+            return rows
+        covered, probabilities, worst = self._refusals.covering(snapshot, shape, rows)
+        if not len(covered):
+            return rows
+        fresh = answers.reliefs[covered] != snapshot.relief_versions[covered]
+        taken = covered[fresh]
+        answers.probabilities[taken] = probabilities[fresh]
+        answers.versions[taken] = 0
+        answers.reliefs[taken] = snapshot.relief_versions[taken]
+        answers.worst[taken] = worst[fresh]
+        others: NDArray[np.intp] = np.setdiff1d(rows, taken, assume_unique=True)
+        return others
 
     def _ask(self, snapshot: Snapshot, questions: Sequence[Question], forecaster: QosForecaster) -> None:
         asked = mixes_after(snapshot, questions)

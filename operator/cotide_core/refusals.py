@@ -3,7 +3,7 @@
 Used by `guard` before it asks about many nodes. A forecast never falls in counts, input bytes or pressure, so when a
 node was refused to a job of some type, size and cpu, it is refused to any job of that type with at least that size
 and cpu, for as long as nothing on the node got better. One such job is kept per node and type: the smallest seen.
-Invariant: `covering` is True only where a refusal follows from one that the forecaster gave.
+Invariant: `covering` gives only rows where a refusal follows from one that the forecaster gave.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.columns import Booleans, Floats, Integers
+from cotide_core.columns import Floats, Integers
 from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 
@@ -56,15 +56,19 @@ class Refusals:
         smallest.probabilities[better] = probabilities[take]
         smallest.worst[better] = worst[take]
 
-    def covering(self, snapshot: Snapshot, shape: Shape) -> tuple[Booleans, Floats, NDArray[np.int32]]:
-        """Return (N,) whether a refusal that still stands implies that this batch shape is refused.
+    def covering(
+        self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]
+    ) -> tuple[NDArray[np.intp], Floats, NDArray[np.int32]]:
+        """Return those of the rows for which a refusal that still stands implies that this batch shape is refused.
 
-        With it come that refusal's probabilities, which this shape's can't be below, and the services at risk.
+        With them come that refusal's probabilities, which this shape's can't be below, and the services at risk.
         """
         smallest = self._of(snapshot, shape.type_column)
-        standing = smallest.reliefs == snapshot.relief_versions
-        larger = (smallest.input_bytes <= shape.input_bytes) & (smallest.millicores <= shape.fit.millicores)
-        return np.asarray(standing & larger), smallest.probabilities, smallest.worst
+        standing = smallest.reliefs[rows] == snapshot.relief_versions[rows]
+        larger = smallest.input_bytes[rows] <= shape.input_bytes
+        larger &= smallest.millicores[rows] <= shape.fit.millicores
+        covered = rows[standing & larger]
+        return covered, smallest.probabilities[covered], smallest.worst[covered]
 
     def _of(self, snapshot: Snapshot, column: int) -> _Smallest:
         found = self._by_type.get(column)

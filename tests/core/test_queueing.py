@@ -11,7 +11,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import Pod
 from cotide_core.orders import ArrivalOrder, Order, PredictedShortestFirst, RandomOrder
-from cotide_core.queued import Place, QueuedPod
+from cotide_core.queued import QueuedPod
 from cotide_core.queueing import SchedulingQueue
 from cotide_core.shapes import ShapeTable
 from cotide_core.state import ClusterState

@@ -1,0 +1,308 @@
+"""The engine's life of a pod: assumed, confirmed, refused, forgotten, woken, and always explained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.errors import InputError, ModelError
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    ModelsChanged,
+    Node,
+    NodeDeleted,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    Taint,
+    Tick,
+)
+from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_core.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
+from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
+
+
+def node(name: str = "a", cpu: int = 1000, **fields: object) -> NodeUpserted:
+    base = Node(name, (("cpu", cpu), ("memory", 2**30), ("pods", 110)))
+    return NodeUpserted(replace(base, **fields))  # type: ignore[arg-type]  # fields are named by each test
+
+
+def pod(name: str = "p", cpu: int = 1000, **fields: object) -> Pod:
+    base = Pod(f"d/{name}", f"uid-{name}", WorkloadClass.BATCH, (("cpu", cpu),), 0.0, ours=True)
+    return replace(base, **fields)  # type: ignore[arg-type]  # fields are named by each test
+
+
+def arrived(*args: object, **fields: object) -> PodUpserted:
+    return PodUpserted(pod(*args, **fields))  # type: ignore[arg-type]  # passed through
+
+
+def engine(*events: Event, **knobs: object) -> Scheduler:
+    config = replace(SchedulerConfig(policy="fifo", assume_timeout_seconds=30), **knobs)  # type: ignore[arg-type]  # as named
+    scheduler = Scheduler(config, HeuristicCatalogue())
+    scheduler.handle(events, 0.0)
+    return scheduler
+
+
+def refused(name: str = "p", *, retry: bool, at: str = "a") -> BindRefused:
+    return BindRefused(f"d/{name}", f"uid-{name}", at, 500, "boom", retry)
+
+
+def test_a_pod_is_bound_once_and_assumed_at_once() -> None:
+    scheduler = engine(node())
+    (bind,) = scheduler.handle([arrived(created_seconds=1.0)], 4.0)
+    assert isinstance(bind, Bind)
+    assert (bind.key, bind.uid, bind.node, bind.attempts, bind.queued_seconds) == ("d/p", "uid-p", "a", 1, 3.0)
+    assert scheduler.handle([arrived(created_seconds=1.0), Tick()], 5.0) == []
+    assert scheduler.pending() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+
+
+def test_a_bind_carries_the_predicted_completion_with_the_slowdown_on_its_node() -> None:
+    scheduler = engine(node(cpu=1000))
+    (bind,) = scheduler.handle([arrived(cpu=500, requested_seconds=60.0)], 0.0)
+    # Pressure 500/1000 and no rate: a slowdown of 1; the heuristic's p90 is twice its p50.
+    assert isinstance(bind, Bind)
+    assert (bind.forecast.seconds_p50, bind.forecast.seconds_p90) == (60.0, 120.0)
+    assert bind.forecast.completion_model == "heuristic"
+
+
+def test_pods_that_are_not_ours_or_not_waiting_are_left_alone() -> None:
+    scheduler = engine(node())
+    events = [
+        arrived("foreign", ours=False),
+        arrived("ended", phase=PodPhase.FAILED),
+        arrived("leaving", terminating=True),
+        arrived("bound", cpu=1, node="a"),
+    ]
+    assert scheduler.handle(events, 0.0) == []
+
+
+def test_a_refused_bind_frees_the_node_and_is_tried_again_after_its_backoff() -> None:
+    scheduler = engine(node(), arrived())
+    (wait,) = scheduler.handle([refused(retry=True)], 1.0)
+    assert isinstance(wait, Wait)
+    assert wait.reason is WaitReason.WAITING_FOR_TURN
+    assert (wait.message, wait.retry_at_seconds) == ("the binding to a was refused (500): boom", 2.0)
+    assert scheduler.pending()["backoff"] == 1
+    assert scheduler.next_wakeup(1.0) == 2.0
+    (bind,) = scheduler.handle([], 2.0)
+    assert isinstance(bind, Bind)
+    assert bind.attempts == 2
+
+
+def test_a_bind_refused_for_good_is_forgotten_and_the_pod_let_go() -> None:
+    scheduler = engine(node(), arrived())
+    assert scheduler.handle([refused(retry=False)], 1.0) == []
+    assert sum(scheduler.pending().values()) == 0
+    (bind,) = scheduler.handle([arrived("next")], 2.0)
+    assert isinstance(bind, Bind)
+
+
+def test_a_refusal_after_the_confirmation_changes_nothing() -> None:
+    scheduler = engine(node(), arrived())
+    scheduler.handle([arrived(node="a"), refused(retry=True)], 1.0)
+    assert sum(scheduler.pending().values()) == 0
+    (wait,) = scheduler.handle([arrived("next")], 2.0)
+    assert isinstance(wait, Wait), "the node is still taken"
+
+
+def test_an_assumption_expires_only_when_nobody_answered() -> None:
+    scheduler = engine(node(cpu=2000), arrived("silent"), arrived("told"))
+    scheduler.handle([arrived("told", node="a")], 1.0)
+    assert scheduler.next_wakeup(1.0) == 30.0
+    assert scheduler.handle([], 29.0) == []
+    (wait,) = scheduler.handle([], 30.0)
+    assert isinstance(wait, Wait)
+    assert wait.key == "d/silent"
+    (bind,) = scheduler.handle([], 31.0)
+    assert isinstance(bind, Bind)
+    assert bind.key == "d/silent"
+
+
+def test_a_pod_deleted_while_it_waits_or_is_assumed_is_gone() -> None:
+    scheduler = engine(node(), arrived("assumed"), arrived("waiting", created_seconds=1.0))
+    scheduler.handle([PodDeleted("d/waiting", "uid-waiting"), PodDeleted("d/assumed", "uid-assumed")], 1.0)
+    assert sum(scheduler.pending().values()) == 0
+    (bind,) = scheduler.handle([arrived("next")], 2.0)
+    assert isinstance(bind, Bind)
+
+
+def test_a_node_deleted_mid_decision_gives_its_pod_back_once_the_refusal_comes() -> None:
+    scheduler = engine(node(), arrived())
+    scheduler.handle([NodeDeleted("a"), refused(retry=True)], 1.0)
+    (wait,) = scheduler.handle([], 2.0)
+    assert isinstance(wait, Wait)
+    assert wait.message == "0/0 nodes are available: no node is registered"
+    (bind,) = scheduler.handle([node("b")], 3.0)
+    assert isinstance(bind, Bind)
+    assert bind.node == "b"
+
+
+def test_a_pod_made_anew_under_the_same_name_is_placed_for_itself() -> None:
+    scheduler = engine(node(cpu=500), arrived())
+    (wait,) = scheduler.handle([arrived(cpu=500, uid="new")], 1.0) or [None]
+    assert isinstance(wait, Bind)
+    assert wait.uid == "new"
+
+
+def test_the_words_are_kube_schedulers_and_every_node_is_counted_once() -> None:
+    tainted = node("c", taints=(Taint("gpu", "yes", "NoSchedule"),))
+    scheduler = engine(node("a", 10), node("b", 10), tainted, node("d", unschedulable=True))
+    (wait,) = scheduler.handle([arrived()], 0.0)
+    assert isinstance(wait, Wait)
+    assert wait.message == (
+        "0/4 nodes are available: 2 Insufficient cpu, 1 node(s) had untolerated taint {gpu: yes}, "
+        "1 node(s) were unschedulable"
+    )
+    assert wait.reason is WaitReason.INSUFFICIENT_SLACK
+    assert [verdict.example for verdict in wait.refused] == ["a", "c", "d"]
+
+
+def test_a_waiting_pod_is_woken_by_what_could_help_and_by_nothing_else() -> None:
+    scheduler = engine(node(), arrived("first"), arrived("second", created_seconds=1.0))
+    scheduler.handle([arrived("first", node="a")], 1.0)
+    assert scheduler.handle([Tick(), node("small", 10)], 2.0) == [], "a node that is too small is no help"
+    assert scheduler.next_wakeup(2.0) == 60.0, "the flush"
+    (bind,) = scheduler.handle([arrived("first", node="a", phase=PodPhase.SUCCEEDED)], 3.0)
+    assert isinstance(bind, Bind)
+    assert (bind.key, bind.attempts) == ("d/second", 2)
+
+
+def test_the_same_refusal_is_told_once() -> None:
+    scheduler = engine(node(cpu=10))
+    assert len(scheduler.handle([arrived()], 0.0)) == 1
+    assert scheduler.handle([], 60.0) == [], "flushed, failed again, nothing new to say"
+    (wait,) = scheduler.handle([node("b", 20)], 130.0)
+    assert isinstance(wait, Wait)
+    assert wait.message.startswith("0/2 nodes")
+
+
+def test_a_gated_pod_waits_for_its_gates_and_an_unsupported_field_is_named() -> None:
+    scheduler = engine(node(cpu=2000))
+    field = "spec.topologySpreadConstraints"
+    (wait,) = scheduler.handle([arrived("gated", gates=("x",)), arrived("odd", unsupported=(field,))], 0.0)
+    assert isinstance(wait, Wait)
+    assert wait.reason is WaitReason.MISCONFIGURED
+    assert field in wait.message
+    assert scheduler.pending() == {"active": 0, "backoff": 0, "unschedulable": 1, "gated": 1}
+    out = scheduler.handle([arrived("gated"), arrived("odd")], 1.0)
+    assert sorted(one.key for one in out) == ["d/gated", "d/odd"]
+
+
+def test_a_full_queue_says_so_and_loses_nobody() -> None:
+    scheduler = engine(max_queue=1)
+    out = scheduler.handle([arrived("one"), arrived("two", created_seconds=1.0)], 2.0)
+    told = {one.key: one for one in out if isinstance(one, Wait)}
+    assert told["d/two"].message == "the queue is full (1 pods); it is kept and admitted in turn"
+    out = scheduler.handle([node(cpu=2000)], 3.0) + scheduler.handle([], 4.0)
+    assert [one.key for one in out if isinstance(one, Bind)] == ["d/one", "d/two"]
+
+
+def test_a_cycle_stops_at_its_bound_and_goes_on_in_the_next() -> None:
+    scheduler = engine(node(cpu=9000), max_decisions_per_cycle=2)
+    pods = [arrived(f"p{number}", created_seconds=float(number)) for number in range(5)]
+    assert [one.key for one in scheduler.handle(pods, 9.0)] == ["d/p0", "d/p1"]
+    assert scheduler.next_wakeup(9.0) == 9.0
+    assert [one.key for one in scheduler.handle([], 9.0)] == ["d/p2", "d/p3"]
+    assert [one.key for one in scheduler.handle([], 9.0)] == ["d/p4"]
+    assert scheduler.next_wakeup(9.0) == 9.0 + 30, "only the assumptions are left to watch"
+
+
+def test_a_smaller_pod_passes_one_that_does_not_fit() -> None:
+    scheduler = engine(node(cpu=500))
+    out = scheduler.handle([arrived("big", 1000), arrived("small", 500, created_seconds=1.0)], 1.0)
+    assert [type(one) for one in out] == [Wait, Bind]
+
+
+def test_queue_positions_follow_the_policys_order() -> None:
+    scheduler = engine()
+    scheduler.handle([arrived("late", created_seconds=2.0), arrived("early", created_seconds=1.0)], 3.0)
+    assert scheduler.queue_positions() == {"d/early": 1, "d/late": 2}
+
+
+def test_predicted_starts_follow_the_running_jobs_finishes() -> None:
+    running = [arrived("r1", requested_seconds=50.0), arrived("r2", created_seconds=0.1, requested_seconds=80.0)]
+    scheduler = engine(node("a"), node("b"), *running)
+    waiting = [arrived(f"w{n}", created_seconds=1.0 + n, requested_seconds=100.0) for n in range(3)]
+    scheduler.handle(waiting, 10.0)
+    # Both nodes are full: r1 gives back 1000 m at 50, r2 at 80; w0 takes the first until 150, when w2 may start.
+    assert scheduler.predicted_starts(10.0) == {"d/w0": 50.0, "d/w1": 80.0, "d/w2": 150.0}
+
+
+def test_nothing_is_predicted_for_a_pod_larger_than_all_that_comes_back() -> None:
+    scheduler = engine(node())
+    scheduler.handle([arrived("huge", 5000)], 1.0)
+    assert scheduler.predicted_starts(1.0) == {}
+
+
+class TwoModels:
+    """Knows the model ids ``old`` and ``new``; the new one thinks that job names are run times."""
+
+    class ByType(HeuristicCompletion):
+        def lone_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
+            import numpy as np
+
+            from cotide_core.forecasts import CompletionForecast
+
+            p50 = np.array([float(name) for name in types])
+            return CompletionForecast(p50, p50)
+
+    def qos(self, model_id: str) -> QosForecaster:
+        return HeuristicQos()
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        if model_id not in ("", "new"):
+            raise ModelError(f"no model {model_id}")
+        return self.ByType() if model_id == "new" else HeuristicCompletion()
+
+
+def test_new_models_reorder_the_queue() -> None:
+    scheduler = Scheduler(SchedulerConfig(policy="qpsm"), TwoModels())
+    jobs = [arrived("a", type="90", input_bytes=1), arrived("b", type="5", input_bytes=10**12)]
+    scheduler.handle(jobs, 0.0)
+    assert scheduler.queue_positions() == {"d/a": 1, "d/b": 2}
+    scheduler.handle([ModelsChanged(completion="new")], 1.0)
+    assert scheduler.queue_positions() == {"d/b": 1, "d/a": 2}
+
+
+def test_a_model_that_is_missing_is_an_error_for_the_driver() -> None:
+    with pytest.raises(ModelError, match="no model lost"):
+        Scheduler(SchedulerConfig(), TwoModels()).handle([ModelsChanged(completion="lost")], 0.0)
+
+
+def test_attempts_and_demotions_survive_a_restart() -> None:
+    scheduler = engine(node(cpu=10), policy="qpsm")
+    (wait,) = scheduler.handle([arrived(attempts=3, demotions=1)], 0.0)
+    assert isinstance(wait, Wait)
+    assert (wait.attempts, wait.demotions) == (4, 1)
+
+
+def test_our_own_status_coming_back_is_no_reason_to_try_again() -> None:
+    scheduler = engine(node(cpu=10))
+    scheduler.handle([arrived()], 0.0)
+    scheduler.handle([arrived(attempts=1, demotions=1)], 1.0)
+    assert scheduler.pending()["unschedulable"] == 1
+
+
+@pytest.mark.parametrize(
+    ("knobs", "field"),
+    [
+        ({"qos_risk_threshold": 1.5}, "qosRiskThreshold"),
+        ({"max_queue": 0}, "maxQueue"),
+        ({"age_back_seconds": -1}, "age"),
+    ],
+)
+def test_a_senseless_knob_is_refused_by_name(knobs: dict[str, float], field: str) -> None:
+    with pytest.raises(InputError, match=field):
+        SchedulerConfig(**knobs)  # type: ignore[arg-type]  # that is the point
+
+
+def test_every_instruction_names_its_pod_once_per_cycle() -> None:
+    scheduler = engine(*(node(f"n{number}") for number in range(3)))
+    out: list[Instruction] = scheduler.handle([arrived(f"p{number}") for number in range(9)], 0.0)
+    assert len(out) == len({one.key for one in out}) == 9
