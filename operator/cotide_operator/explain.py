@@ -92,8 +92,8 @@ def explain_pod(pod: Object, around: Surroundings, now_seconds: float) -> Explan
         note_facts, note_data = _decision(note, placed=bool(spec.get("nodeName")))
         facts += note_facts
         data["decision"] = note_data
-    status_facts = _status_facts((around.owner or {}).get("status") or {}, now_seconds) if _is_job(around.owner) else []
-    facts += [(what, words) for what, words in status_facts if what == "Predicted finish"]
+    if ours:
+        facts += _of_the_job(around.owner, facts, placed=bool(spec.get("nodeName")), now_seconds=now_seconds)
     happenings = _happenings(around.events)
     data["events"] = [_as_data(one) for one in happenings]
     return Explanation(
@@ -192,7 +192,7 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
     """
     decision, forecast = note.decision, note.decision.forecast
     facts = [("Why here" if placed else "Why it waits", f"{decision.reason}: {decision.message}")]
-    facts.append(("Attempts", f"{decision.attempts}, demoted {decision.demotions} times"))
+    facts.append(("So far", f"{_counted(decision.attempts, 'attempt')}, {_counted(decision.demotions, 'demotion')}"))
     if decision.queue_position is not None and not placed:
         facts.append(("Queue position", str(decision.queue_position)))
     retry = _after(decision.retry_at_seconds, decision.decided_seconds)
@@ -246,13 +246,8 @@ def _status_facts(status: Object, now_seconds: float) -> list[tuple[str, str]]:
     if status.get("queuePosition") is not None:
         facts.append(("Queue position", str(status["queuePosition"])))
     if status:
-        counts = (
-            ("attempts", "attempts"),
-            ("demotions", "demotions"),
-            ("evictions", "evictions"),
-            ("failures", "failures"),
-        )
-        facts.append(("So far", ", ".join(f"{status.get(name, 0)} {words}" for name, words in counts)))
+        names = ("attempts", "demotions", "evictions", "failures")
+        facts.append(("So far", ", ".join(_counted(status.get(name) or 0, name[:-1]) for name in names)))
     if status.get("startTime"):
         facts.append(("Started", f"{status['startTime']}{_ago(status['startTime'], now_seconds)}"))
     for name, what in (("predictedStart", "Predicted start"), ("predictedFinish", "Predicted finish")):
@@ -280,7 +275,7 @@ def _work(spec: Object) -> str:
         written = format_amount("memory", int(parse_quantity(size)))
     except InputError:
         written = str(size)
-    pods = f"{spec.get('completions', 1)} pods, {spec.get('parallelism', 1)} at a time"
+    pods = f"{_counted(spec.get('completions', 1), 'pod')}, {spec.get('parallelism', 1)} at a time"
     kind = spec.get("type") or "no type declared"
     return f"{kind}, input {written}, {pods}, priority {spec.get('priority', 100)}"
 
@@ -318,25 +313,43 @@ def _refusals(note: Note | None) -> tuple[Refusal, ...]:
 
 
 def _happenings(events: Sequence[Object]) -> tuple[Happening, ...]:
-    found = [
-        Happening(
-            last_seen=event.get("lastTimestamp")
-            or event.get("eventTime")
-            or event["metadata"].get("creationTimestamp", ""),
-            type=event.get("type", ""),
-            reason=event.get("reason", ""),
-            message=event.get("message", ""),
-            count=int(event.get("count") or 1),
-            object=str((event.get("involvedObject") or {}).get("name", "")),
-        )
-        for event in events
-    ]
+    """Return the latest events; those that say the same of several objects are one."""
+    groups: dict[tuple[str, str, str], list[Object]] = {}
+    for event in events:
+        words = (event.get("type", ""), event.get("reason", ""), event.get("message", ""))
+        groups.setdefault(words, []).append(event)
+    found = []
+    for (kind, reason, message), same in groups.items():
+        names = sorted({str((event.get("involvedObject") or {}).get("name", "")) for event in same})
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        count = sum(int(event.get("count") or 1) for event in same)
+        found.append(Happening(max(map(_last_seen, same)), kind, reason, message, count, names[0] + others))
     return tuple(sorted(found, key=lambda one: one.last_seen)[-EVENTS_SHOWN:])
+
+
+def _last_seen(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _as_data(value: Refusal | Happening) -> dict[str, Any]:
     names = {"last_seen": "lastSeen"}
     return {names.get(name, name): getattr(value, name) for name in type(value).__dataclass_fields__}
+
+
+def _of_the_job(
+    owner: Object | None, facts: Sequence[tuple[str, str]], *, placed: bool, now_seconds: float
+) -> list[tuple[str, str]]:
+    """Return what a pod's Job knows later or better than the note that was written when the pod was decided on."""
+    if not _is_job(owner) or owner is None:
+        return []
+    wanted = {"Predicted finish"} if placed else {"Queue position", "Predicted start", "Predicted finish"}
+    wanted -= {what for what, _ in facts}
+    found = _status_facts(owner.get("status") or {}, now_seconds)
+    return [(what, f"{words}, its Job") for what, words in found if what in wanted]
 
 
 def _is_job(owner: Object | None) -> bool:

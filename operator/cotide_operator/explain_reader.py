@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.explain import Explanation, explain_job, explain_pod
@@ -24,7 +24,7 @@ _OURS: Final = {"Job": "jobs", "Workload": "workloads"}
 
 
 async def read_pod(client: KubeClient, namespace: str, name: str) -> Explanation:
-    """Explain one pod; raises `InputError` when there is none of that name."""
+    """Explain one pod; raises `ClusterError` when there is none of that name."""
     pod = await _must_have(client, f"/api/v1/namespaces/{namespace}/pods/{name}", f"pod {namespace}/{name}")
     named = (pod.get("spec") or {}).get("priorityClassName")
     around = Surroundings(
@@ -39,7 +39,7 @@ async def read_pod(client: KubeClient, namespace: str, name: str) -> Explanation
 
 
 async def read_job(client: KubeClient, namespace: str, name: str) -> Explanation:
-    """Explain one Job of ours; raises `InputError` when there is none of that name."""
+    """Explain one Job of ours; raises `ClusterError` when there is none of that name."""
     path = f"/apis/{API_VERSION}/namespaces/{namespace}/jobs/{name}"
     job = await _must_have(client, path, f"jobs.cotide.dev {namespace}/{name}")
     selector = {"labelSelector": f"{JOB_LABEL}={name}"}
@@ -63,7 +63,7 @@ async def _must_have(client: KubeClient, path: str, what: str) -> Object:
     except ApiError as error:
         if error.status != 404:
             raise
-        raise InputError(f"there is no {what} (is the name right, and the namespace?)") from error
+        raise ClusterError(f"there is no {what} (is the name right, and the namespace?)") from error
 
 
 async def _may_have(client: KubeClient, path: str) -> Object | None:

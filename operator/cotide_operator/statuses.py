@@ -100,7 +100,7 @@ def job_status(
     }
     if progress.outcome is None:
         status["predictedStart"] = _settled(before.get("predictedStart"), _start(waiting, decisions, look), look)
-        finish = _finish(spec, progress, placed, waiting, decisions, look)
+        finish = _finish(spec, progress, placed, waiting, decisions, _p50(status["predictedSeconds"]), look)
         status["predictedFinish"] = _settled(before.get("predictedFinish"), finish, look)
     elif status["completionTime"] is None:
         ends = [*_known(pod.finished_seconds for pod in pods)]
@@ -269,6 +269,11 @@ def _predicted_seconds(decision: Decision | None) -> Status | None:
     return {"p50": round(decision.forecast.seconds_p50, 1), "p90": round(p90, 1) if p90 is not None else None}
 
 
+def _p50(predicted: Mapping[str, Any] | None) -> float | None:
+    value = (predicted or {}).get("p50")
+    return float(value) if isinstance(value, int | float) else None
+
+
 def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], look: Look) -> float | None:
     starts = _known(decisions[pod.name].predicted_start_seconds for pod in waiting if pod.name in decisions)
     return look.clock.to_wall(min(starts)) if starts else None
@@ -280,18 +285,22 @@ def _finish(
     placed: Sequence[SeenPod],
     waiting: Sequence[SeenPod],
     decisions: Mapping[str, Decision],
+    of_the_job: float | None,
     look: Look,
 ) -> float | None:
     """Predict when the last pod is done, on the wall: running pods to their p50, waiting ones after their start.
 
-    Indexes that have no pod yet follow in waves of ``parallelism``, each as long as the slowest pod's p50. None as
-    soon as one of the pods has no forecast: half a prediction would be a wrong one.
+    A pod without a forecast of its own takes that of its Job (same type, same size). Indexes that have no pod yet
+    follow in waves of ``parallelism``, each as long as the slowest pod's p50. None as soon as a start or a run time
+    is unknown: half a prediction would be a wrong one.
     """
     now, longest, end = look.clock.now(), 0.0, 0.0
     for pod in (*placed, *waiting):
         decision = decisions.get(pod.name)
-        p50 = decision.forecast.seconds_p50 if decision else None
-        if decision is None or p50 is None:
+        if decision is None:
+            return None
+        p50 = decision.forecast.seconds_p50 or of_the_job
+        if p50 is None:
             return None
         longest = max(longest, p50)
         start = decision.predicted_start_seconds

@@ -1,0 +1,79 @@
+"""The work queue: each key once, one worker a key, delays and ever slower retries."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cotide_operator.work_queue import RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, WorkQueue
+
+
+async def drained(queue: WorkQueue[str], seconds: float = 0.02) -> list[str]:
+    found = []
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                found.append(await queue.get())
+        except TimeoutError:
+            return found
+
+
+async def test_a_key_waits_once_however_often_it_is_added() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert len(queue) == 2
+    assert await drained(queue) == ["a", "b"]
+
+
+async def test_a_key_that_is_added_while_it_is_looked_at_is_looked_at_once_more() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add("a")
+    assert await drained(queue) == []  # one worker a key
+    queue.done("a")
+    assert await drained(queue) == ["a"]
+    queue.done("a")
+    assert await drained(queue) == []
+
+
+async def test_the_earlier_of_two_delays_counts() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", 30.0)
+    queue.add_after("a", 0.01)
+    queue.add_after("a", 60.0)
+    assert queue.is_delayed("a")
+    assert await drained(queue, 1.0) == ["a"]
+    assert not queue.is_delayed("a")
+
+
+async def test_a_waiting_worker_wakes_for_a_delay_that_is_due_sooner() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("late", 30.0)
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add_after("soon", 0.01)
+    async with asyncio.timeout(5.0):
+        assert await worker == "soon"
+
+
+async def test_failures_double_the_wait_and_success_forgets_them() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waits = []
+    for _ in range(3):
+        queue.add("a")
+        await queue.get()
+        waits.append(queue.failed("a"))
+    assert waits == [RETRY_BASE_SECONDS, RETRY_BASE_SECONDS * 2, RETRY_BASE_SECONDS * 4]
+    for _ in range(12):
+        queue.add("a")
+        await queue.get()
+        waits.append(queue.failed("a"))
+    assert waits[-1] == RETRY_MAX_SECONDS
+    queue.add("a")
+    await queue.get()
+    queue.done("a")
+    queue.add("a")
+    await queue.get()
+    assert queue.failed("a") == RETRY_BASE_SECONDS

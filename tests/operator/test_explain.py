@@ -1,0 +1,207 @@
+"""Explanations: everything that is said stands in an object, an event or the note."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.board import Decision
+from cotide_operator.decision_note import DECISION_ANNOTATION, encode
+from cotide_operator.explain import EVENTS_SHOWN, Explanation, explain_job, explain_pod
+from cotide_operator.explain_class import Surroundings, class_and_reason
+
+NOW = parse_timestamp("2026-11-20T13:05:00Z")
+REFUSED = (
+    NodeVerdict(25, "would break the latency limit of shop/web", WaitReason.QOS_AT_RISK, "fake-1", 0.83),
+    NodeVerdict(15, "Insufficient cpu", WaitReason.INSUFFICIENT_SLACK, "fake-9"),
+)
+
+
+def note(**more: Any) -> str:
+    values: dict[str, Any] = {
+        "key": "shop/count-0",
+        "uid": "u0",
+        "decided_seconds": 5000.0,
+        "node": None,
+        "reason": "QosAtRisk",
+        "message": "0/40 nodes are available",
+        "refused": REFUSED,
+        "forecast": Forecast(0.83, 90.0, 200.0, "f" * 64, "heuristic"),
+        "attempts": 3,
+        "demotions": 1,
+        "queue_position": 2,
+        "retry_at_seconds": 5004.0,
+        "predicted_start_seconds": 5060.0,
+    }
+    return encode(Decision(**{**values, **more}))
+
+
+def pod(text: str | None = None, **more: Any) -> dict[str, Any]:
+    annotations = {DECISION_ANNOTATION: text} if text else {}
+    metadata = {
+        "name": "count-0",
+        "namespace": "shop",
+        "uid": "u0",
+        "annotations": annotations,
+        "labels": more.pop("labels", {}),
+        "creationTimestamp": "2026-11-20T13:00:00Z",
+        "ownerReferences": more.pop("owners", []),
+    }
+    return {
+        "metadata": metadata,
+        "spec": {"schedulerName": "cotide", **more.pop("spec", {})},
+        "status": {"phase": "Pending", **more.pop("status", {})},
+    }
+
+
+JOB = {
+    "kind": "Job",
+    "metadata": {"name": "count", "namespace": "shop", "uid": "j"},
+    "spec": {"class": "gratis", "type": "wordcount", "inputSize": "4Gi", "completions": 2, "parallelism": 1},
+    "status": {
+        "phase": "Queued",
+        "queuePosition": 2,
+        "attempts": 3,
+        "demotions": 1,
+        "evictions": 0,
+        "failures": 0,
+        "predictedStart": "2026-11-20T13:06:00Z",
+        "predictedFinish": "2026-11-20T13:09:00Z",
+        "predictedSeconds": {"p50": 90.0, "p90": 200.0},
+        "conditions": [
+            {
+                "type": "Scheduled",
+                "status": "False",
+                "reason": "QosAtRisk",
+                "message": "0/40 nodes are available",
+                "lastTransitionTime": "2026-11-20T13:01:00Z",
+            }
+        ],
+    },
+}
+
+
+def facts(explanation: Explanation) -> dict[str, str]:
+    return dict(explanation.facts)
+
+
+def test_a_waiting_pod_is_explained_from_its_note() -> None:
+    told = explain_pod(pod(note()), Surroundings(owner=JOB), NOW)
+    said = facts(told)
+    assert said["Class"] == "gratis, by its Job count"
+    assert said["State"] == "Pending, waits for a node since 2026-11-20T13:00:00Z (5m)"
+    assert said["Why it waits"] == "QosAtRisk: 0/40 nodes are available"
+    assert said["So far"] == "3 attempts, 1 demotion"
+    assert said["Queue position"] == "2"
+    assert said["Retry"] == "4s after that decision"
+    assert said["Predicted start"] == "1m after that decision"
+    assert said["Predicted finish"] == "2026-11-20T13:09:00Z (in 4m), its Job"
+    assert said["Predicted run time"] == "1m 30s, nine times in ten below 3m 20s"
+    assert said["QoS risk"].startswith("0.83 ")
+    assert said["Models"] == "QoS ffffffffffff, completion heuristic"
+    assert [(one.nodes, one.probability) for one in told.refusals] == [(25, 0.83), (15, None)]
+    assert told.data["decision"]["refused"][0]["example"] == "fake-1"
+
+
+def test_a_note_that_was_written_before_the_queue_was_counted_is_completed_by_the_job() -> None:
+    told = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), Surroundings(owner=JOB), NOW)
+    assert facts(told)["Queue position"] == "2, its Job"
+    assert facts(told)["Predicted start"] == "2026-11-20T13:06:00Z (in 1m), its Job"
+
+
+def test_a_placed_pod_says_where_since_when_and_why() -> None:
+    bound = note(node="fake-3", reason="Scheduled", message="qpsm: least loaded", queue_position=None)
+    body = pod(bound, spec={"nodeName": "fake-3"}, status={"phase": "Running", "startTime": "2026-11-20T13:04:00Z"})
+    said = facts(explain_pod(body, Surroundings(owner=JOB), NOW))
+    assert said["State"] == "Running on fake-3 since 2026-11-20T13:04:00Z (1m)"
+    assert said["Why here"] == "Scheduled: qpsm: least loaded"
+    assert "Retry" not in said
+    assert "Queue position" not in said
+
+
+def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain() -> None:
+    assert "none written yet" in facts(explain_pod(pod(), Surroundings(), NOW))["Decision"]
+    foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), Surroundings(), NOW))
+    assert "Cotide does not place this pod" in foreign["Scheduler"]
+    copied = facts(explain_pod(pod(note(uid="another pod")), Surroundings(), NOW))
+    assert "none written yet" in copied["Decision"]
+    assert "none written yet" in facts(explain_pod(pod("not ours"), Surroundings(), NOW))["Decision"]
+
+
+@pytest.mark.parametrize(
+    ("body", "around", "told"),
+    [
+        (pod(labels={"cotide.dev/class": "batch"}), Surroundings(), ("batch", "by its label cotide.dev/class")),
+        (pod(labels={"cotide.dev/class": "gratis"}), Surroundings(owner=JOB), ("gratis", "by its Job count")),
+        (pod(labels={"cotide.dev/class": "online"}), Surroundings(), ("online", "because nothing says otherwise")),
+        (pod(), Surroundings(), ("online", "because nothing says otherwise")),
+        (
+            pod(spec={"priorityClassName": "nightly"}),
+            Surroundings(priority_class={"value": 2500}),
+            ("batch", "by its PriorityClass nightly of value 2500"),
+        ),
+        (
+            pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
+            Surroundings(),
+            ("batch", "because a batch/v1 Job owns it"),
+        ),
+        (
+            pod(labels={"cotide.dev/class": "online"}),
+            Surroundings(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
+            ("batch", "because its namespace allows batch at most"),
+        ),
+        (
+            pod(labels={"cotide.dev/class": "batch"}),
+            Surroundings(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
+            ("batch", "because its namespace allows batch at most"),
+        ),
+    ],
+)
+def test_the_rule_that_gave_the_class_is_named(
+    body: dict[str, Any], around: Surroundings, told: tuple[str, str]
+) -> None:
+    assert class_and_reason(body, around) == told
+
+
+def test_a_job_is_explained_with_its_pods_and_the_foremost_ones_refusals() -> None:
+    second = pod(note(key="shop/count-1", uid="u1", queue_position=1, refused=REFUSED[:1]))
+    second["metadata"] |= {"name": "count-1", "uid": "u1"}
+    told = explain_job(JOB, [pod(note()), second], [], NOW)
+    said = facts(told)
+    assert said["Work"] == "wordcount, input 4Gi, 2 pods, 1 at a time, priority 100"
+    assert said["Not scheduled"].startswith("QosAtRisk: 0/40 nodes are available since 2026-11-20T13:01:00Z")
+    assert said["Predicted finish"] == "2026-11-20T13:09:00Z (in 4m)"
+    assert said["So far"] == "3 attempts, 1 demotion, 0 evictions, 0 failures"
+    assert len(told.refusals) == 1  # those of count-1, which is tried next
+    assert told.pods == (
+        ("count-0", "Pending", "-", "2", "QosAtRisk"),
+        ("count-1", "Pending", "-", "1", "QosAtRisk"),
+    )
+
+
+def test_a_job_that_nobody_looked_at_says_so() -> None:
+    bare = {"metadata": {"name": "new", "namespace": "shop", "uid": "j"}, "spec": {"template": {}}}
+    assert "is the operator running?" in facts(explain_job(bare, [], [], NOW))["Phase"]
+
+
+def event(name: str, reason: str, message: str, second: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{name}.{second}"},
+        "involvedObject": {"name": name},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "count": 2,
+        "lastTimestamp": f"2026-11-20T13:00:{second:02d}Z",
+    }
+
+
+def test_events_that_say_the_same_are_one_and_the_latest_are_kept() -> None:
+    same = [event(f"count-{n}", "FailedScheduling", "0/40 nodes", n) for n in range(3)]
+    many = [event("count-0", "Evicted", f"reason {n}", 10 + n) for n in range(EVENTS_SHOWN)]
+    told = explain_job(JOB, [], same, NOW).happenings
+    assert [(one.object, one.count, one.last_seen[-4:]) for one in told] == [("count-0 and 2 more", 6, ":02Z")]
+    assert len(explain_job(JOB, [], [*same, *many], NOW).happenings) == EVENTS_SHOWN
