@@ -25,8 +25,8 @@ PRESSURE_PER_JOB: Final = 0.05
 """Cpu pressure that each job adds at least, so that jobs which ask for nothing are not free."""
 EVEN_LOAD: Final = 0.6
 """Load at which the probability is one half: 60 % of a quiet node's cpu asked for by jobs, 30 % of a busy one's."""
-STEEPNESS: Final = 10.0
-"""Slope of the logistic curve: from .1 to .9 within 0.44 of load."""
+HIGHEST_LOAD: Final = 100.0
+"""Loads above it change nothing: p is 1 to nine digits."""
 START_SECONDS: Final = 10.0
 BYTES_PER_SECOND: Final = 50e6
 """A job of unknown type is taken to read 50 MB/s after `START_SECONDS`."""
@@ -40,8 +40,9 @@ SLOWDOWN_EXTRA: Final = 4.0
 class HeuristicQos:
     """Risk of a violation from request rate and cpu pressure.
 
-    ``load = (pressure + 0.05 x jobs) x (1 + rate / 50k) x max(1, 10 ms / limit)`` and
-    ``p = 1 / (1 + exp(-10 (load - 0.6)))``; 0 on a node without any job and with no other service.
+    ``load = (pressure + 0.05 x jobs + other rate / 200k) x (1 + rate / 50k) x max(1, 10 ms / limit)`` and
+    ``p = load^4 / (load^4 + 0.6^4)``: .1 at a load of .35, .5 at .6, .9 at 1.04; 0 on a node without any job or other
+    service. Sums, products and quotients only, so that a ledger replays to the same bits on any machine.
     """
 
     @property
@@ -55,9 +56,9 @@ class HeuristicQos:
         rate = mixes.requests_per_second + mixes.other_requests_per_second
         tightness = np.maximum(1.0, USUAL_LIMIT_MILLISECONDS / mixes.limit_milliseconds)
         contention = mixes.cpu_pressure + PRESSURE_PER_JOB * jobs + mixes.other_requests_per_second / (4 * BUSY_RATE)
-        load = contention * (1.0 + rate / BUSY_RATE) * tightness
-        risk: Floats = 1.0 / (1.0 + np.exp(-STEEPNESS * (np.minimum(load, 10.0) - EVEN_LOAD)))
-        return np.where(contention > 0, risk, 0.0)
+        load = np.minimum(contention * (1.0 + rate / BUSY_RATE) * tightness, HIGHEST_LOAD)
+        fourth = load * load * load * load
+        return np.asarray(fourth / (fourth + EVEN_LOAD**4))
 
 
 class HeuristicCompletion:

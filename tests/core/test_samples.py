@@ -1,0 +1,122 @@
+"""Training samples: what was measured beside which mix, and how long jobs ran under which contention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
+from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Bind
+from cotide_core.ledger import LedgerWriter
+from cotide_core.samples import SampleCollector, samples_from_ledger
+from cotide_core.state import ClusterState
+
+NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
+WEB = Pod("d/web", "w", WorkloadClass.ONLINE, (), 0.0, PodPhase.RUNNING, "a", workload="d/web")
+JOB = Pod("d/job", "j", WorkloadClass.BATCH, (("cpu", 1000),), 0.0, PodPhase.RUNNING, "a", type="sort", input_bytes=7)
+SECOND = replace(JOB, key="d/second", uid="s", type="grep")
+
+
+class Tape:
+    """Feeds a collector cycle by cycle."""
+
+    def __init__(self, capacity: int = 100) -> None:
+        self.state = ClusterState()
+        self.collector = SampleCollector(capacity)
+        self(0.0, WorkloadUpserted(Workload("d/web", 8.0)), NODE, PodUpserted(WEB))
+
+    def __call__(self, now: float, *events: Event) -> None:
+        for event in events:
+            self.state.apply(event)
+        self.collector.feed(self.state, events, now)
+
+
+def finished(job: Pod, started: float, ended: float) -> PodUpserted:
+    return PodUpserted(replace(job, phase=PodPhase.SUCCEEDED, started_seconds=started, finished_seconds=ended))
+
+
+def test_a_latency_is_kept_with_the_mix_beside_it() -> None:
+    tape = Tape()
+    tape(1.0, PodUpserted(JOB), PodUpserted(SECOND), ServiceSampled("d/web", 500.0, 3.5))
+    samples = tape.collector.qos()
+    assert samples.latency_milliseconds.tolist() == [3.5]
+    assert samples.mixes.types == ("grep", "sort")
+    assert samples.mixes.counts.tolist() == [[1.0, 1.0]]
+    assert samples.mixes.input_bytes.tolist() == [[7.0, 7.0]]
+    assert samples.mixes.cpu_pressure.tolist() == [2000 / 4000]
+    assert samples.mixes.requests_per_second.tolist() == [500.0]
+    assert samples.mixes.limit_milliseconds.tolist() == [8.0]
+
+
+def test_a_sample_without_latency_or_promise_teaches_nothing() -> None:
+    tape = Tape()
+    tape(1.0, ServiceSampled("d/web", 500.0), ServiceSampled("d/nobody", 5.0, 5.0))
+    assert len(tape.collector.qos().mixes) == 0
+
+
+def test_a_finished_job_is_kept_with_the_mean_contention_of_its_run() -> None:
+    tape = Tape()
+    tape(1.0, ServiceSampled("d/web", 100.0))
+    tape(10.0, PodUpserted(JOB))
+    tape(20.0, ServiceSampled("d/web", 300.0), PodUpserted(SECOND))
+    tape(40.0, finished(JOB, started=11.0, ended=40.0))
+    samples = tape.collector.completion()
+    assert samples.types == ("sort",)
+    assert samples.input_bytes.tolist() == [7.0]
+    assert samples.seconds.tolist() == [40.0 - 11.0]
+    # 10 s at 100 requests/s and 20 s at 300; 10 s with one job of 1000/4000 and 20 s with two.
+    assert np.allclose(samples.requests_per_second, (10 * 100 + 20 * 300) / 30)
+    assert np.allclose(samples.cpu_pressure, (10 * 0.25 + 20 * 0.5) / 30)
+
+
+def test_a_failed_job_teaches_nothing() -> None:
+    tape = Tape()
+    tape(1.0, PodUpserted(JOB))
+    tape(9.0, PodUpserted(replace(JOB, phase=PodPhase.FAILED, started_seconds=1.0, finished_seconds=9.0)))
+    assert len(tape.collector.completion().types) == 0
+
+
+def test_only_the_latest_samples_are_kept() -> None:
+    tape = Tape(capacity=2)
+    for second in (1, 2, 3):
+        tape(float(second), ServiceSampled("d/web", 10.0 * second, float(second)))
+    assert tape.collector.qos().latency_milliseconds.tolist() == [2.0, 3.0]
+
+
+def test_a_ledger_gives_the_samples_that_were_taken_live() -> None:
+    config = SchedulerConfig(policy="fifo")
+    scheduler, writer, live = Scheduler(config, HeuristicCatalogue()), LedgerWriter(config), SampleCollector(100_000)
+    lines = [writer.header()]
+
+    def cycle(now: float, *events: Event) -> list[object]:
+        out = scheduler.handle(events, now)
+        live.feed(scheduler.state, events, now)
+        lines.append(writer.entry(now, events, out))
+        return list(out)
+
+    waiting = replace(JOB, node=None, phase=PodPhase.PENDING, ours=True)
+    cycle(0.0, WorkloadUpserted(Workload("d/web", 8.0)), NODE, PodUpserted(WEB))
+    (bind,) = cycle(1.0, PodUpserted(waiting))
+    assert isinstance(bind, Bind)
+    cycle(2.0, ServiceSampled("d/web", 70.0, 2.0))
+    cycle(3.0, PodUpserted(replace(waiting, node="a", phase=PodPhase.RUNNING)))
+    cycle(9.0, finished(replace(waiting, node="a"), started=3.0, ended=9.0), ServiceSampled("d/web", 80.0, 1.0))
+    qos, completion = samples_from_ledger(lines)
+    assert qos.latency_milliseconds.tolist() == live.qos().latency_milliseconds.tolist() == [2.0, 1.0]
+    assert qos.mixes.counts.tolist() == live.qos().mixes.counts.tolist() == [[1.0], [0.0]]
+    assert completion.seconds.tolist() == live.completion().seconds.tolist() == [6.0]
+    assert completion.requests_per_second.tolist() == live.completion().requests_per_second.tolist() == [70.0]
