@@ -16,7 +16,7 @@ from cotide_kube.credentials import Credentials
 from cotide_sim.apiserver.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.interference import GeneratedInterference
-from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -268,6 +268,22 @@ async def test_a_server_that_is_not_there_is_one_clear_error():
         with pytest.raises(ClusterError, match="is unreachable"):
             async with running_fleet(client, settings()):
                 pass
+
+
+async def test_a_fleet_can_be_stopped_while_it_registers():
+    async with ApiServer() as server, KubeClient(Credentials(server.url), backoff=QUICK) as client:
+        slow = server.faults.add(Fault(method="POST", path="/nodes$", delay_seconds=60.0, count=-1))
+        fleet, stop = Fleet(client, settings(count=40, cleanup=True)), asyncio.Event()
+        running = asyncio.create_task(fleet.run(stop))
+
+        async def asked():
+            return slow.met
+
+        await until(asked, lambda count: count > 0)
+        stop.set()
+        async with asyncio.timeout(5):
+            await running
+        assert await client.list("/api/v1/nodes") == []
 
 
 async def test_health_is_told_once_all_pods_are_known():

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -109,7 +109,17 @@ class Fleet:
         ClusterError
             When the server is unreachable at the start, or refuses us.
         """
-        await self._registration.register()
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            if await _unless(stopping, self._registration.register()):
+                await self._run_pods(stopping)
+        finally:
+            stopping.cancel()
+        if self.settings.cleanup:
+            await self._registration.unregister()
+            _LOG.info("took the nodes out of the cluster")
+
+    async def _run_pods(self, stopping: asyncio.Task[bool]) -> None:
         page = MetricsPage(self.park, self.clock.now, self._counters)
         runner = None
         if self.settings.metrics_port is not None:
@@ -126,7 +136,6 @@ class Fleet:
                 ("heartbeat", self._registration.heartbeat()),
             )
         ]
-        stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             failed = next((task for task in tasks if task.done()), None)
@@ -134,14 +143,11 @@ class Fleet:
                 # None of the tasks ends on its own: whatever it was, the caller must know.
                 await failed
         finally:
-            for task in (*tasks, stopping):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             if runner is not None:
                 await runner.cleanup()
-        if self.settings.cleanup:
-            await self._registration.unregister()
-            _LOG.info("took %d nodes out of the cluster", self.settings.count)
 
     async def _follow_nodes(self) -> None:
         async for batch in self._nodes.batches():
@@ -235,6 +241,18 @@ class Fleet:
             ("cotide_sim_writes_total", "Statuses written and pods removed.", self.writer.written_total),
             ("cotide_sim_writes_dropped_total", "Writes that the server refused.", self.writer.dropped_total),
         ]
+
+
+async def _unless(stopping: asyncio.Task[bool], work: Coroutine[None, None, None]) -> bool:
+    """Do the work unless told to stop first; return whether it was done."""
+    task = asyncio.create_task(work)
+    await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+    await task
+    return True
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError
@@ -68,11 +69,11 @@ class Registration:
             When a node of that name exists that is not fake, or the server refuses.
         """
         await self._namespace()
-        await _in_parallel(self._register_one(number, name) for number, name in enumerate(self._names))
+        await _in_parallel(partial(self._register_one, number, name) for number, name in enumerate(self._names))
 
     async def unregister(self) -> None:
         """Delete the nodes of this fleet and their leases."""
-        await _in_parallel(self._unregister_one(name) for name in list(self._alive))
+        await _in_parallel(partial(self._unregister_one, name) for name in list(self._alive))
 
     def lost(self, name: str) -> bool:
         """Forget a node that somebody deleted; False when it was not ours."""
@@ -164,13 +165,13 @@ async def _unless_exists(creation: Awaitable[dict[str, Any]]) -> dict[str, Any] 
         raise
 
 
-async def _in_parallel(jobs: Iterable[Awaitable[None]]) -> None:
+async def _in_parallel(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Run all jobs, a bounded number at a time; the first failure ends the rest and is raised as it is."""
     gate = asyncio.Semaphore(_CONCURRENCY)
 
-    async def one(job: Awaitable[None]) -> None:
+    async def one(job: Callable[[], Awaitable[None]]) -> None:
         async with gate:
-            await job
+            await job()
 
     try:
         async with asyncio.TaskGroup() as group:
