@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,8 +56,9 @@ def test_one_changed_byte_in_a_ledger_is_found(demo: tuple[dict[str, dict[str, o
     lines = (ledger / "fifo" / "ledger.jsonl").read_bytes()
     middle = len(lines) // 2
     changed = lines[:middle] + bytes([lines[middle] ^ 1]) + lines[middle + 1 :]
-    copy = tmp_path / "ledger.jsonl"
-    copy.write_bytes(changed)
+    copy = tmp_path / "ledger"
+    shutil.copytree(ledger / "fifo", copy)
+    (copy / "ledger.jsonl").write_bytes(changed)
     replayed = cotide("replay", str(copy))
     assert replayed.returncode == 1
     line = lines[:middle].count(b"\n") + 1
