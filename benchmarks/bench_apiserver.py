@@ -1,8 +1,8 @@
 """Creates, binds and memory of the embedded API server, over real HTTP on loopback.
 
 One command: ``python benchmarks/bench_apiserver.py``. A server process, two client processes with eight connections
-each, pods of about 5 KB; clients and server share the machine's cores. Rates are measured on 2,000 pods, once with 1,000 pods
-in the store and once with 20,000, and given as medians over the runs.
+each, pods of about 5 KB; clients and server share the machine's cores. Rates are measured on 2,000 pods, once with
+1,000 pods in the store and once with 20,000, and given as medians over the runs.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Poster(asyncio.Protocol):
 
 
 def request(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -119,7 +119,9 @@ def requests_for(kind: str, names: Sequence[str]) -> list[bytes]:
     ]
 
 
-def client(host: str, port: int, jobs: Queue[tuple[str, list[str]] | None], answers: Queue[tuple[float, float, int]]) -> None:
+def client(
+    host: str, port: int, jobs: Queue[tuple[str, list[str]] | None], answers: Queue[tuple[float, float, int]]
+) -> None:
     """Run phases as they come: prepare the requests, wait for the start, send, report begin, end and successes."""
 
     async def phase(kind: str, names: list[str]) -> tuple[float, float, int]:
@@ -155,7 +157,8 @@ class Bench:
         self.answers: Queue[tuple[float, float, int]] = context.Queue()
         self.jobs: list[Queue[tuple[str, list[str]] | None]] = [context.Queue() for _ in range(CLIENTS)]
         self.workers = [
-            context.Process(target=client, args=(host, int(port), jobs, self.answers), daemon=True) for jobs in self.jobs
+            context.Process(target=client, args=(host, int(port), jobs, self.answers), daemon=True)
+            for jobs in self.jobs
         ]
         for worker in self.workers:
             worker.start()
@@ -201,8 +204,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     runs = [run() for _ in range(parser.parse_args().runs)]
     middle = {key: statistics.median(one[key] for one in runs) for key in runs[0]}
-    print(f"machine: {multiprocessing.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-          f"{CLIENTS * CONNECTIONS} clients; pod of {middle['pod_bytes']:.0f} bytes; median of {len(runs)}")  # fmt: skip
+    print(
+        f"machine: {multiprocessing.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
+        f"{CLIENTS * CONNECTIONS} clients; pod of {middle['pod_bytes']:.0f} bytes; median of {len(runs)}"
+    )
     print(f"{'':24}{'at 1,000 pods':>16}{'at 20,000 pods':>16}{'goal':>10}")
     missed = []
     for verb in ("creates", "binds"):

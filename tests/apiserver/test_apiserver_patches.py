@@ -17,7 +17,9 @@ from cotide_sim.apiserver.strategic_patch import strategic_patch
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f", ""])
 PLAIN = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "y"])
-JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12)
+JSON = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
+)
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=4)
 
 
@@ -57,7 +59,12 @@ def difference(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
                 step = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
                 operations.append({"op": "add", "path": step, "value": after[key]})
         return operations
-    if isinstance(before, list) and isinstance(after, list) and len(after) > len(before) and after[: len(before)] == before:
+    if (
+        isinstance(before, list)
+        and isinstance(after, list)
+        and len(after) > len(before)
+        and after[: len(before)] == before
+    ):
         return [{"op": "add", "path": f"{path}/-", "value": item} for item in after[len(before) :]]
     return [{"op": "test", "path": path, "value": before}, {"op": "replace", "path": path, "value": after}]
 
@@ -116,7 +123,8 @@ def containers(*pairs: tuple[str, str]) -> dict[str, Any]:
     [
         (containers(("a", "1"), ("b", "1")), containers(("b", "2"), ("c", "1")),
          containers(("a", "1"), ("b", "2"), ("c", "1"))),
-        (containers(("a", "1"), ("b", "1")), {"containers": [{"name": "a", "$patch": "delete"}]}, containers(("b", "1"))),
+        (containers(("a", "1"), ("b", "1")), {"containers": [{"name": "a", "$patch": "delete"}]},
+         containers(("b", "1"))),
         (containers(("a", "1")), {"containers": [{"$patch": "replace"}, {"name": "z", "image": "9"}]},
          containers(("z", "9"))),
         ({"spec": {"x": 1, "y": 2}}, {"spec": {"$patch": "replace", "z": 3}}, {"spec": {"z": 3}}),

@@ -23,7 +23,12 @@ PODS = "/api/v1/namespaces/default/pods"
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     containers = [{"name": "main", "image": "example/image:1"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": {"containers": containers}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": containers},
+    }
 
 
 async def post(session: aiohttp.ClientSession, path: str, body: Any) -> Any:
@@ -78,11 +83,14 @@ async def test_selected_watch_sees_objects_come_and_go_as_they_match() -> None:
 
 
 async def test_unscheduled_pods_leave_a_watch_when_they_are_bound() -> None:
-    async with running_server() as server, aiohttp.ClientSession(server.url) as session:
-        async with session.get("/api/v1/pods?watch=1&fieldSelector=spec.nodeName=") as answer:
-            await post(session, PODS, pod("a"))
-            await post(session, f"{PODS}/a/binding", {"target": {"name": "n"}})
-            assert [(await next_event(answer))[0] for _ in range(2)] == ["ADDED", "DELETED"]
+    async with (
+        running_server() as server,
+        aiohttp.ClientSession(server.url) as session,
+        session.get("/api/v1/pods?watch=1&fieldSelector=spec.nodeName=") as answer,
+    ):
+        await post(session, PODS, pod("a"))
+        await post(session, f"{PODS}/a/binding", {"target": {"name": "n"}})
+        assert [(await next_event(answer))[0] for _ in range(2)] == ["ADDED", "DELETED"]
 
 
 async def test_initial_events_end_with_a_marked_bookmark() -> None:

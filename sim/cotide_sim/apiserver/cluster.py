@@ -106,3 +106,15 @@ class Cluster:
     def write(self, resource: Resource, obj: Json, old: Entry | None) -> Entry:
         """Store an object."""
         return self.store.put(self.store.collection(resource), obj, old)
+
+
+@dataclass(slots=True)
+class Write:
+    """One write on its way to the store, as the rules of its kind see it; `old` is None for a new object."""
+
+    cluster: Cluster
+    resource: Resource
+    version: str
+    obj: Json
+    old: Json | None
+    options: WriteOptions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.columns import AGE, NAME, Age
 from cotide_sim.apiserver.json_path import compile_path
 from cotide_sim.apiserver.refusals import Cause, bad_request
@@ -17,10 +17,9 @@ from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
 from cotide_sim.apiserver.schema import faults, shape
 
 
-def default_definition(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_definition(write: Write) -> None:
     """Fill the names in and say at once that the kind is served."""
+    obj = write.obj
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -29,9 +28,10 @@ def default_definition(
         names.setdefault("singular", names["kind"].lower())
         names.setdefault("listKind", names["kind"] + "List")
     spec.setdefault("conversion", {"strategy": "None"})
-    if old is None:
-        now = cluster.timestamp()
-        versions = spec.get("versions") if isinstance(spec.get("versions"), list) else []
+    if write.old is None:
+        now = write.cluster.timestamp()
+        versions: Any = spec.get("versions")
+        versions = versions if isinstance(versions, list) else []
         obj["status"] = {
             "acceptedNames": names,
             "conditions": [
@@ -44,12 +44,14 @@ def default_definition(
         }  # fmt: skip
 
 
-def check_definition(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_definition(write: Write) -> list[Cause]:
     """Refuse a definition that cannot be served."""
+    obj = write.obj
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return [_required("spec")]
-    names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
+    names: Any = spec.get("names")
+    names = names if isinstance(names, dict) else {}
     causes = [_required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
     causes += [_required(f"spec.{field}") for field in ("group", "scope") if not spec.get(field)]
     if causes:
@@ -92,11 +94,11 @@ def _check_version(one: Json, path: str) -> list[Cause]:
 
 def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cause]:
     """Refuse what makes a schema no structural one: references, missing types."""
-    causes = []
-    for word in ("$ref", "definitions", "$defs"):
-        if word in schema:
-            causes.append(Cause(f"{path}.{word}", "Forbidden: a structural schema has no references",
-                                "FieldValueForbidden"))  # fmt: skip
+    causes = [
+        Cause(f"{path}.{word}", "Forbidden: a structural schema has no references", "FieldValueForbidden")
+        for word in ("$ref", "definitions", "$defs")
+        if word in schema
+    ]
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     kind = schema.get("type")
     if top and kind != "object":
@@ -116,16 +118,15 @@ def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cau
     return causes
 
 
-def default_object(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_object(write: Write) -> None:
     """Prune unknown fields (or refuse them, when asked to), and fill defaults in."""
-    if old is None and resource.has_status:
-        obj.pop("status", None)
-    served = resource.served(version)
+    options = write.options
+    if write.old is None and write.resource.has_status:
+        write.obj.pop("status", None)
+    served = write.resource.served(write.version)
     if served is None or served.schema is None:
         return
-    unknown = shape(obj, served.schema)
+    unknown = shape(write.obj, served.schema)
     if unknown and options.strictness == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise bad_request(f"strict decoding error: {listed}")
@@ -133,10 +134,10 @@ def default_object(
         options.warnings += [f'unknown field "{path}"' for path in unknown]
 
 
-def check_object(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_object(write: Write) -> list[Cause]:
     """Hold an object against its schema."""
-    served = resource.served(version)
-    return [] if served is None or served.schema is None else faults(obj, served.schema)
+    served = write.resource.served(write.version)
+    return [] if served is None or served.schema is None else faults(write.obj, served.schema)
 
 
 def _column(given: Json) -> Column:

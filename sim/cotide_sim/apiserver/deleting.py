@@ -89,9 +89,9 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
     if not grace and not finalizers and not emptying:
         version = cluster.store.remove(cluster.store.collection(resource), entry)
         return at_version(entry, version), True
-    if "deletionTimestamp" in metadata and finalizers == list(metadata.get("finalizers") or ()):
-        if grace >= metadata.get("deletionGracePeriodSeconds", 0):
-            return entry.raw, False
+    known = "deletionTimestamp" in metadata and finalizers == list(metadata.get("finalizers") or ())
+    if known and grace >= metadata.get("deletionGracePeriodSeconds", 0):
+        return entry.raw, False
     if finalizers:
         metadata["finalizers"] = finalizers
     if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
@@ -157,11 +157,11 @@ def empty_namespace(cluster: Cluster, name: str) -> bool:
             _, gone = delete(cluster, collection.resource, entry, DeleteOptions())
             left = left or not gone
     spaces = cluster.collection("namespaces")
-    entry = spaces.get("", name)
-    if entry is None:
+    space = spaces.get("", name)
+    if space is None:
         return True
-    if left or b'"finalizers":[' in entry.raw.partition(b'"spec":')[0]:
+    obj = space.decode()
+    if left or obj["metadata"].get("finalizers"):
         return False
-    obj = entry.decode()
     obj["spec"] = {}
-    return finish_deletion(cluster, spaces.resource, entry, obj)
+    return finish_deletion(cluster, spaces.resource, space, obj)

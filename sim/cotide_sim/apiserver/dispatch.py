@@ -10,15 +10,12 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import yaml
 
-from cotide_sim.apiserver import deleting, pod_subresources, protobuf, writing
+from cotide_sim.apiserver import deleting, pod_subresources, writing
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
-from cotide_sim.apiserver.event_views import view_for
 from cotide_sim.apiserver.faults import Faults
 from cotide_sim.apiserver.http_protocol import Answer, Exchange, Request
 from cotide_sim.apiserver.json_patch import json_patch
@@ -29,11 +26,11 @@ from cotide_sim.apiserver.refusals import (
     bad_request,
     expired,
     method_not_allowed,
-    no_such_path,
     success,
     unsupported_media,
 )
-from cotide_sim.apiserver.resources import Json, Resource, ServedVersion
+from cotide_sim.apiserver.request_reading import Target, flag, number, object_in, target_of, write_options, yaml_in
+from cotide_sim.apiserver.resources import Json
 from cotide_sim.apiserver.scaling import change_scale, scale_of
 from cotide_sim.apiserver.selectors import Selection
 from cotide_sim.apiserver.server_side_apply import apply
@@ -45,33 +42,6 @@ log = logging.getLogger(__name__)
 
 Fixed = Callable[[Request], Answer | None]
 """Answers the paths that are no resources (discovery, health, OpenAPI); None for paths that it does not know."""
-
-
-@dataclass(slots=True)
-class Target:
-    """What a URL names."""
-
-    resource: Resource
-    version: ServedVersion
-    namespace: str | None
-    name: str
-    subresource: str
-
-    @property
-    def space(self) -> str:
-        """The namespace as a key of the store."""
-        return self.namespace or ""
-
-
-def _flag(query: dict[str, str], name: str) -> bool:
-    return query.get(name) in ("true", "1", "True")
-
-
-def _number(query: dict[str, str], name: str) -> int:
-    text = query.get(name) or "0"
-    if not text.isascii() or not text.isdigit():
-        raise bad_request(f'invalid value for the query parameter {name}: "{text}" is no whole number')
-    return int(text)
 
 
 class Dispatcher:
@@ -131,13 +101,16 @@ class Dispatcher:
         fixed = self._fixed(request)
         if fixed is not None:
             return fixed
-        target = self._target(request.path)
+        target = target_of(self._cluster.registry, request.path)
         match request.method:
             case "GET":
                 if target.name:
                     return self._get(request, target)
-                watches = _flag(request.query, "watch")
-                return self._watch(request, exchange, target) if watches else self._list(request, target)
+                watches = flag(request.query, "watch")
+                if not watches:
+                    return self._list(request, target)
+                self._watch(request, exchange, target)
+                return None
             case "POST":
                 return self._post(request, target)
             case "PUT":
@@ -147,32 +120,6 @@ class Dispatcher:
             case "DELETE":
                 return self._delete(request, target)
         raise method_not_allowed(request.method)
-
-    def _target(self, path: str) -> Target:
-        parts = path.strip("/").split("/")
-        if parts[0] == "api" and len(parts) > 2:
-            group, version, rest = "", parts[1], parts[2:]
-        elif parts[0] == "apis" and len(parts) > 3:
-            group, version, rest = parts[1], parts[2], parts[3:]
-        else:
-            raise no_such_path()
-        namespace = None
-        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
-            namespace, rest = rest[1], rest[2:]
-        found = self._cluster.registry.find(group, version, rest[0])
-        if found is None or len(rest) > 3 or (namespace is not None and not found[0].namespaced):
-            raise no_such_path()
-        resource, served = found
-        name, subresource = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
-        if resource.key == "events.events.k8s.io":
-            stored = self._cluster.registry.get("events")
-            assert stored is not None  # noqa: S101 - a built-in kind
-            resource = view_for(stored, resource)
-        if subresource and subresource not in resource.subresources:
-            raise no_such_path()
-        if name and resource.namespaced and namespace is None:
-            raise no_such_path()
-        return Target(resource, served, namespace, name, subresource)
 
     # ---- reads
 
@@ -209,7 +156,7 @@ class Dispatcher:
             target.resource,
             target.namespace,
             self._selection(request, target),
-            limit=_number(query, "limit"),
+            limit=number(query, "limit"),
             token=query.get("continue", ""),
         )
         table = self._tables.wanted(request)
@@ -231,14 +178,14 @@ class Dispatcher:
             exchange,
             target.namespace,
             selection,
-            bookmarks=_flag(query, "allowWatchBookmarks"),
+            bookmarks=flag(query, "allowWatchBookmarks"),
             render=render or resource.converter(target.version.name),
         )
         api_version = resource.api_version(target.version.name)
         since = query.get("resourceVersion", "")
         if since and not since.isdigit():
             raise bad_request(f'resourceVersion: Invalid value: "{since}"')
-        initial = _flag(query, "sendInitialEvents")
+        initial = flag(query, "sendInitialEvents")
         version = self._cluster.store.version
         exchange.open_stream()
         known = int(since or 0)
@@ -257,44 +204,11 @@ class Dispatcher:
             replay(collection, watcher, known)
         self._cluster.watches.add(collection, watcher)
         exchange.on_close = lambda: self._cluster.watches.drop(collection, watcher)
-        seconds = _number(query, "timeoutSeconds")
+        seconds = number(query, "timeoutSeconds")
         if seconds:
             self._cluster.later(seconds, lambda: _end(watcher))
 
     # ---- writes
-
-    def _options(self, request: Request) -> WriteOptions:
-        query = request.query
-        if not query:
-            return WriteOptions()
-        dry = query.get("dryRun", "")
-        if dry not in ("", "All"):
-            raise bad_request(f'dryRun: Unsupported value: "{dry}": supported values: "All"')
-        strictness = query.get("fieldValidation") or "Warn"
-        if strictness not in ("Strict", "Warn", "Ignore"):
-            raise bad_request(f'fieldValidation: Unsupported value: "{strictness}"')
-        return WriteOptions(
-            dry_run=dry == "All",
-            manager=query.get("fieldManager")
-            or request.headers.get("user-agent", "unknown").split("/")[0]
-            or "unknown",
-            force=_flag(query, "force"),
-            strictness=strictness,
-        )
-
-    def _body(self, request: Request) -> Json:
-        kind = request.headers.get("content-type", "application/json").split(";")[0].strip()
-        if "yaml" in kind:
-            value = _yaml(request.body)
-        elif kind in ("application/json", "", "*/*", "text/plain"):
-            value = writing.decode_json(request.body) if request.body else {}
-        elif kind == protobuf.MEDIA_TYPE:
-            value = protobuf.decode(request.body)
-        else:
-            raise unsupported_media(f"the body of the request was in an unknown format: {kind}; send application/json")
-        if not isinstance(value, dict):
-            raise bad_request("the object provided is no JSON object")
-        return value
 
     def _written(self, request: Request, target: Target, raw: bytes, options: WriteOptions, status: int) -> Answer:
         answer = self._shown(request, target, raw, status)
@@ -306,8 +220,8 @@ class Dispatcher:
         return answer
 
     def _post(self, request: Request, target: Target) -> Answer:
-        cluster, resource, options = self._cluster, target.resource, self._options(request)
-        body = self._body(request)
+        cluster, resource, options = self._cluster, target.resource, write_options(request)
+        body = object_in(request)
         if target.subresource == "binding":
             pod_subresources.bind(cluster, resource, target.space, target.name, body, options)
             return Answer(201, _BOUND)
@@ -323,10 +237,10 @@ class Dispatcher:
         return self._written(request, target, raw, options, 201)
 
     def _put(self, request: Request, target: Target) -> Answer:
-        cluster, resource, options = self._cluster, target.resource, self._options(request)
+        cluster, resource, options = self._cluster, target.resource, write_options(request)
         if not target.name:
             raise method_not_allowed("PUT")
-        body = self._body(request)
+        body = object_in(request)
         if target.subresource == "scale":
             return _json(change_scale(cluster, resource, target.version.name, target.space, target.name, body, options))
         body = resource.to_storage(target.version.name, body)
@@ -336,7 +250,7 @@ class Dispatcher:
         return self._written(request, target, raw, options, 200)
 
     def _patch(self, request: Request, target: Target) -> Answer:
-        cluster, resource, options = self._cluster, target.resource, self._options(request)
+        cluster, resource, options = self._cluster, target.resource, write_options(request)
         if not target.name:
             raise method_not_allowed("PATCH")
         kind = request.headers.get("content-type", "").split(";")[0].strip()
@@ -358,7 +272,7 @@ class Dispatcher:
                 change = lambda obj: strategic_patch(obj, body)  # noqa: E731 - as above
             case "application/apply-patch+yaml" | "application/apply-patch+json":
                 raw, status = apply(
-                    cluster, resource, target.version.name, target.space, target.name, _yaml(request.body),
+                    cluster, resource, target.version.name, target.space, target.name, yaml_in(request.body),
                     target.subresource, options,
                 )  # fmt: skip
                 return self._written(request, target, raw, options, status)
@@ -378,7 +292,7 @@ class Dispatcher:
         cluster, resource = self._cluster, target.resource
         if target.subresource:
             raise method_not_allowed("DELETE")
-        options = deleting.DeleteOptions.read(self._body(request), request.query)
+        options = deleting.DeleteOptions.read(object_in(request), request.query)
         if not target.name:
             selection = self._selection(request, target)
             gone = deleting.delete_collection(cluster, resource, target.namespace, selection, options)
@@ -409,12 +323,3 @@ def refused(refusal: Refusal) -> Answer:
     if refusal.retry_after_seconds is not None:
         answer.headers["Retry-After"] = str(refusal.retry_after_seconds)
     return answer
-
-
-def _yaml(body: bytes) -> Any:
-    if body.lstrip().startswith(b"{"):
-        return writing.decode_json(body)
-    try:
-        return yaml.safe_load(body)
-    except yaml.YAMLError as error:
-        raise bad_request(f"the object provided can't be read as YAML: {' '.join(str(error).split())}") from None

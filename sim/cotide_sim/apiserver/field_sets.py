@@ -20,8 +20,8 @@ Fields = dict[Path, Any]
 """Each leaf path with its value: a plain value, a list that is replaced as a whole, or an empty object."""
 
 _SKIPPED = frozenset({"apiVersion", "kind"})
-_IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
-                       "generateName", "selfLink", "deletionTimestamp"})  # fmt: skip
+_IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
+                       "managedFields", "generateName", "selfLink", "deletionTimestamp"})  # fmt: skip
 
 
 def list_keys(field: str, schema: Json | None, *lists: Any, custom: bool) -> tuple[str, ...] | None:

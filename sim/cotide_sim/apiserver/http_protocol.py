@@ -249,7 +249,8 @@ class Connection(asyncio.Protocol):
 
     def _take_chunked(self) -> bytes | None:
         # Read from the start each time: bodies in chunks are rare and small here.
-        position, parts, total = 0, [], 0
+        position, total = 0, 0
+        parts: list[bytes] = []
         while True:
             end = self._buffer.find(b"\r\n", position)
             if end < 0:

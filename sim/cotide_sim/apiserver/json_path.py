@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _STEP: Final = re.compile(
-    r"""\.?(?P<field>[A-Za-z_$][\w$-]*(?:\\\.[\w-]+|\\/[\w-]+)*)"""
+    r"""\.?(?P<field>[A-Za-z_$](?:[\w$/-]|\\.)*)"""
     r"""|\[['"](?P<quoted>[^'"]*)['"]\]"""
     r"""|\[(?P<index>-?\d+)\]"""
     r"""|(?:\.|\[)(?P<all>\*)\]?"""

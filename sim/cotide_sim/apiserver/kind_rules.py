@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_sim.apiserver import custom_kinds, plain_kinds, pod_rules
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.refusals import Cause
-from cotide_sim.apiserver.resources import Json, Resource
+from cotide_sim.apiserver.resources import Resource
 
-Default = Callable[[Cluster, Resource, str, Json, Json | None, WriteOptions], None]
-Check = Callable[[Cluster, Resource, str, Json, Json | None], list[Cause]]
+Default = Callable[[Write], None]
+Check = Callable[[Write], list[Cause]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a kind defaults, in place, and what it refuses; ``old`` is None for a new object."""
+    """What a kind defaults, in place, and what it refuses."""
 
     default: Default
     check: Check

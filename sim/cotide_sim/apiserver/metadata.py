@@ -141,15 +141,17 @@ def _check_map(value: Any, field: str) -> list[Cause]:
 def _check_owners(owners: Any) -> list[Cause]:
     if not isinstance(owners, list):
         return [Cause("metadata.ownerReferences", "Invalid value: must be a list")]
-    causes = []
+    causes: list[Cause] = []
     controllers = 0
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"
         if not isinstance(owner, dict):
             return [Cause(path, "Invalid value: must be an object")]
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field) or not isinstance(owner[field], str):
-                causes.append(Cause(f"{path}.{field}", "Required value: must not be empty", "FieldValueRequired"))
+        causes += [
+            Cause(f"{path}.{field}", "Required value: must not be empty", "FieldValueRequired")
+            for field in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(field) or not isinstance(owner[field], str)
+        ]
         controllers += owner.get("controller") is True
     if controllers > 1:
         causes.append(Cause("metadata.ownerReferences", "Invalid value: only one reference can have controller set"))

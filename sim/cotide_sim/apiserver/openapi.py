@@ -1,8 +1,8 @@
 """OpenAPI: as much as kubectl needs to apply, explain and diff; the full schema of custom kinds.
 
-Called by `fixed_paths`. Built-in kinds are open objects here (their fields are not described); what matters is that each
-patch operation says which kind it is for and that it takes `fieldValidation`, which makes kubectl leave validation to
-the server (FACTS, embedded API server).
+Called by `fixed_paths`. Built-in kinds are open objects here (their fields are not described); what matters is that
+each patch operation says which kind it is for and that it takes `fieldValidation`, which makes kubectl leave validation
+to the server (FACTS, embedded API server).
 """
 
 from __future__ import annotations

@@ -10,49 +10,43 @@ from typing import Any, Final
 
 from cotide_core.errors import InputError
 from cotide_core.units import parse_quantity
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.refusals import Cause
-from cotide_sim.apiserver.resources import Json, Resource
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 """Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
 
 
-def default_nothing(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_nothing(write: Write) -> None:
     """Leave the object as it is."""
+    del write
 
 
-def check_nothing(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_nothing(write: Write) -> list[Cause]:
     """Refuse nothing."""
+    del write
     return []
 
 
-def default_fresh(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_fresh(write: Write) -> None:
     """Drop the status that a client sends with a new object of a kind whose status is the server's."""
-    if old is None and resource.has_status:
-        obj.pop("status", None)
+    if write.old is None and write.resource.has_status:
+        write.obj.pop("status", None)
 
 
-def default_namespace(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_namespace(write: Write) -> None:
     """Give a namespace its name as a label, its finalizer and its phase."""
-    metadata = obj["metadata"]
+    obj, metadata = write.obj, write.obj["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
-    if old is None:
+    if write.old is None:
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
 
 
-def default_service(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_service(write: Write) -> None:
     """Give a service the type and protocols that clients expect to read back; it gets no address."""
-    default_fresh(cluster, resource, version, obj, old, options)
+    default_fresh(write)
+    obj = write.obj
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("type", "ClusterIP")
@@ -61,14 +55,13 @@ def default_service(
             if isinstance(port, dict):
                 port.setdefault("protocol", "TCP")
                 port.setdefault("targetPort", port.get("port"))
-    if old is None:
+    if write.old is None:
         obj["status"] = {"loadBalancer": {}}
 
 
-def default_secret(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default_secret(write: Write) -> None:
     """Move `stringData` into `data`, encoded, as the server does for every write."""
+    obj = write.obj
     plain = obj.pop("stringData", None)
     if isinstance(plain, dict) and plain:
         data = obj.setdefault("data", {})
@@ -76,10 +69,9 @@ def default_secret(
     obj.setdefault("type", "Opaque")
 
 
-def check_priority_class(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None
-) -> list[Cause]:
+def check_priority_class(write: Write) -> list[Cause]:
     """Refuse a value out of range, and a change of the value."""
+    obj, old = write.obj, write.old
     value = obj.get("value", 0)
     if not isinstance(value, int) or isinstance(value, bool):
         return [Cause("value", f"Invalid value: {value!r}: must be a whole number")]
@@ -97,9 +89,9 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def check_budget(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_budget(write: Write) -> list[Cause]:
     """Refuse a budget with both bounds, or with one that is no count."""
-    spec = obj.get("spec") or {}
+    spec = write.obj.get("spec") or {}
     bounds = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
     causes = [
         Cause(f"spec.{field}", f"Invalid value: {spec[field]!r}: must be a count or a percentage, such as 1 or 50%")
@@ -111,10 +103,10 @@ def check_budget(cluster: Cluster, resource: Resource, version: str, obj: Json, 
     return causes
 
 
-def check_service(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_service(write: Write) -> list[Cause]:
     """Refuse ports that are no ports."""
     causes = []
-    ports = (obj.get("spec") or {}).get("ports") or []
+    ports = (write.obj.get("spec") or {}).get("ports") or []
     for index, port in enumerate(ports if isinstance(ports, list) else []):
         number = port.get("port") if isinstance(port, dict) else None
         if not isinstance(number, int) or not 1 <= number <= 65535:
@@ -122,10 +114,10 @@ def check_service(cluster: Cluster, resource: Resource, version: str, obj: Json,
     return causes
 
 
-def check_node(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check_node(write: Write) -> list[Cause]:
     """Refuse capacities that are no quantities."""
     causes = []
-    status = obj.get("status") or {}
+    status = write.obj.get("status") or {}
     for field in ("capacity", "allocatable"):
         for name, quantity in (status.get(field) or {}).items():
             try:

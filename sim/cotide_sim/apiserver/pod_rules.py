@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.cluster import Cluster, Write
 from cotide_sim.apiserver.pod_validation import pod_causes, update_causes
 from cotide_sim.apiserver.refusals import Cause, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
@@ -26,21 +26,18 @@ _NOT_READY_SECONDS: Final = 300
 """The DefaultTolerationSeconds admission plugin's default."""
 
 
-def default(
-    cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None, options: WriteOptions
-) -> None:
+def default(write: Write) -> None:
     """Fill in what a real server would; an existing pod was filled in when it was made."""
+    obj, cluster = write.obj, write.cluster
     spec = obj.get("spec")
-    if old is not None or not isinstance(spec, dict):
-        if old is None:
-            obj["status"] = {"phase": "Pending"}
+    if write.old is not None or not isinstance(spec, dict):
         return
     for field, value in _SPEC_DEFAULTS:
         if spec.get(field) is None:
             spec[field] = value
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
     spec.setdefault("securityContext", {})
-    _give_priority(cluster, resource, obj)
+    _give_priority(cluster, write.resource, obj)
     _give_tolerations(spec)
     for field in ("initContainers", "containers"):
         containers = spec.get(field)
@@ -130,6 +127,6 @@ def qos_class(spec: Json) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def check(cluster: Cluster, resource: Resource, version: str, obj: Json, old: Json | None) -> list[Cause]:
+def check(write: Write) -> list[Cause]:
     """Return what is wrong with a pod, or with a change of one."""
-    return pod_causes(obj) if old is None else update_causes(obj, old)
+    return pod_causes(write.obj) if write.old is None else update_causes(write.obj, write.old)

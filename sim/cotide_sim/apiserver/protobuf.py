@@ -19,16 +19,16 @@ from cotide_sim.apiserver.resources import Json
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 
-# A message is field number -> (name, type). Types: "text", "number", "flag", "bytes", "texts" (repeated), "map" (text to
-# text), "blobs" (text to bytes), a message, or a list with one message (repeated).
+# A message is field number -> (name, type). Types: "text", "number", "flag", "bytes", "texts" (repeated), "map" (text
+# to text), "blobs" (text to bytes), a message, or a list with one message (repeated).
 _OWNER: Final[dict[int, tuple[str, Any]]] = {
     1: ("kind", "text"), 3: ("name", "text"), 4: ("uid", "text"), 5: ("apiVersion", "text"), 6: ("controller", "flag"),
     7: ("blockOwnerDeletion", "flag"),
 }  # fmt: skip
 _METADATA: Final[dict[int, tuple[str, Any]]] = {
     1: ("name", "text"), 2: ("generateName", "text"), 3: ("namespace", "text"), 5: ("uid", "text"),
-    6: ("resourceVersion", "text"), 11: ("labels", "map"), 12: ("annotations", "map"), 13: ("ownerReferences", [_OWNER]),
-    14: ("finalizers", "texts"),
+    6: ("resourceVersion", "text"), 11: ("labels", "map"), 12: ("annotations", "map"),
+    13: ("ownerReferences", [_OWNER]), 14: ("finalizers", "texts"),
 }  # fmt: skip
 _PRECONDITIONS: Final[dict[int, tuple[str, Any]]] = {1: ("uid", "text"), 2: ("resourceVersion", "text")}
 _DELETE: Final[dict[int, tuple[str, Any]]] = {
@@ -36,8 +36,8 @@ _DELETE: Final[dict[int, tuple[str, Any]]] = {
     4: ("propagationPolicy", "text"), 5: ("dryRun", "texts"),
 }  # fmt: skip
 _RESOURCE_ATTRIBUTES: Final[dict[int, tuple[str, Any]]] = {
-    1: ("namespace", "text"), 2: ("verb", "text"), 3: ("group", "text"), 4: ("version", "text"), 5: ("resource", "text"),
-    6: ("subresource", "text"), 7: ("name", "text"),
+    1: ("namespace", "text"), 2: ("verb", "text"), 3: ("group", "text"), 4: ("version", "text"),
+    5: ("resource", "text"), 6: ("subresource", "text"), 7: ("name", "text"),
 }  # fmt: skip
 _MESSAGES: Final[dict[str, dict[int, tuple[str, Any]]]] = {
     "Namespace": {1: ("metadata", _METADATA)},

@@ -21,7 +21,8 @@ from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Json
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float),
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
+    "number": (int, float),
 }  # fmt: skip
 _TOP: Final = frozenset({"apiVersion", "kind", "metadata"})
 _LIMITS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -135,9 +136,8 @@ def _check_plain(value: Any, schema: Json, path: str, causes: list[Cause]) -> No
 
 def _check_object(value: Json, schema: Json, path: str, causes: list[Cause], *, top: bool) -> None:
     prefix = f"{path}." if path else ""
-    for key in schema.get("required") or ():
-        if key not in value:
-            causes.append(Cause(prefix + key, "Required value", "FieldValueRequired"))
+    missing = [key for key in schema.get("required") or () if key not in value]
+    causes += [Cause(prefix + key, "Required value", "FieldValueRequired") for key in missing]
     properties: Json = schema.get("properties") or {}
     others = schema.get("additionalProperties")
     for key, item in value.items():
@@ -169,10 +169,10 @@ def _check_list(value: list[Any], schema: Json, path: str, causes: list[Cause]) 
         seen: set[bytes] = set()
         for index, item in enumerate(value):
             mark = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
-            text = orjson.dumps(mark, option=orjson.OPT_SORT_KEYS)
-            if text in seen:
+            encoded = orjson.dumps(mark, option=orjson.OPT_SORT_KEYS)
+            if encoded in seen:
                 causes.append(Cause(f"{path}[{index}]", f"Duplicate value: {_shown(mark)}", "FieldValueDuplicate"))
-            seen.add(text)
+            seen.add(encoded)
 
 
 @lru_cache(maxsize=512)

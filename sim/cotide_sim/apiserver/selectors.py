@@ -144,6 +144,8 @@ def label_selector_of(selector: Mapping[str, Any] | None) -> list[Requirement] |
     if selector is None:
         return None
     requirements = [_one_of(key, "In", frozenset([value])) for key, value in selector.get("matchLabels", {}).items()]
-    for term in selector.get("matchExpressions", []):
-        requirements.append(_one_of(term.get("key", ""), term.get("operator", ""), frozenset(term.get("values") or ())))
+    requirements += [
+        _one_of(term.get("key", ""), term.get("operator", ""), frozenset(term.get("values") or ()))
+        for term in selector.get("matchExpressions", [])
+    ]
     return requirements

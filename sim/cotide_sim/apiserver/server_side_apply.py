@@ -70,8 +70,9 @@ def apply(
         before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
         others = _without_conflicts(live, others, applied, schema, resource, options)
         held = {path for one in others for path in decode_fields(one.get("fieldsV1") or {})}
-        result = _merge(live, body, schema, custom=resource.custom)
-        for path in sorted(before - set(applied) - held, key=len, reverse=True):
+        result: Json = _merge(live, body, schema, custom=resource.custom)
+        # Whole list items go first: without its key field an item could not be found any more.
+        for path in sorted(before - set(applied) - held, key=lambda one: (one[-1] != ".", -len(one))):
             _remove(result, path)
         unchanged = mine and mine[0].get("fieldsV1") == mark["fieldsV1"]
         result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]

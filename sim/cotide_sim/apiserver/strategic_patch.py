@@ -38,7 +38,7 @@ def strategic_patch(target: Any, patch: Any) -> Any:
 def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
-        return _plain(patch)
+        return dict(_plain(patch))
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
@@ -47,30 +47,29 @@ def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
         kept = patch[_RETAIN]
         target = {key: value for key, value in target.items() if key in kept}
     for key, value in patch.items():
-        if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER):
-            continue
-        if key.startswith(_DROP):
-            field = key.removeprefix(_DROP)
-            target[field] = [item for item in target.get(field) or () if item not in value]
-        elif value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            if value.get(_DIRECTIVE) == "delete":
-                target.pop(key, None)
-                continue
-            inner = target.get(key)
-            target[key] = _merge_object(inner if isinstance(inner, dict) else {}, value)
-        elif isinstance(value, list):
-            before = target.get(key)
-            target[key] = _merge_list(key, before if isinstance(before, list) else [], value)
-        else:
-            target[key] = value
+        if key not in (_DIRECTIVE, _RETAIN) and not key.startswith(_ORDER):
+            _merge_field(target, key, value)
     for key, order in patch.items():
         if key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)
             if isinstance(target.get(field), list):
                 target[field] = _ordered(field, target[field], order)
     return target
+
+
+def _merge_field(target: dict[str, Any], key: str, value: Any) -> None:
+    before = target.get(key)
+    if key.startswith(_DROP):
+        field = key.removeprefix(_DROP)
+        target[field] = [item for item in target.get(field) or () if item not in value]
+    elif value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
+        target.pop(key, None)
+    elif isinstance(value, dict):
+        target[key] = _merge_object(before if isinstance(before, dict) else {}, value)
+    elif isinstance(value, list):
+        target[key] = _merge_list(key, before if isinstance(before, list) else [], value)
+    else:
+        target[key] = value
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from cotide_sim.apiserver import metadata as meta
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.cluster import Cluster, Write, WriteOptions
 from cotide_sim.apiserver.deleting import finish_deletion
 from cotide_sim.apiserver.kind_rules import rules_for
 from cotide_sim.apiserver.refusals import (
@@ -54,9 +54,10 @@ def create(
     name = obj["metadata"]["name"]
     obj["apiVersion"] = resource.storage_version
     rules = rules_for(resource)
-    rules.default(cluster, resource, version, obj, None, options)
+    write = Write(cluster, resource, version, obj, None, options)
+    rules.default(write)
     causes = meta.check(resource, obj)
-    causes += rules.check(cluster, resource, version, obj, None)
+    causes += rules.check(write)
     if causes:
         raise invalid(resource, str(name), causes)
     if cluster.store.collection(resource).get(namespace, name) is not None:
@@ -136,7 +137,8 @@ def change(
     old = entry.decode()
     new = _split(resource, new, old, subresource)
     rules = rules_for(resource)
-    rules.default(cluster, resource, version, new, old, options)
+    write = Write(cluster, resource, version, new, old, options)
+    rules.default(write)
     causes = meta.check(resource, new)
     if old["metadata"].get("deletionTimestamp"):
         added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
@@ -149,7 +151,7 @@ def change(
                     "FieldValueForbidden",
                 )
             )
-    causes += rules.check(cluster, resource, version, new, old)
+    causes += rules.check(write)
     if causes:
         raise invalid(resource, name, causes)
     if resource.has_status and not subresource and _specified(new) != _specified(old):
