@@ -85,6 +85,7 @@ class ContainerTemplate(Schema):
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     name: str = Field(min_length=1, max_length=NAME_LIMIT, description="Name of the container.")
+    image: str = Field(min_length=1, description="Image of the container.")
 
 
 class PodTemplateSpec(Schema):

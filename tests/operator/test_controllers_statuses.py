@@ -32,7 +32,7 @@ def look(generation: int = 1, *, speed: float = 1.0, wall: float = NOW) -> Look:
 
 def spec(completions: int = 1, parallelism: int = 1) -> JobSpec:
     body = {"completions": completions, "parallelism": parallelism}
-    return JobSpec.model_validate({**body, "template": {"spec": {"containers": [{"name": "work"}]}}})
+    return JobSpec.model_validate({**body, "template": {"spec": {"containers": [{"name": "work", "image": "none"}]}}})
 
 
 def pod(index: int, node: str | None = None, phase: str = "Running", **more: Any) -> SeenPod:

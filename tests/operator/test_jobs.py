@@ -31,7 +31,7 @@ def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> 
             "completions": completions,
             "parallelism": parallelism,
             "backoffLimit": backoff_limit,
-            "template": {"spec": {"containers": [{"name": "work"}]}},
+            "template": {"spec": {"containers": [{"name": "work", "image": "none"}]}},
         }
     )
 

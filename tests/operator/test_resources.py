@@ -59,7 +59,7 @@ def test_an_input_size_is_a_quantity_or_a_number_of_bytes(size: int | str, in_by
         ({"type": "no spaces"}, r"spec\.type: "),
         ({"template": {}}, r"spec\.template\.spec: field required"),
         ({"template": {"spec": {"containers": []}}}, r"spec\.template\.spec\.containers: "),
-        ({"template": {"spec": {"containers": [{}]}}}, r"spec\.template\.spec\.containers\[0\]\.name: "),
+        ({"template": {"spec": {"containers": [{"image": "x"}]}}}, r"spec\.template\.spec\.containers\[0\]\.name: "),
         (
             {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Always"}}},
             r"spec\.template\.spec\.restartPolicy: ",
