@@ -20,6 +20,7 @@ from cotide_operator.crds import RESOURCES, definition
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
 from cotide_operator.mirror import KINDS, PATHS, TYPES, Mirror
 from cotide_operator.readings import ServiceReading
+from cotide_sim.apiserver.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
@@ -443,7 +444,26 @@ async def test_a_namespace_caps_the_class_of_children() -> None:
         assert pods["count-0"]["metadata"]["labels"]["cotide.dev/class"] == "gratis"
 
 
-async def test_the_controllers_survive_a_server_that_fails_for_a_while() -> None:
+async def test_refused_and_failing_writes_are_repeated_without_doubling_anything() -> None:
+    async with world() as one:
+        faults = [
+            Fault(status=500, method="POST", path="/pods$", count=3),
+            Fault(status=503, method="PATCH", path="/jobs/count/status$", count=7),  # more than the client's own tries
+            Fault(status=429, method="PATCH", path="/jobs/count/status$", count=1, retry_after_seconds=0),
+        ]
+        for fault in faults:
+            one.server.faults.add(fault)
+        await one.client.create(JOBS, job(completions=2, parallelism=2))
+        await one.until_pods("count-0", "count-1")
+        for name in ("count-0", "count-1"):
+            await one.run_pod(name)
+            await one.set_status(name, phase="Succeeded")
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
+        assert (status["succeeded"], status["evictions"], status["failures"]) == (2, 0, 0)
+        assert all(fault.count == 0 for fault in faults), "the test did not meet what it is about"
+
+
+async def test_the_controllers_survive_watches_that_are_cut() -> None:
     async with world() as one:
         one.server.drop_watches(abruptly=True)
         await one.client.create(JOBS, job(completions=2, parallelism=2))
