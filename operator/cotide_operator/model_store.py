@@ -156,6 +156,12 @@ class ModelStore:
         faults: list[str] = []
         try:
             found = _candidates(directory)
+        except FileNotFoundError:
+            # Usual on a first start: a training will make it, or somebody will mount it.
+            if self._complaint != "missing":
+                _LOG.info("there is no directory %s yet: until models come, the heuristics are in force", directory)
+            self._complaint = "missing"
+            return [], []
         except OSError as error:
             fault = f"{directory} can't be read: {error.strerror}"
             fresh = fault != self._complaint

@@ -139,11 +139,17 @@ async def test_the_directory_may_be_the_model_itself(tmp_path: Path, models: lis
     assert len(scene.told) == 1
 
 
-async def test_a_missing_directory_is_told_once(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "none")
+async def test_a_directory_that_does_not_exist_yet_is_no_fault_and_is_looked_for_again(
+    tmp_path: Path, models: list[dict[str, bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="cotide_operator.model_store")
+    scene = Scene(tmp_path / "later")
     for _ in range(3):
         await scene.store.look()
-    assert scene.reloads("refused") == 1
+    assert ["no directory" in record.getMessage() for record in caplog.records] == [True]
+    put(tmp_path / "later", "first", models[0])
+    await scene.store.look()
+    assert len(scene.told) == 1
 
 
 async def test_what_was_saved_is_taken_up_by_the_next_look(tmp_path: Path, models: list[dict[str, bytes]]) -> None:

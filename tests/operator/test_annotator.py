@@ -1,0 +1,156 @@
+"""What pods say about themselves: only what changed, not too often, and never over somebody else's word."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_kube.answers import ApiError
+from cotide_kube.objects import PodObject
+from cotide_operator import annotator as annotator_module
+from cotide_operator.annotator import Annotator
+from cotide_operator.board import Board, Decision
+from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.mirror import Mirror
+from cotide_operator.telemetry import Telemetry
+
+
+class Lane:
+    """Keeps work until the test lets it be done."""
+
+    def __init__(self) -> None:
+        self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        self.full = False
+
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+        if self.full:
+            return False
+        self.work[key] = work
+        return True
+
+
+class Api:
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any, str]] = []
+        self.refusal: ApiError | None = None
+
+    async def patch(self, path: str, patch: Any, kind: str) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.patches.append((path, patch, kind))
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lane, self.api, self.mirror, self.board = Lane(), Api(), Mirror(), Board()
+        self.telemetry = Telemetry()
+        self.now = 100.0
+        monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
+        client: Any = self.api
+        lane: Any = self.lane
+        self.annotator = Annotator(client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: "batch")
+
+    def pod(self, **parts: Any) -> None:
+        metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": parts.pop("labels", {})}
+        self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
+
+    def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
+        self.board.publish(Decision("ns/p", "u", 1.0, None, reason, message))
+        self.annotator.note("ns/p")
+
+    async def write(self) -> list[tuple[str, Any]]:
+        work, self.lane.work = list(self.lane.work.values()), {}
+        self.api.patches = []
+        for one in work:
+            await one()
+        return [(path, patch) for path, patch, _ in self.api.patches]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    scene = Scene(monkeypatch)
+    scene.pod()
+    return scene
+
+
+async def test_a_waiting_pod_gets_note_label_and_condition(scene: Scene) -> None:
+    scene.waits("0/1 nodes are available")
+    (path, metadata), (status_path, status) = await scene.write()
+    assert (path, status_path) == ("/api/v1/namespaces/ns/pods/p", "/api/v1/namespaces/ns/pods/p/status")
+    assert metadata["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
+    assert metadata["metadata"]["labels"] == {"cotide.dev/class": "batch"}
+    note = decode(metadata["metadata"]["annotations"][DECISION_ANNOTATION], "ns/p")
+    assert note.decision.message == "0/1 nodes are available"
+    (condition,) = status["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+
+
+async def test_the_same_words_are_not_written_twice(scene: Scene) -> None:
+    scene.waits("m")
+    await scene.write()
+    scene.now += 1000.0
+    scene.waits("m")
+    assert await scene.write() == []
+
+
+async def test_new_words_wait_until_the_last_note_is_old_enough_and_only_the_latest_is_written(scene: Scene) -> None:
+    scene.waits("first")
+    await scene.write()
+    for words in ("second", "third"):
+        scene.now += 1.0
+        scene.waits(words)
+    scene.annotator.sweep()
+    assert await scene.write() == []
+    scene.now += 10.0
+    scene.annotator.sweep()
+    (_, metadata), _ = await scene.write()
+    assert '"third"' in metadata["metadata"]["annotations"][DECISION_ANNOTATION]
+
+
+async def test_a_pod_that_waits_for_its_turn_is_not_called_unschedulable(scene: Scene) -> None:
+    scene.waits("1 before it", reason="WaitingForTurn")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_condition_that_says_so_already_is_left_alone(scene: Scene) -> None:
+    known = {"type": "PodScheduled", "status": "False", "message": "m", "reason": "Unschedulable"}
+    scene.pod(status={"conditions": [known]})
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_class_that_is_there_is_never_overwritten(scene: Scene) -> None:
+    scene.pod(labels={"cotide.dev/class": "online"})
+    scene.annotator.label("ns/p")
+    scene.waits("m")
+    (_, metadata), _ = await scene.write()
+    assert "labels" not in metadata["metadata"]
+
+
+async def test_a_pod_that_was_bound_meanwhile_is_not_called_waiting(scene: Scene) -> None:
+    scene.waits("m")
+    scene.pod(spec={"nodeName": "n"})
+    assert await scene.write() == []
+
+
+async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Scene) -> None:
+    scene.lane.full = True
+    scene.annotator.label("ns/p")
+    scene.waits("m")
+    assert await scene.write() == []
+    scene.lane.full = False
+    scene.annotator.sweep()
+    assert len(await scene.write()) == 3  # label, note, condition
+
+
+@pytest.mark.parametrize(("status", "failed"), [(404, 0.0), (409, 0.0), (403, 1.0)])
+async def test_a_pod_that_is_gone_is_no_failure_and_a_refusal_is_counted(
+    scene: Scene, status: int, failed: float
+) -> None:
+    scene.api.refusal = ApiError(status, "Reason", "message")
+    scene.waits("m")
+    await scene.write()
+    assert scene.telemetry.registry.get_sample_value("cotide_notes_failed_total") == failed
