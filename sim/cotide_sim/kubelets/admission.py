@@ -10,13 +10,13 @@ https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/lifecycle/predi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_core.units import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, resource_amount
-from cotide_kube.objects import Container, PodSpec, TaintObject, TolerationObject
+from cotide_kube.objects import Container, PodSpec, Quantity, TaintObject, TolerationObject
 from cotide_sim.kubelets.node_affinity import wants_node
 
 _FIRST: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
@@ -41,16 +41,18 @@ class NodeRoom:
     allocatable: dict[str, int]
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[TaintObject, ...] = ()
-    taken: Counter[str] = field(default_factory=Counter)
+    taken: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, requests: Amounts) -> None:
         """Count a pod in."""
-        self.taken.update(requests)
+        for name, amount in requests.items():
+            self.taken[name] += amount
         self.taken[PODS] += 1
 
     def give_back(self, requests: Amounts) -> None:
         """Count a pod out."""
-        self.taken.subtract(requests)
+        for name, amount in requests.items():
+            self.taken[name] -= amount
         self.taken[PODS] -= 1
 
     def refusal(self, spec: PodSpec, requests: Amounts) -> Refusal | None:
@@ -97,25 +99,41 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     another before, beside the sidecars started so far: the larger of both counts. Overhead comes on top.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
-    together, sidecars, before = Counter[str](), Counter[str](), Counter[str]()
+    total: dict[str, int] = {}
     for container in spec.containers:
-        together.update(_container_requests(container))
-    for container in spec.init_containers:
-        asked = _container_requests(container)
-        if container.restart_policy == "Always":
-            sidecars.update(asked)
-        else:
-            before |= sidecars + asked
-    overhead = Counter({name: resource_amount(name, amount) for name, amount in spec.overhead.items()})
-    total = (together + sidecars) | before
+        _add(total, _container_requests(container))
+    if spec.init_containers:
+        total = _with_init_containers(total, spec.init_containers)
     if spec.resources is not None:
         # Pod-level requests stand for the whole pod where they are given.
-        for name, amount in spec.resources.requests.items():
-            total[name] = resource_amount(name, amount)
-    return dict(total + overhead)
+        total |= _amounts(spec.resources.requests)
+    _add(total, _amounts(spec.overhead))
+    return total
 
 
-def _container_requests(container: Container) -> Counter[str]:
+def _with_init_containers(together: dict[str, int], init_containers: Iterable[Container]) -> dict[str, int]:
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in init_containers:
+        asked = _container_requests(container)
+        if container.restart_policy == "Always":
+            _add(sidecars, asked)
+        else:
+            _add(asked, sidecars)
+            peak = {name: max(peak.get(name, 0), asked.get(name, 0)) for name in {**peak, **asked}}
+    _add(together, sidecars)
+    return {name: max(together.get(name, 0), peak.get(name, 0)) for name in {**together, **peak}}
+
+
+def _container_requests(container: Container) -> dict[str, int]:
     # A limit without a request asks for as much as it limits: the API server's own default.
-    asked = {**container.resources.limits, **container.resources.requests}
-    return Counter({name: resource_amount(name, amount) for name, amount in asked.items()})
+    return _amounts({**container.resources.limits, **container.resources.requests})
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: resource_amount(name, quantity) for name, quantity in quantities.items()}
+
+
+def _add(total: dict[str, int], more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
