@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from cotide_sim.apiserver.cluster import Settings
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
@@ -330,6 +331,12 @@ async def test_deleting_a_namespace_takes_what_it_holds() -> None:
         assert (await call("GET", inside))[0] == 404
 
 
+async def test_namespaces_of_every_cluster_stay() -> None:
+    async with serving() as (_, call):
+        assert (await call("DELETE", "/api/v1/namespaces/kube-system"))[0] == 403
+        assert (await call("GET", "/api/v1/namespaces/kube-system"))[1]["status"]["phase"] == "Active"
+
+
 async def test_eviction_respects_a_disruption_budget() -> None:
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -367,13 +374,21 @@ async def test_both_event_groups_show_the_same_events() -> None:
         assert [item["message"] for item in (await call("GET", query))[1]["items"]] == ["ok", "second"]
 
 
-async def test_old_events_are_dropped() -> None:
-    async with serving() as (server, call):
-        events = "/api/v1/namespaces/default/events"
-        for name, moment in (("old", "2020-01-01T00:00:00Z"), ("new", "2999-01-01T00:00:00Z")):
-            await call("POST", events, {"metadata": {"name": name}, "lastTimestamp": moment})
-        server._reactions.expire_events()
-        assert [item["metadata"]["name"] for item in (await call("GET", events))[1]["items"]] == ["new"]
+async def test_events_are_dropped_when_they_were_not_written_for_long_enough() -> None:
+    events = "/api/v1/namespaces/default/events"
+    async with serving(settings=Settings(event_ttl_seconds=60)) as (server, call):
+        now = 0.0
+        server.reactions.clock = lambda: now
+        for name in ("old", "repeated"):
+            await call("POST", events, {"metadata": {"name": name}, "count": 1})
+        now = 50.0
+        await call("PATCH", f"{events}/repeated", {"count": 2}, MERGE)
+        now = 61.0
+        server.reactions.expire_events()
+        assert [item["metadata"]["name"] for item in (await call("GET", events))[1]["items"]] == ["repeated"]
+        now = 111.0
+        server.reactions.expire_events()
+        assert (await call("GET", events))[1]["items"] == []
 
 
 async def test_token_is_demanded_of_everyone_but_health_checks() -> None:

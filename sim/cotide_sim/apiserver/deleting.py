@@ -17,13 +17,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cotide_sim.apiserver.cluster import Cluster
-from cotide_sim.apiserver.refusals import bad_request, conflict
+from cotide_sim.apiserver.refusals import bad_request, conflict, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
 from cotide_sim.apiserver.selectors import Selection
 from cotide_sim.apiserver.store import Entry, at_version, encode
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+_KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,10 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
     Raises
     ------
     Refusal
-        409 when a precondition does not hold.
+        409 when a precondition does not hold, 403 for a namespace that every cluster has.
     """
+    if resource.key == "namespaces" and entry.name in _KEPT_NAMESPACES:
+        raise forbidden(resource, entry.name, "this namespace may not be deleted")
     for what, wanted, actual in (
         ("UID", options.uid, entry.uid),
         ("ResourceVersion", options.version, str(entry.version)),

@@ -178,10 +178,10 @@ class Dispatcher:
             exchange,
             target.namespace,
             selection,
+            kind=(resource.api_version(target.version.name), resource.kind),
             bookmarks=flag(query, "allowWatchBookmarks"),
             render=render or resource.converter(target.version.name),
         )
-        api_version = resource.api_version(target.version.name)
         since = query.get("resourceVersion", "")
         if since and not since.isdigit():
             raise bad_request(f'resourceVersion: Invalid value: "{since}"')
@@ -199,7 +199,7 @@ class Dispatcher:
                 for entry in self._lists.select(resource, target.namespace, selection):
                     watcher.show(entry)
             if initial:
-                watcher.bookmark(api_version, resource.kind, version, initial=True)
+                watcher.bookmark(version, initial=True)
         else:
             replay(collection, watcher, known)
         self._cluster.watches.add(collection, watcher)

@@ -7,8 +7,10 @@ cluster rely on. Invariant: a reaction runs after the change is complete (never 
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from cotide_sim.apiserver import disruption
 from cotide_sim.apiserver.cluster import Cluster
@@ -23,6 +25,10 @@ _BUDGETS = "poddisruptionbudgets.policy"
 _PRIORITIES = "priorityclasses.scheduling.k8s.io"
 
 
+COUNT_SECONDS: Final = 0.2
+"""Chosen: the least time between two counts of all budgets, since a count looks at every pod of a namespace."""
+
+
 class Reactions:
     """Notes what a change calls for, and does it when the loop is free."""
 
@@ -34,6 +40,11 @@ class Reactions:
         """Namespaces that are going."""
         self._budgets: set[str] = set()
         """Namespaces whose disruption budgets must count again."""
+        self._counted_at = -COUNT_SECONDS
+        self._counting = False
+        self._written: deque[tuple[float, str, str, int]] = deque()
+        """When each event was written: the time, its key and its version then; oldest first."""
+        self.clock: Callable[[], float] = time.monotonic
         self.after: Callable[[], None] = lambda: None
         """Called after reactions wrote: persistence commits."""
         cluster.store.listeners.append(self._changed)
@@ -47,6 +58,9 @@ class Reactions:
             if entry is not None and entry.namespace in self._with_budgets():
                 self._budgets.add(entry.namespace)
                 wanted = True
+        elif key == "events":
+            if new is not None:
+                self._written.append((self.clock(), new.namespace, new.name, new.version))
         elif key == "namespaces":
             wanted = self._namespace_changed(change) or wanted
         elif key == _DEFINITIONS:
@@ -108,7 +122,7 @@ class Reactions:
         self._cluster.registry.add(resource)
         known = self._cluster.store.collections.get(resource.key)
         if known is not None:
-            known.resource = resource
+            self._cluster.store.reindex(known, resource)
 
     def withdraw(self, definition: Json) -> None:
         """Delete the objects of a kind, and serve it no longer."""
@@ -130,30 +144,42 @@ class Reactions:
     def _run(self) -> None:
         self._due = False
         self._garbage.collect()
-        budgets, self._budgets = self._budgets, set()
-        for namespace in budgets:
-            for entry in self._cluster.collection(_BUDGETS).entries(namespace):
-                disruption.refresh(self._cluster, entry)
+        self._count_budgets()
         for namespace in sorted(self._leaving):
             empty_namespace(self._cluster, namespace)
         self.after()
 
+    def _count_budgets(self) -> None:
+        """Count again, but not more often than a real disruption controller would come round to it."""
+        if not self._budgets:
+            return
+        wait = self._counted_at + COUNT_SECONDS - self.clock()
+        if wait > 0:
+            if not self._counting:
+                self._counting = True
+                self._cluster.later(wait, self._run)
+            return
+        self._counting = False
+        self._counted_at = self.clock()
+        budgets, self._budgets = self._budgets, set()
+        for namespace in budgets:
+            for entry in self._cluster.collection(_BUDGETS).entries(namespace):
+                disruption.refresh(self._cluster, entry)
+
     def expire_events(self) -> None:
-        """Delete the events that are older than the server keeps them."""
-        oldest = datetime.now(UTC) - timedelta(seconds=self._cluster.settings.event_ttl_seconds)
+        """Delete the events that were last written longer ago than the server keeps them."""
+        oldest = self.clock() - self._cluster.settings.event_ttl_seconds
         collection = self._cluster.collection("events")
-        for change in collection.entries():
-            if last_seen(change.decode()) < oldest:
-                delete(self._cluster, collection.resource, change, DeleteOptions())
+        while self._written and self._written[0][0] < oldest:
+            _, namespace, name, version = self._written.popleft()
+            entry = collection.get(namespace, name)
+            # An event that was written again is further back in the row, with its newer version.
+            if entry is not None and entry.version == version:
+                delete(self._cluster, collection.resource, entry, DeleteOptions())
         self.after()
 
-
-def last_seen(event: Json) -> datetime:
-    """Return when an event happened last."""
-    series = event.get("series") or {}
-    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return datetime.now(UTC)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    def note_restored_events(self) -> None:
+        """Give events that were read from a file their whole time again."""
+        now = self.clock()
+        entries = self._cluster.collection("events").entries()
+        self._written.extend((now, one.namespace, one.name, one.version) for one in entries)

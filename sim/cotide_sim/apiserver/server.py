@@ -91,7 +91,7 @@ class ApiServer:
         register_builtins(registry)
         self.cluster = Cluster(store, registry, settings)
         self.cluster.later = self._later
-        self._reactions = Reactions(self.cluster, self._soon)
+        self.reactions = Reactions(self.cluster, self._soon)
         fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint)
         self._dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
         self._connections: set[Connection] = set()
@@ -117,12 +117,13 @@ class ApiServer:
             When the port is taken or the address is none of this machine.
         """
         if self._file is not None:
-            self._file.restore(self.cluster, self._reactions.serve)
+            self._file.restore(self.cluster, self.reactions.serve)
+            self.reactions.note_restored_events()
             self._file.follow(self.cluster.store)
             self._dispatcher.after_write = self._file.commit
-            self._reactions.after = self._file.commit
+            self.reactions.after = self._file.commit
         seed(self.cluster)
-        self._reactions.read_default_priority()
+        self.reactions.read_default_priority()
         if self._file is not None:
             self._file.commit()
         loop = asyncio.get_running_loop()
@@ -135,7 +136,7 @@ class ApiServer:
             raise _listen_error(error, self.host, self.port) from None
         self.port = self._server.sockets[0].getsockname()[1]
         self._every(self.cluster.settings.bookmark_seconds, self._bookmark)
-        self._every(EXPIRY_SECONDS, self._reactions.expire_events)
+        self._every(EXPIRY_SECONDS, self.reactions.expire_events)
 
     async def stop(self) -> None:
         """End every connection, and write what is left to write."""
@@ -167,11 +168,9 @@ class ApiServer:
         return len(watchers)
 
     def _bookmark(self) -> None:
-        registry, version = self.cluster.registry, self.cluster.store.version
-        for key, watcher in self.cluster.watches.all():
-            resource = registry.get(key)
-            if watcher.bookmarks and resource is not None:
-                watcher.bookmark(resource.storage_version, resource.kind, version)
+        for _, watcher in self.cluster.watches.all():
+            if watcher.bookmarks:
+                watcher.bookmark(self.cluster.store.version)
 
     def _later(self, seconds: float, call: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, call)

@@ -252,6 +252,17 @@ class Store:
             raw,
         )
 
+    def reindex(self, collection: Collection, resource: Resource) -> None:
+        """Take a kind's new description in; its objects are indexed again where other fields can be selected."""
+        changed = collection.resource.selectable != resource.selectable
+        collection.resource = resource
+        if changed:
+            for space in collection.spaces.values():
+                for name, entry in space.items():
+                    space[name] = self.index(collection, entry.decode(), entry.raw, entry.version)
+            collection.log.clear()
+            collection.floor = self.version
+
     def remove(self, collection: Collection, entry: Entry) -> int:
         """Forget an object, tell the listeners, and return the version of the deletion."""
         self.version += 1

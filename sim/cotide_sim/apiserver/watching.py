@@ -59,13 +59,20 @@ def error_line(refusal: Refusal) -> bytes:
 class Watcher:
     """One open watch."""
 
-    __slots__ = ("_loop", "_pending", "_scheduled", "bookmarks", "namespace", "render", "selection", "sink")
+    __slots__ = ("_loop", "_pending", "_scheduled", "bookmarks", "kind", "namespace", "render", "selection", "sink")
 
     def __init__(
-        self, sink: Sink, namespace: str | None, selection: Selection, *, bookmarks: bool, render: Render | None
+        self,
+        sink: Sink,
+        namespace: str | None,
+        selection: Selection,
+        *,
+        kind: tuple[str, str],
+        bookmarks: bool,
+        render: Render | None,
     ) -> None:
         self.sink, self.namespace, self.selection = sink, namespace, selection
-        self.bookmarks, self.render = bookmarks, render
+        self.kind, self.bookmarks, self.render = kind, bookmarks, render
         self._pending: list[bytes] = []
         self._scheduled = False
         self._loop = asyncio.get_running_loop()
@@ -89,11 +96,12 @@ class Watcher:
         raw = entry.raw if self.render is None else self.render(entry.raw)
         self.push(b'{"type":"ADDED","object":%b}\n' % raw)
 
-    def bookmark(self, api_version: str, kind: str, version: int, *, initial: bool = False) -> None:
+    def bookmark(self, version: int, *, initial: bool = False) -> None:
         """Tell the client up to which version it knows everything."""
         metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        api_version, kind = self.kind
         obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         self.push(b'{"type":"BOOKMARK","object":%b}\n' % orjson.dumps(obj))
 
