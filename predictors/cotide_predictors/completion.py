@@ -26,6 +26,7 @@ from cotide_predictors import model_files
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.forest import NumericForest
 from cotide_predictors.lone_time import LoneTime, learn_lone_time, usual_sizes
+from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.slowdown import Curve, Slowdown, flat_slowdown, refine_slowdown
 
 Floats = NDArray[np.float64]
@@ -84,6 +85,7 @@ class CompletionModel(Estimator):
         self.most_samples = most_samples
         self.random_state = random_state
 
+    @on_one_thread
     def fit(self, jobs: JobBatch, seconds: Floats) -> Self:
         """Learn from (n,) measured run times > 0 of n jobs."""
         seconds = np.asarray(seconds, dtype=np.float64)

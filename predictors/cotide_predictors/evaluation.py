@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_predictors.completion import CompletionModel, jobs_of, take_jobs
 from cotide_predictors.mixes import Indices, cells_of, cells_of_jobs, take_mixes, with_limit
+from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos import QosModel
 from cotide_predictors.rivals import COMPLETION_RIVALS, QOS_RIVALS, CompletionRival, QosRival
 
@@ -80,6 +81,7 @@ def splits_of(cells: Indices, splits: int, random_state: int) -> Iterator[tuple[
         yield np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
+@on_one_thread
 def evaluate_qos(
     samples: QosSamples,
     *,
@@ -122,6 +124,7 @@ def score_qos(contender: QosContender, mixes: MixBatch, violated: NDArray[np.boo
     }
 
 
+@on_one_thread
 def evaluate_completion(
     samples: CompletionSamples,
     *,

@@ -26,6 +26,7 @@ from cotide_predictors.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FEATUR
 from cotide_predictors.mixes import Indices, cells_of, take_mixes, with_limit
 from cotide_predictors.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.monotone_logistic import MonotoneLogistic
+from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.type_contention import TypeContention, learn_contention
 
 Floats = NDArray[np.float64]
@@ -86,6 +87,7 @@ class QosModel(Estimator):
         self.most_rows = most_rows
         self.random_state = random_state
 
+    @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
         """Learn from (n,) measured p95 latencies > 0 of n mixes."""
         latency = np.asarray(latency_milliseconds, dtype=np.float64)

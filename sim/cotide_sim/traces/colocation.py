@@ -186,7 +186,7 @@ def _single_job_qos(
     return _samples(rates, pressure * present, types, counts, counts * sizes[:, None], p95_microseconds)
 
 
-def _samples(  # noqa: PLR0917  the columns of one value type, in its order
+def _samples(
     rates: Floats, pressure: Floats, types: tuple[str, ...], counts: Floats, sizes: Floats, p95_microseconds: Floats
 ) -> QosSamples:
     return QosSamples(
@@ -278,9 +278,7 @@ def _grid_completion(table: Table, lone_runs: bool) -> CompletionSamples:
     for row in rows:
         for field in ("censored", "completion_seconds", "completion_est_seconds", "completion_alone_seconds"):
             if np.isnan(numbers[field][row]):
-                raise InputError(
-                    "a batch row without a value", file=str(table.path), line=table.lines[row], field=field
-                )
+                raise InputError("a batch row lacks it", file=str(table.path), line=table.lines[row], field=field)
     seconds = np.where(numbers["censored"] > 0, numbers["completion_est_seconds"], numbers["completion_seconds"])[rows]
     types, sizes, rates = [names[row] for row in rows], numbers["input_size_bytes"][rows], numbers["rps_target"][rows]
     if lone_runs:

@@ -1,0 +1,125 @@
+"""`cotide train`: samples in, a model directory out, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cotide_cli import main as entry
+from cotide_cli.evaluate_command import read_model
+from cotide_predictors.completion import CompletionModel
+from cotide_predictors.qos import QosModel
+
+QOS_HEADER = "requests_per_second,other_requests_per_second,limit_ms,cpu_pressure,latency_p95_ms,jobs"
+COMPLETION_HEADER = "type,input_bytes,requests_per_second,cpu_pressure,seconds"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["cotide", *arguments])
+    with pytest.raises(SystemExit) as done:
+        entry.main()
+    code = done.value.code
+    assert isinstance(code, int)
+    return code
+
+
+def qos_file(directory: Path, *extra: str) -> Path:
+    """Twelve rates with and without a job; latency 1 ms + 1 ms for each 10,000 requests/s, twice that beside a job."""
+    rows = [f"{rate}000,0,3,0,{1 + rate / 10:g}," for rate in range(0, 60, 5)]
+    rows += [f"{rate}000,0,3,0.5,{2 + rate / 5:g},sort:1:1e8" for rate in range(0, 60, 5)]
+    path = directory / "qos.csv"
+    path.write_text("\n".join([QOS_HEADER, *rows, *extra]) + "\n", encoding="utf-8")
+    return path
+
+
+def completion_file(directory: Path, *extra: str) -> Path:
+    rows = [f"sort,{size}e7,{rate}000,0.5,{size * (1 + rate / 100):g}" for size in range(1, 6) for rate in (0, 50, 100)]
+    path = directory / "jobs.csv"
+    path.write_text("\n".join([COMPLETION_HEADER, *rows, *extra]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_qos_model_is_written_from_a_file_of_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    samples = str(qos_file(tmp_path))
+    assert run(monkeypatch, "train", "qos", "--samples", samples, "--out", str(out), "-o", "json") == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report["samples"] == 24
+    assert report["types"] == ["sort"]
+    assert report["limits_milliseconds"] == [3.0]  # the samples' own
+    assert "training on 24 mixes" in captured.err
+    model = read_model(out)
+    assert isinstance(model, QosModel)
+    assert model.model_id == report["model"]
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "model.ubj"]
+
+
+def test_same_seed_writes_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = str(completion_file(tmp_path))
+    for name in ("one", "two"):
+        assert run(monkeypatch, "train", "completion", "--samples", samples, "--out", str(tmp_path / name)) == 0
+    assert read_model(tmp_path / "one").model_id == read_model(tmp_path / "two").model_id
+    assert "completion model" in capsys.readouterr().out
+    assert isinstance(read_model(tmp_path / "one"), CompletionModel)
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("1,0,3,0.5,fast,sort:1:0", "qos.csv:26: latency_p95_ms: 'fast' is not a number"),
+        ("1,0,3,0.5,0,sort:1:0", "qos.csv:26: latency_p95_ms: 0 must be > 0"),
+        ("1,0,0,0.5,1,sort:1:0", "qos.csv:26: limit_ms: 0 must be > 0"),
+        ("1,0,3,0.5,1,sort", "qos.csv:26: jobs: 'sort' is not type:count:input_bytes"),
+        ("1,0,3,0.5,1,sort:0:5", "qos.csv:26: jobs: 'sort:0:5' needs a count > 0 and a size >= 0"),
+        ("1,0,3", "qos.csv:26: 3 cells where the header has 6"),
+    ],
+)
+def test_broken_sample_is_one_line_with_file_line_and_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], row: str, complaint: str
+) -> None:
+    samples = str(qos_file(tmp_path, row))
+    assert run(monkeypatch, "train", "qos", "--samples", samples, "--out", str(tmp_path / "model")) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].endswith(complaint)
+    assert "Traceback" not in captured.err
+    assert not (tmp_path / "model").exists()
+
+
+def test_sources_that_contradict_are_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "m"))
+    assert run(monkeypatch, "train", "qos", *out) == 2
+    assert run(monkeypatch, "train", "qos", "--data", "a", "--ledger", "b", *out) == 2
+    assert run(monkeypatch, "train", "completion", "--data", "a", "--limit-ms", "1", *out) == 2
+    assert run(monkeypatch, "train", "completion", "--data", "a", "--table", "antagonists", *out) == 2
+    assert run(monkeypatch, "train", "qos", "--data", "a", "--limit-ms", "1,fast", *out) == 2
+    assert "is not a list of milliseconds" in capsys.readouterr().err
+
+
+def test_missing_inputs_and_unwritable_output_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "train", "qos", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "m")) == 2
+    assert "can't be read: No such file" in capsys.readouterr().err
+    assert run(monkeypatch, "train", "qos", "--ledger", str(tmp_path / "none"), "--out", str(tmp_path / "m")) == 2
+    assert "can't be read: No such file" in capsys.readouterr().err
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    samples = str(completion_file(tmp_path))
+    target = str(tmp_path / "taken" / "below")
+    assert run(monkeypatch, "train", "completion", "--samples", samples, "--out", target) == 2
+    assert "can't be written" in capsys.readouterr().err
+
+
+def test_file_given_as_data_is_read_as_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = str(completion_file(tmp_path))
+    assert run(monkeypatch, "train", "completion", "--data", samples, "--out", str(tmp_path / "m")) == 0
+    assert read_model(tmp_path / "m").types_ == ("sort",)
