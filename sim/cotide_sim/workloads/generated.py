@@ -4,8 +4,8 @@ Called by the demo and by experiments. First step of the flow: a seed to service
 arguments, same plan; services and jobs draw from generators of their own, so that a change to one leaves the other.
 
 Services (their number, peaks and limits: `sizing`): a day of length `DAY_FACTOR` x duration, a cosine with a phase of
-its own, between a third of the peak and all of it, with 3 % noise; every third service also has bursts (Poisson, three
-a run on average, up by 40 %, decaying in a twentieth of the run).
+its own, between half of the peak and all of it, with 3 % noise; every third service also has bursts (Poisson, three
+a run on average, up by `BURST_RISE`, decaying in a twentieth of the run).
 
 Jobs: bursts arrive uniformly over the first part of the run; the number of jobs in a burst is Pareto (shape 1.3, at
 most 12), two bursts in five are gratis, the rest batch; run times alone are Pareto too (`RUN_SHAPE`, within
@@ -24,11 +24,13 @@ from cotide_sim.interference import GeneratedInterference, Interference
 from cotide_sim.workloads import sizing
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
-DAY_FACTOR: Final = 1.5
+DAY_FACTOR: Final = 2.0
+"""Length of a day over that of the run; chosen: rates then drift by a tenth while a usual job runs."""
+BURST_RISE: Final = 0.25
 BURST_SHAPE: Final = 1.3
 BURST_JOBS_MAX: Final = 12
-RUN_SECONDS: Final = (40.0, 400.0)
-RUN_SHAPE: Final = 1.5
+RUN_SECONDS: Final = (30.0, 400.0)
+RUN_SHAPE: Final = 1.1
 GRATIS_SHARE: Final = 0.4
 
 
@@ -58,12 +60,14 @@ def _services(generator: np.random.Generator, nodes: int, duration: float) -> tu
     for number, replicas in enumerate(sizing.service_sizes(sizing.service_pods(nodes), generator)):
         peak = sizing.peak_rate(generator)
         phase = generator.uniform(0.0, 2.0 * math.pi)
-        wave = (2.0 + np.cos(2.0 * math.pi * at / (DAY_FACTOR * duration) + phase)) / 3.0
+        wave = (3.0 + np.cos(2.0 * math.pi * at / (DAY_FACTOR * duration) + phase)) / 4.0
         rates = peak * wave * (1.0 + 0.03 * generator.standard_normal(len(at)))
         bursts = generator.uniform(0.0, duration, generator.poisson(3.0)) if number % 3 == 0 else ()
         for start in bursts:
             since = at - start
-            rates = rates * np.where(since >= 0, 1.0 + 0.4 * np.exp(-np.maximum(since, 0.0) / (duration / 20)), 1.0)
+            rates = rates * np.where(
+                since >= 0, 1.0 + BURST_RISE * np.exp(-np.maximum(since, 0.0) / (duration / 20)), 1.0
+            )
         services.append(sizing.service(number, replicas, rates, step, generator))
     return tuple(services)
 

@@ -34,7 +34,7 @@ DEFAULT_PRIORITY: Final = 100
 SERVICE_PODS_PER_NODE: Final = 0.6
 SERVICE_MILLICORES: Final = 2000
 """Asked for by an online pod: twice the one core that it can use, as services are commonly over-provisioned."""
-PEAK_RATES: Final = (25_000.0, 140_000.0)
+PEAK_RATES: Final = (35_000.0, 140_000.0)
 """Requests/s of a pod at its peak, drawn log-uniformly: from where a job beside it begins to show to the highest rate
 that was measured (0.77 of saturation)."""
 RATE_MIN: Final = 100.0

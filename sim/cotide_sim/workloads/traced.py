@@ -6,8 +6,8 @@ Invariant: same directory and arguments, same plan; the seed chooses the rows, w
 What is taken as it stands: the course of request rates, the order and rhythm of arrivals, run times between
 `RUN_SECONDS`, classes, users' and jobs' identity. What is scaled, and why (docs/simulation.md says more):
 
-- Time is compressed: `COMPRESSION` x duration of each trace is one run. Arrivals fall into its first part; run times are
-  not compressed. Tasks are thinned by a hash until their work is the wanted load, 60 % of it Alibaba's.
+- Time is compressed: `COMPRESSION` x duration of each trace is one run. Arrivals fall into its first part; run times
+  are not compressed. Tasks are thinned by a hash until their work is the wanted load, 60 % of it Alibaba's.
 - The web trace's rates are of one site of 1998; each service plays a window of its own, scaled to the service's peak.
 - A task's instances, up to tens of thousands, become 1 to 4 pods (one more for each power of eight); cpu and
   memory are scaled so that hundreds of pods fill the nodes.
@@ -40,12 +40,12 @@ COMPRESSION: Final = 12.0
 """Seconds of each trace in a simulated second, for rates and arrivals alike; chosen: a run of 15 minutes holds 3 hours,
 in which request rates rise or fall by half, and by more while a match is on."""
 ALIBABA_SHARE: Final = 0.6
-ALIBABA_CPU_FACTOR: Final = 2.0
-GOOGLE_CPU_FACTOR: Final = 4.0
+ALIBABA_CPU_FACTOR: Final = 4.0
+GOOGLE_CPU_FACTOR: Final = 8.0
 GRATIS_PRIORITY_MAX: Final = 1
 """Google priorities up to here are gratis (seed 000)."""
-CORES: Final = (1.0, 3.0)
-RUN_SECONDS: Final = (20.0, 400.0)
+CORES: Final = (1.0, 4.0)
+RUN_SECONDS: Final = (30.0, 400.0)
 """Run times are cut to these; chosen: the middle nine tenths of both traces' are 3 s to 430 s and 14 s to 975 s."""
 GOOGLE_SECONDS: Final = 29 * 86_400.0
 """The Google trace spans 29 days; its job identifiers stand in for time (see `traces.google2011`)."""
