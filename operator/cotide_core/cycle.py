@@ -47,7 +47,7 @@ from cotide_core.verdicts import overall, sentence
 __all__ = ["Scheduler", "SchedulerConfig"]
 
 SHAPES_KEPT = 4096
-"""Shapes that are remembered before those without a waiting pod are dropped (chosen: 40 KB each at 5,000 nodes)."""
+"""Shapes that are remembered before those without a waiting pod are dropped (chosen: some MB)."""
 
 
 class Scheduler:
@@ -73,6 +73,8 @@ class Scheduler:
         self._shapes = ShapeTable()
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
+        # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
+        self._estimates = RunTimes(self._run_times.forecaster)
         self._in_flight: dict[str, QueuedPod] = {}
         self._stretched: dict[str, float] = {}
         self._failures: dict[Shape, Placement] = {}
@@ -135,7 +137,7 @@ class Scheduler:
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
         absent."""
-        return predicted_starts(self._queue.in_order(now), self.state, self._run_times, self._stretched, now)
+        return predicted_starts(self._queue.in_order(now), self.state, self._estimates, self._stretched, now)
 
     def _expire(self, now: float) -> None:
         """Forget the binds that nobody answered for; only time does this, never a lost watch."""
@@ -252,10 +254,14 @@ class Scheduler:
         for shape in self._queue.parked_shapes():
             if relieved and self._takes(snapshot, shape, relieved):
                 self._queue.wake(shape, now, urgent=True)
-            elif guarded and eased and self._takes(snapshot, shape, eased):
+            elif guarded and eased and self._was_at_risk(shape) and self._takes(snapshot, shape, eased):
                 self._queue.wake(shape, now, urgent=False)
         relieved.clear()
         eased.clear()
+
+    def _was_at_risk(self, shape: Shape) -> bool:
+        failure = self._failures.get(shape)
+        return failure is None or failure.guarded
 
     def _takes(self, snapshot: Snapshot, shape: Shape, rows: set[int]) -> bool:
         listed = np.fromiter(sorted(rows), np.intp, len(rows))
@@ -311,6 +317,7 @@ class Scheduler:
     def _change_models(self, qos: str, completion: str, now: float) -> None:
         self._qos = self._catalogue.qos(qos)
         self._run_times = RunTimes(self._catalogue.completion(completion))
+        self._estimates = RunTimes(self._run_times.forecaster)
         self._placer.forget_answers()
         self._run_times.learn(entry.pod for entry in self._queue)
         for entry in self._queue:

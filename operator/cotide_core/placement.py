@@ -109,17 +109,17 @@ class Placer:
         """Choose a node for a pod of this shape, or say why there is none."""
         candidates = self.candidates(snapshot, shape.fit)
         if not candidates.tally.get(FITS):
-            return Placement(-1, None, tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons)))
+            return Placement(-1, None, self._unfit(snapshot, candidates))
         guard = self.policy.guard
         if not self.policy.rank.cacheable:
             drawn = candidates.scores + self.policy.rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
             if guard is None:
-                return Placement(int(drawn.argmax()), None, ())
+                return Placement(int(drawn.argmax()), None, self._unfit(snapshot, candidates))
             fitting = np.flatnonzero(candidates.codes == FITS)
             first = _best(drawn, fitting, WIDTH)[0]
             return self._guarded(snapshot, shape, forecaster, guard, candidates, drawn, first, None)
         if guard is None:
-            return Placement(candidates.best(1)[0], None, ())
+            return Placement(candidates.best(1)[0], None, self._unfit(snapshot, candidates))
         first = np.array(candidates.best(WIDTH), np.intp)
         return self._guarded(snapshot, shape, forecaster, guard, candidates, candidates.scores, first, upcoming)
 
@@ -135,11 +135,11 @@ class Placer:
         upcoming: Upcoming | None,
     ) -> Placement:
         if not guard.concerned(snapshot, shape, first[:1])[0]:
-            return Placement(int(first[0]), None, (), guarded=True)
+            return Placement(int(first[0]), None, self._unfit(snapshot, candidates), guarded=True)
         if upcoming is not None and not guard.knows(snapshot, shape, first):
             self._ask_ahead(snapshot, shape, forecaster, guard, first, upcoming())
         probabilities = guard.probabilities(snapshot, shape, first, forecaster)
-        chosen = self._choose(snapshot, shape, guard, first, probabilities)
+        chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
         if chosen is not None:
             return chosen
         fits = candidates.codes == FITS
@@ -149,17 +149,25 @@ class Placer:
             width *= 4
             rows, remaining = _best(scores, remaining, width)
             probabilities = guard.probabilities(snapshot, shape, rows, forecaster)
-            chosen = self._choose(snapshot, shape, guard, rows, probabilities)
+            chosen = self._choose(snapshot, shape, guard, candidates, rows, probabilities)
             if chosen is not None:
                 return chosen
         refused = np.flatnonzero(fits)
-        verdicts = risk_verdicts(snapshot, shape, guard, refused)
-        verdicts += constraint_verdicts(snapshot, candidates, self.feasibility.reasons)
+        verdicts = (*risk_verdicts(snapshot, shape, guard, refused), *self._unfit(snapshot, candidates))
         lowest = float(guard.at_risk(shape, refused)[0].min())
-        return Placement(-1, lowest, tuple(verdicts), guarded=True)
+        return Placement(-1, lowest, verdicts, guarded=True)
+
+    def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
+        return tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons))
 
     def _choose(
-        self, snapshot: Snapshot, shape: Shape, guard: QosGuard, rows: NDArray[np.intp], probabilities: Floats
+        self,
+        snapshot: Snapshot,
+        shape: Shape,
+        guard: QosGuard,
+        candidates: Candidates,
+        rows: NDArray[np.intp],
+        probabilities: Floats,
     ) -> Placement | None:
         """Return the placement on the best of these rows, which come best-ranked first; None when all are refused."""
         passing = np.flatnonzero(probabilities <= guard.threshold)
@@ -171,7 +179,7 @@ class Placer:
         chosen = int(passing[0])
         concerned = bool(guard.concerned(snapshot, shape, rows[chosen : chosen + 1])[0])
         refused = rows[probabilities > guard.threshold]
-        verdicts = tuple(risk_verdicts(snapshot, shape, guard, refused))
+        verdicts = (*risk_verdicts(snapshot, shape, guard, refused), *self._unfit(snapshot, candidates))
         return Placement(int(rows[chosen]), float(probabilities[chosen]) if concerned else None, verdicts, guarded=True)
 
     def _ask_ahead(

@@ -225,7 +225,7 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        if self._count[Place.ACTIVE]:
+        if self._count[Place.ACTIVE] or (self._aside and not self.is_full()):
             return now
         while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
             heapq.heappop(self._backoff)

@@ -161,6 +161,9 @@ def test_the_words_are_kube_schedulers_and_every_node_is_counted_once() -> None:
     )
     assert wait.reason is WaitReason.INSUFFICIENT_SLACK
     assert [verdict.example for verdict in wait.refused] == ["a", "c", "d"]
+    (bind,) = scheduler.handle([arrived("tiny", 10)], 1.0)
+    assert isinstance(bind, Bind)
+    assert [(verdict.nodes, verdict.example) for verdict in bind.refused] == [(1, "c"), (1, "d")]
 
 
 def test_a_waiting_pod_is_woken_by_what_could_help_and_by_nothing_else() -> None:
@@ -199,7 +202,9 @@ def test_a_full_queue_says_so_and_loses_nobody() -> None:
     out = scheduler.handle([arrived("one"), arrived("two", created_seconds=1.0)], 2.0)
     told = {one.key: one for one in out if isinstance(one, Wait)}
     assert told["d/two"].message == "the queue is full (1 pods); it is kept and admitted in turn"
-    out = scheduler.handle([node(cpu=2000)], 3.0) + scheduler.handle([], 4.0)
+    out = scheduler.handle([node(cpu=2000)], 3.0)
+    assert scheduler.next_wakeup(3.0) == 3.0, "a place became free"
+    out = out + scheduler.handle([], 3.0)
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/one", "d/two"]
 
 
@@ -232,6 +237,26 @@ def test_predicted_starts_follow_the_running_jobs_finishes() -> None:
     scheduler.handle(waiting, 10.0)
     # Both nodes are full: r1 gives back 1000 m at 50, r2 at 80; w0 takes the first until 150, when w2 may start.
     assert scheduler.predicted_starts(10.0) == {"d/w0": 50.0, "d/w1": 80.0, "d/w2": 150.0}
+
+
+def test_asking_for_predicted_starts_changes_no_decision() -> None:
+    """Else a ledger, which records no such questions, could not be reproduced."""
+    asked: list[int] = []
+
+    class Counting(HeuristicCompletion):
+        def lone_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
+            asked.append(len(types))
+            return super().lone_seconds(types, input_bytes, requested_seconds)
+
+    class Only(HeuristicCatalogue):
+        def completion(self, model_id: str) -> CompletionForecaster:
+            return Counting()
+
+    scheduler = Scheduler(SchedulerConfig(), Only())
+    scheduler.handle([node(), arrived("running", node="a", phase=PodPhase.RUNNING, ours=False)], 0.0)
+    scheduler.predicted_starts(0.0)
+    scheduler.handle([arrived("same")], 1.0)
+    assert asked == [1, 1], "the arrival is asked about anew, as it would be in a replay"
 
 
 def test_nothing_is_predicted_for_a_pod_larger_than_all_that_comes_back() -> None:

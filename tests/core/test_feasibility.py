@@ -194,3 +194,14 @@ def test_a_ranking_kept_up_change_by_change_equals_a_sort(
         scores[row] = value
         expected = sorted((row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], r))
         assert ranking.best(scores, count) == expected[:count]
+
+
+def test_a_row_that_leaves_the_end_of_a_ranking_is_gone_from_it() -> None:
+    # 300 rows of scores 299..0: the list holds the best 128 and ends with row 127.
+    scores = np.arange(299, -1, -1, dtype=np.float64)
+    ranking = Ranking()
+    assert ranking.best(scores, 128)[-1] == 127
+    ranking.change(127, float(scores[127]), -1.0)
+    scores[127] = -1.0
+    assert ranking.best(scores, 128)[-1] == 128
+    assert 127 not in ranking.best(scores, 299)
