@@ -149,6 +149,19 @@ async def test_pod_resources_are_validated(resources: dict[str, Any], text: str)
         assert text in answer["message"]
 
 
+async def test_mistyped_pod_fields_are_dropped_with_a_warning_or_refused() -> None:
+    wrong = pod(spec={"nodeSelektor": {}, "containers": [{"name": "c", "image": "i", "resources": {"request": {}}}]})
+    async with serving() as (_, call):
+        code, answer = await call("POST", f"{PODS}?fieldValidation=Strict", wrong)
+        assert code == 400
+        for path in ("spec.nodeSelektor", "spec.containers[0].resources.request"):
+            assert f'unknown field "{path}"' in answer["message"]
+        code, made = await call("POST", PODS, wrong)
+        assert code == 201
+        assert "nodeSelektor" in call.headers["Warning"]
+        assert "nodeSelektor" not in made["spec"]
+
+
 async def test_stale_version_wrong_uid_and_taken_name_conflict() -> None:
     async with serving() as (_, call):
         made = (await call("POST", PODS, pod()))[1]
@@ -292,6 +305,9 @@ async def test_finalizer_holds_an_object_until_it_is_taken_off() -> None:
         assert (await call("DELETE", f"{GADGETS}/a"))[1]["metadata"]["deletionTimestamp"]
         more = {"metadata": {"finalizers": ["example.dev/f", "example.dev/g"]}}
         assert (await call("PATCH", f"{GADGETS}/a", more, MERGE))[0] == 422
+        other = {"metadata": {"labels": {"x": "y"}}}
+        assert (await call("PATCH", f"{GADGETS}/a", other, MERGE))[0] == 200
+        assert (await call("GET", f"{GADGETS}/a"))[0] == 200
         assert (await call("PATCH", f"{GADGETS}/a", {"metadata": {"finalizers": None}}, MERGE))[0] == 200
         assert (await call("GET", f"{GADGETS}/a"))[0] == 404
 

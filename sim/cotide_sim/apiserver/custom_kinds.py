@@ -12,7 +12,8 @@ from typing import Any
 from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.columns import AGE, NAME, Age
 from cotide_sim.apiserver.json_path import compile_path
-from cotide_sim.apiserver.refusals import Cause, bad_request
+from cotide_sim.apiserver.known_fields import report_unknown
+from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
 from cotide_sim.apiserver.schema import faults, shape
 
@@ -120,18 +121,14 @@ def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cau
 
 def default_object(write: Write) -> None:
     """Prune unknown fields (or refuse them, when asked to), and fill defaults in."""
-    options = write.options
     if write.old is None and write.resource.has_status:
         write.obj.pop("status", None)
     served = write.resource.served(write.version)
     if served is None or served.schema is None:
         return
     unknown = shape(write.obj, served.schema)
-    if unknown and options.strictness == "Strict":
-        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise bad_request(f"strict decoding error: {listed}")
-    if options.strictness == "Warn":
-        options.warnings += [f'unknown field "{path}"' for path in unknown]
+    if unknown:
+        report_unknown(unknown, write.options)
 
 
 def check_object(write: Write) -> list[Cause]:

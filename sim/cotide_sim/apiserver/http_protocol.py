@@ -22,6 +22,8 @@ BODY_LIMIT: Final = 3 * 1024 * 1024
 """A real API server refuses bodies over 3 MiB (its default maximum request size)."""
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+_JOINED_BYTES: Final = 64 * 1024
+"""Chosen: below this a copy is cheaper than a second write."""
 JSON_TYPE: Final = "application/json"
 
 
@@ -78,7 +80,14 @@ class Exchange:
             head += b"%b: %b\r\n" % (name.encode(), value.encode())
         if not self.keep_alive:
             head += b"Connection: close\r\n"
-        self._connection.send(head + b"\r\n" + (b"" if self.head_only else answer.body))
+        head += b"\r\n"
+        if self.head_only:
+            self._connection.send(head)
+        elif len(answer.body) < _JOINED_BYTES:
+            self._connection.send(head + answer.body)
+        else:
+            self._connection.send(head)
+            self._connection.send(answer.body)
         self._connection.finished(self)
 
     def open_stream(self, content_type: str = JSON_TYPE) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cotide_sim.apiserver.cluster import Cluster, Write
+from cotide_sim.apiserver.known_fields import drop_unknown
 from cotide_sim.apiserver.pod_validation import pod_causes, update_causes
 from cotide_sim.apiserver.refusals import Cause, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
@@ -29,6 +30,8 @@ _NOT_READY_SECONDS: Final = 300
 def default(write: Write) -> None:
     """Fill in what a real server would; an existing pod was filled in when it was made."""
     obj, cluster = write.obj, write.cluster
+    if write.old is None:
+        drop_unknown(obj, write.options)
     spec = obj.get("spec")
     if write.old is not None or not isinstance(spec, dict):
         return

@@ -97,6 +97,8 @@ class Lists:
         end = start + limit if limit else len(snapshot.entries)
         remaining = len(snapshot.entries) - end
         if remaining <= 0:
+            # Read to its end: a snapshot keeps objects alive that may have been replaced since.
+            del self._snapshots[number]
             return Page(snapshot.entries[start:], snapshot.version)
         self._snapshots.move_to_end(number)
         return Page(snapshot.entries[start:end], snapshot.version, _token(number, end, snapshot.version), remaining)

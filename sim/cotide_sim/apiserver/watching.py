@@ -59,7 +59,18 @@ def error_line(refusal: Refusal) -> bytes:
 class Watcher:
     """One open watch."""
 
-    __slots__ = ("_loop", "_pending", "_scheduled", "bookmarks", "kind", "namespace", "render", "selection", "sink")
+    __slots__ = (
+        "_allowance",
+        "_loop",
+        "_pending",
+        "_scheduled",
+        "bookmarks",
+        "kind",
+        "namespace",
+        "render",
+        "selection",
+        "sink",
+    )
 
     def __init__(
         self,
@@ -74,6 +85,7 @@ class Watcher:
         self.sink, self.namespace, self.selection = sink, namespace, selection
         self.kind, self.bookmarks, self.render = kind, bookmarks, render
         self._pending: list[bytes] = []
+        self._allowance = LIMIT_BYTES
         self._scheduled = False
         self._loop = asyncio.get_running_loop()
 
@@ -94,6 +106,8 @@ class Watcher:
     def show(self, entry: Entry) -> None:
         """Send an object that was there when the watch began."""
         raw = entry.raw if self.render is None else self.render(entry.raw)
+        # What was there at the start may be large and is no sign of a stuck client.
+        self._allowance += len(raw)
         self.push(b'{"type":"ADDED","object":%b}\n' % raw)
 
     def bookmark(self, version: int, *, initial: bool = False) -> None:
@@ -119,7 +133,7 @@ class Watcher:
             return
         data = b"".join(self._pending)
         self._pending.clear()
-        if self.sink.backlog() + len(data) > LIMIT_BYTES:
+        if self.sink.backlog() > self._allowance:
             self.sink.close()
         else:
             self.sink.write(data)
