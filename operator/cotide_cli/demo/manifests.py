@@ -33,6 +33,7 @@ def service_manifest(service: PlannedService, origin_seconds: float) -> Manifest
         "spec": {
             "replicas": service.replicas,
             "qos": {"latencyP95Milliseconds": service.limit_milliseconds},
+            "exclusive": service.exclusive,
             "template": {
                 "metadata": {"labels": {"app": service.name}, "annotations": annotations},
                 "spec": _pod_spec("serve", service.millicores, service.memory_bytes, "Always"),
