@@ -122,7 +122,9 @@ class Leadership:
                 if lease is not None and lease.spec.holder_identity == self.identity:
                     await self._write(lease, holder="", duration_seconds=1)
         except (ClusterError, TimeoutError) as error:
-            _LOG.warning("the lease could not be released and will expire by itself: %s", error)
+            _LOG.warning(
+                "the lease could not be released and will expire by itself: %s", str(error) or "no answer in time"
+            )
 
     async def _try(self) -> bool:
         """Read the lease and take or renew it; False when that is not possible now."""

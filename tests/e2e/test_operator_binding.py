@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ DEADLINE_SECONDS = 20.0
 PODS = "/api/v1/namespaces/default/pods"
 HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 ALONE = "leaderElection: {enabled: false}\n"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
 QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 2, renewDeadlineSeconds: 1, retryPeriodSeconds: 0.1}\n"
 
 
@@ -331,13 +333,47 @@ async def test_a_leader_that_loses_its_lease_decides_no_more(world: World) -> No
     operator = world.make(QUICK_LEASE)
     task = asyncio.create_task(operator.run(asyncio.Event()))
     await world.until("it decides", lambda: operator.loop.cycles or task.done())
-    lease = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
-    await world.client.patch(lease, {"spec": {"holderIdentity": "another"}})
+    await world.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
     with pytest.raises(LeadershipLost, match="was taken by another"):
         await asyncio.wait_for(task, DEADLINE_SECONDS)
     await world.pods(1)
-    assert (await world.client.get(lease))["spec"]["holderIdentity"] == "another"  # not released over its head
+    assert (await world.client.get(LEASE))["spec"]["holderIdentity"] == "another"  # not released over its head
     assert await world.placed() == {}
+
+
+async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(world: World) -> None:
+    await world.nodes(2, cpu="64")
+    operator = world.make(f"{QUICK_LEASE}concurrentBinds: 1\n")
+    posted = watch_bindings(operator)
+    task = asyncio.create_task(operator.run(asyncio.Event()))
+    await world.until("it decides", lambda: (operator.loop.cycles and not operator._missing()) or task.done())
+    # Whatever else takes its time at the end, the binder must have been closed before.
+    kopf_stop = operator._kopf.stop if operator._kopf else None
+    assert kopf_stop is not None
+    operator._kopf.stop = lambda seconds: time.sleep(1.0) or kopf_stop(seconds)  # type: ignore[union-attr,method-assign]
+    world.server.faults.add(Fault(delay_seconds=0.1, method="POST", path="/binding$", count=-1))
+    await world.pods(30)
+    await world.until("a queue of bindings", lambda: operator.binder.backlog >= 3)
+    await world.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
+    with pytest.raises(LeadershipLost):
+        await asyncio.wait_for(task, DEADLINE_SECONDS)
+    # The lease is looked at every 0.1 s and a binding takes 0.1 s: a few may pass before the loss is seen.
+    assert sum(posted.values()) <= 6
+
+
+async def test_nothing_is_decided_before_everything_was_listed(world: World) -> None:
+    await world.nodes(1)
+    await world.pods(1)
+    late = world.server.faults.add(Fault(delay_seconds=0.5, method="GET", path="/priorityclasses$", count=1))
+    operator, stop = world.make(), asyncio.Event()
+    task = asyncio.create_task(operator.run(stop))
+    await world.until("all but one kind is listed", lambda: operator.mirror.missing() == ["priorityclasses"])
+    for _ in range(100):
+        await asyncio.sleep(0)  # turns enough for a cycle, were one to come
+    assert (operator.loop.cycles, late.met) == (0, 1)
+    await world.until_placed(1)
+    stop.set()
+    await task
 
 
 async def test_a_recorded_run_replays_exactly(world: World, tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ async def test_a_broken_model_changes_nothing_but_a_line_and_a_metric(
     (line,) = [record.getMessage() for record in caplog.records if "not taken up" in record.getMessage()]
     assert "second" in line
     assert scene.store.current["completion"].model_id == serialisation.model_id(models[0])
+    put(tmp_path, "third", models[0], age_seconds=200)  # something else changes: the old fault is no news
+    await scene.store.look()
+    assert scene.reloads("refused") == 1
 
 
 async def test_half_written_and_hidden_directories_are_not_looked_at(
