@@ -90,6 +90,7 @@ class Controllers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = asyncio.Event()
         self._next_slot = 0.0
+        self._slots: dict[WorkKey, float] = {}
         self._owners: dict[str, tuple[WorkKey, ...]] = {}
         """Who a pod belonged to when it was last seen: the mirror forgets that with the pod."""
         mirror.subscribe(self._mirror_changed)
@@ -177,6 +178,8 @@ class Controllers:
             if self._mirror.synced:
                 self._filled.set()
         elif kind in ("jobs", "workloads"):
+            if key not in self._mirror.objects(kind):
+                self._slots.pop((kind, key), None)
             self.queue.add((kind, key))
         elif kind == "pods":
             self._pod_changed(key)
@@ -200,8 +203,11 @@ class Controllers:
             self._take_slot(("workloads", workload))
 
     def _take_slot(self, key: WorkKey) -> None:
-        if self._loop is None or self.queue.is_delayed(key):
+        if self._loop is None:
             return
         now = self._loop.time()
+        if self._slots.get(key, now) > now:  # its slot is still to come, and will show this decision, too
+            return
         self._next_slot = max(now, self._next_slot) + 1.0 / REFRESHES_PER_SECOND
+        self._slots[key] = self._next_slot
         self.queue.add_after(key, self._next_slot - now)

@@ -1,7 +1,8 @@
 """Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
 
-Called by `controllers` with the key of a Job to look at. Order of one look: plan, write the progress, make and delete
-pods. Invariant: nothing is made before the status that accounts for it was taken by the API server.
+Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
+make and delete pods. Invariant: a pod that follows one which ended is made only after the API server took the status
+that counts the end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from cotide_operator.statuses import Look, job_status, misconfigured
 
 TROUBLE_SECONDS: Final = 30.0
 """Wall seconds before a pod that the API server refused is tried again; chosen: the user must change something."""
+SOON_SECONDS: Final = 0.05
+"""Wall seconds before a look that only has to say what went wrong in the last one; chosen."""
 MADE_SECONDS: Final = 10.0
 """Wall seconds for which a pod that was made need not be in the mirror; chosen, a watch is far faster."""
 
@@ -76,23 +79,35 @@ class JobController:
         pods = seen_children(self._mirror.pods_of_job(key), job.metadata.uid)
         progress = jobs.read_progress(known.kept.status)
         plan = jobs.plan_job(known.spec, progress, pods, known.memory, self._clock.now())
-        status = job_status(
-            known.spec, plan.progress, pods, self._decisions(job, pods), known.kept.status, look, known.trouble
-        )
-        again = await self.statuses.write(job, known.kept, status, at_once=plan.progress != progress)
-        await self._make(job, known, known.spec, plan, pods)
+        accounted = plan.progress == progress
+        if accounted and await self._make(job, known, known.spec, plan, pods):
+            # The pods' own arrival brings the next look, and with it the status: one write instead of two.
+            await self._children.delete(job.metadata.namespace, plan.delete)
+            return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
+        decisions = self._decisions(job, pods)
+        status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
+        again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
+        if not accounted:
+            await self._make(job, known, known.spec, plan, pods)
         await self._children.delete(job.metadata.namespace, plan.delete)
         if known.trouble:
-            return TROUBLE_SECONDS if again is None else min(again, TROUBLE_SECONDS)
-        if plan.recheck_seconds is not None:
-            wall = self._clock.to_wall(plan.recheck_seconds) - self._clock.to_wall(self._clock.now())
-            again = max(0.01, wall) if again is None else min(again, max(0.01, wall))
-        return again
+            return TROUBLE_SECONDS if accounted else SOON_SECONDS
+        waits = [seconds for seconds in (again, self._wall_until(plan.recheck_seconds)) if seconds is not None]
+        return min(waits, default=None)
+
+    def _wall_until(self, clock_seconds: float | None) -> float | None:
+        """Return the wall seconds until a second of the clock, never quite zero."""
+        if clock_seconds is None:
+            return None
+        return max(SOON_SECONDS, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _make(
         self, job: CustomObject, known: _Known, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
-    ) -> None:
-        """Make what is missing and not under way; remember what the API server has against it."""
+    ) -> bool:
+        """Make what is missing; return whether pods are under way.
+
+        What the API server has against them is remembered as ``known.trouble``.
+        """
         now = time.monotonic()
         there = {(pod.index, pod.retry) for pod in pods}
         known.made = {
@@ -113,17 +128,13 @@ class JobController:
             )
             for index, retry in places
         ]
-        if not manifests:
-            if not plan.make:
-                known.trouble = None
-            return
-        trouble = await self._children.make(manifests)
-        if trouble is None:
-            known.made.update(dict.fromkeys(places, now))
-        changed, known.trouble = trouble != known.trouble, trouble
-        if changed and trouble:
-            look = Look(self._clock, time.time(), job.metadata.generation)
-            await self.statuses.write(job, known.kept, misconfigured(known.kept.status, trouble, look))
+        if manifests:
+            known.trouble = await self._children.make(manifests)
+            if known.trouble is None:
+                known.made.update(dict.fromkeys(places, now))
+        elif not plan.make:
+            known.trouble = None
+        return bool(plan.make) and known.trouble is None
 
     def _recall(self, key: str, job: CustomObject) -> _Known:
         """Return what is known of a Job; of one that is new to us, what its status says."""

@@ -57,10 +57,6 @@ class WorkQueue(Generic[K]):
             heapq.heappush(self._heap, (due, next(self._order), key))
             self._wake.set()
 
-    def is_delayed(self, key: K) -> bool:
-        """Whether a look at a key is due later."""
-        return key in self._delayed
-
     async def get(self) -> K:
         """Return the next key, which is the caller's until `done`."""
         while True:

@@ -25,6 +25,8 @@ from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
 DEADLINE_SECONDS = 15.0
+SOON_SECONDS = 5.0
+"""Half of what a look that waits for nothing but its pods may take: decisions must not wait for it."""
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
@@ -79,11 +81,11 @@ class World:
     async def pods(self) -> dict[str, dict[str, Any]]:
         return {pod["metadata"]["name"]: pod for pod in await self.client.list(PODS)}
 
-    async def until(self, what: Callable[[], Any]) -> Any:
+    async def until(self, what: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
         """Wait until something is true of the cluster; fail with what it was last."""
         last: Any = None
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(seconds):
                 while True:
                     last = await what()
                     if last:
@@ -101,12 +103,14 @@ class World:
         found: dict[str, dict[str, Any]] = await self.until(there)
         return found
 
-    async def until_status(self, path: str, check: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    async def until_status(
+        self, path: str, check: Callable[[dict[str, Any]], Any], seconds: float = DEADLINE_SECONDS
+    ) -> dict[str, Any]:
         async def holds() -> dict[str, Any] | None:
             status: dict[str, Any] = (await self.client.get(path)).get("status") or {}
             return status if check(status) else None
 
-        found: dict[str, Any] = await self.until(holds)
+        found: dict[str, Any] = await self.until(holds, seconds)
         return found
 
     async def run_pod(self, name: str, node: str = "node-a") -> None:
@@ -227,13 +231,13 @@ async def test_decisions_reach_the_status_and_never_go_back() -> None:
         await one.until_pods("count-0")
         await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Queued")
         await one.decide("count-0")
-        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3)
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3, SOON_SECONDS)
         assert condition(status, "Scheduled")["reason"] == "QosAtRisk"
         assert "p=0.90" in condition(status, "Scheduled")["message"]
         assert (status["attempts"], status["demotions"]) == (2, 1)
         assert status["predictedSeconds"] == {"p50": 120.0, "p90": 300.0}
         await one.decide("count-0", attempts=1, demotions=0, queue_position=1)
-        later = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 1)
+        later = await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 1, SOON_SECONDS)
         assert (later["attempts"], later["demotions"]) == (2, 1)
 
 
@@ -296,6 +300,26 @@ async def test_a_pod_that_is_taken_away_is_replaced_and_counted() -> None:
         await one.until_pods("count-0-r1")
         status = await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions") == 1)
         assert (status["failures"], status["phase"]) == (0, "Queued")
+
+
+async def test_no_successor_is_made_before_the_end_is_written_down() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job())
+        await one.until_pods("count-0")
+        await one.run_pod("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 1)
+        refusing = one.server.faults.add(Fault(status=422, method="PATCH", path="/jobs/count/status$", count=-1))
+        await one.set_status("count-0", phase="Failed", reason="Evicted")
+
+        async def refused() -> bool:
+            return refusing.met >= 3
+
+        await one.until(refused)
+        assert set(await one.pods()) == {"count-0"}
+        one.server.faults.clear()
+        await one.until_pods("count-0", "count-0-r1")
+        status = await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions"))
+        assert status["evictions"] == 1
 
 
 async def test_failures_beyond_the_limit_end_the_job_and_its_pods() -> None:

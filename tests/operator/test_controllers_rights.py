@@ -125,6 +125,17 @@ async def until(what: Callable[[], Awaitable[Any]]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def first_of(work: Awaitable[None], running: asyncio.Task[None]) -> None:
+    """Wait for the work, or for the operator's own end, which is a failure worth reading at once."""
+    working = asyncio.ensure_future(work)
+    await asyncio.wait({working, running}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        working.cancel()
+        await running
+        raise AssertionError("the operator ended by itself")
+    await working
+
+
 async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     witness = Witness()
     async with running_server() as server, User(server.url) as client:
@@ -143,10 +154,10 @@ async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
         stop = asyncio.Event()
         running = asyncio.create_task(operator.run(stop))
         try:
-            await work_through(client)
+            await first_of(work_through(client), running)
         finally:
             stop.set()
-            await running
+            await asyncio.gather(running, return_exceptions=True)
     used = {right for right in witness.rights if right[1] != "namespaces" or right[2] != "create"}
     assert used - granted() == set(), "the operator needs rights that deploy/rbac does not grant"
     assert granted() - used - NOT_EXERCISED == set(), "deploy/rbac grants rights that nobody uses"
