@@ -18,6 +18,10 @@ from cotide_core.errors import ModelError
 Floats = NDArray[np.float64]
 Nodes = NDArray[np.int32]
 
+ROWS_AT_ONCE: Final = 256
+"""Rows that step down together: their indices stay in the cache (chosen; 4,000 at once took twice as long a row)."""
+DEEPEST: Final = 10
+"""Depth of a tree, at most: every step costs time for all rows (chosen; deeper ones scored the same)."""
 _ARRAYS: Final = ("roots", "feature", "threshold", "left", "right", "value")
 
 
@@ -53,7 +57,9 @@ class NumericForest:
         """
         from sklearn.ensemble import RandomForestRegressor
 
-        forest = RandomForestRegressor(n_estimators=trees, min_samples_leaf=least_leaf, random_state=random_state)
+        forest = RandomForestRegressor(
+            n_estimators=trees, min_samples_leaf=least_leaf, max_depth=DEEPEST, random_state=random_state
+        )
         forest.fit(features, target)
         total, voters = np.zeros(len(target)), np.zeros(len(target))
         narrow = features.astype(np.float32)
@@ -95,13 +101,19 @@ class NumericForest:
     def predict(self, features: Floats) -> Floats:
         """Return (n,) means over the trees' leaves; all rows and trees step down together."""
         # scikit-learn compares float32 values with float64 thresholds; so do we, or rows near a split differ.
-        narrow = features.astype(np.float32)
-        node = np.broadcast_to(self.roots, (len(features), len(self.roots)))
-        rows = np.arange(len(features))[:, None]
-        for _ in range(self.depth):
-            goes_left = narrow[rows, self.feature[node]] <= self.threshold[node]
-            node = np.where(goes_left, self.left[node], self.right[node])
-        mean: Floats = self.value[node].mean(axis=1)
+        narrow = np.ascontiguousarray(features, dtype=np.float32)
+        # Platform-sized indices and one array of both children: each step then is four plain look-ups.
+        feature, width = self.feature.astype(np.intp), narrow.shape[1]
+        children = np.stack((self.right, self.left), axis=1).ravel().astype(np.intp)
+        mean = np.empty(len(narrow))
+        for start in range(0, len(narrow), ROWS_AT_ONCE):
+            rows = narrow[start : start + ROWS_AT_ONCE]
+            values, offset = rows.ravel(), np.arange(len(rows))[:, None] * width
+            node = np.broadcast_to(self.roots.astype(np.intp), (len(rows), len(self.roots)))
+            for _ in range(self.depth):
+                goes_left = values.take(feature.take(node) + offset) <= self.threshold.take(node)
+                node = children.take(2 * node + goes_left)
+            mean[start : start + ROWS_AT_ONCE] = self.value.take(node).mean(axis=1)
         return mean
 
     def arrays(self) -> dict[str, NDArray[Any]]:

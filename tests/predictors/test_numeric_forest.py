@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from cotide_core.errors import ModelError
-from cotide_predictors.forest import NumericForest
+from cotide_predictors.forest import DEEPEST, NumericForest
 from cotide_predictors.model_files import read_arrays, write_arrays
 
 
@@ -35,7 +35,9 @@ def test_out_of_bag_predictions_come_from_trees_that_did_not_see_the_row() -> No
     forest, features = grown(trees=40)
     target = forest.predict(features)
     ours, out_of_bag = NumericForest.grow(features, target, trees=40, least_leaf=2, random_state=1)
-    reference = RandomForestRegressor(40, min_samples_leaf=2, random_state=1, oob_score=True).fit(features, target)
+    reference = RandomForestRegressor(40, min_samples_leaf=2, max_depth=DEEPEST, random_state=1, oob_score=True).fit(
+        features, target
+    )
     seen = np.isfinite(out_of_bag)
     assert seen.all()
     assert out_of_bag == pytest.approx(reference.oob_prediction_, rel=1e-9)
