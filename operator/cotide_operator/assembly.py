@@ -49,7 +49,7 @@ from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
 from cotide_operator.outcomes import Outcomes
 from cotide_operator.recorder import Recorder
-from cotide_operator.retraining import Retraining, worker
+from cotide_operator.retraining import Retraining
 from cotide_operator.settings import MetricsSourceSettings, Settings, engine_config
 from cotide_operator.telemetry import Telemetry
 
@@ -312,7 +312,7 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry, executor=worker())
+        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
 
     async def _watch_kopf(self, kopf: KopfThread) -> None:
         while kopf.alive:

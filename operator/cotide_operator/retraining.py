@@ -10,50 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
 
 from cotide_core.errors import CotideError
 from cotide_core.events import Event, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples, QosSamples
 from cotide_core.samples import SampleCollector
 from cotide_core.state import ClusterState
-from cotide_operator.model_store import COMPLETION, QOS, Files, ModelStore
+from cotide_operator.model_store import COMPLETION, QOS, ModelStore
 from cotide_operator.settings import RetrainingSettings
 from cotide_operator.telemetry import Telemetry
+from cotide_operator.training_process import Files, Samples, train_apart
 
 _LOG = logging.getLogger(__name__)
 
-_NICE: Final = 10
-"""A training gives way to the live loop on a small machine; chosen."""
-Train = Callable[[QosSamples | CompletionSamples, int], Files]
-
-
-def train(samples: QosSamples | CompletionSamples, seed: int) -> Files:
-    """Train one predictor and return its files; runs in the worker process."""
-    from cotide_predictors import serialisation  # heavy: loads xgboost and scikit-learn
-    from cotide_predictors.completion import train_completion
-    from cotide_predictors.qos import train_qos
-
-    if isinstance(samples, QosSamples):
-        return serialisation.to_files(train_qos(samples, random_state=seed))
-    return serialisation.to_files(train_completion(samples, random_state=seed))
-
-
-def _worker_start() -> None:
-    os.nice(_NICE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the operator ends its worker, not the terminal
-
-
-def worker() -> Executor:
-    """Return a process that trains; started at its first task, with nothing inherited from the loop."""
-    return ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"), initializer=_worker_start)
+Train = Callable[[Samples, int], Awaitable[Files]]
 
 
 class Retraining:
@@ -66,8 +38,8 @@ class Retraining:
         Where models go, and which ones are in use.
     seed : int
         Of the training.
-    executor : Executor
-        Where trainings run.
+    train_with : callable
+        Trains; tests pass their own.
     """
 
     def __init__(
@@ -77,14 +49,12 @@ class Retraining:
         *,
         seed: int,
         telemetry: Telemetry,
-        executor: Executor,
-        train_with: Train = train,
+        train_with: Train = train_apart,
     ) -> None:
         self._settings = settings
         self._store = store
         self._seed = seed
         self._telemetry = telemetry
-        self._executor = executor
         self._train = train_with
         self.collector = SampleCollector(settings.capacity_samples)
         self._new: Counter[str] = Counter()
@@ -101,12 +71,9 @@ class Retraining:
 
     async def run(self) -> None:
         """Look for cause until cancelled."""
-        try:
-            while True:
-                await asyncio.sleep(self._settings.check_seconds)
-                await self.look()
-        finally:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        while True:
+            await asyncio.sleep(self._settings.check_seconds)
+            await self.look()
 
     async def look(self) -> None:
         """Train what there is cause to train, one after the other."""
@@ -118,7 +85,7 @@ class Retraining:
             if cause is not None:
                 await self._renew(kind, samples, cause)
 
-    def _cause(self, kind: str, samples: QosSamples | CompletionSamples) -> str | None:
+    def _cause(self, kind: str, samples: Samples) -> str | None:
         size = len(samples.mixes) if isinstance(samples, QosSamples) else len(samples.types)
         if size < self._settings.minimum_samples:
             return None
@@ -146,16 +113,15 @@ class Retraining:
             and not model.knows(name)
         )
 
-    async def _renew(self, kind: str, samples: QosSamples | CompletionSamples, cause: str) -> None:
+    async def _renew(self, kind: str, samples: Samples, cause: str) -> None:
         _LOG.info("training the %s model anew: %s", kind, cause)
         self._new[kind] = 0
         if isinstance(samples, CompletionSamples):
             self._tried_types = Counter(samples.types)
-        loop = asyncio.get_running_loop()
         try:
-            files = await loop.run_in_executor(self._executor, self._train, samples, self._seed)
+            files = await self._train(samples, self._seed)
             await asyncio.to_thread(self._store.save, files)
-        except (CotideError, ValueError, BrokenProcessPool) as error:  # ValueError: the samples show one class only
+        except CotideError as error:
             self._telemetry.trainings.labels(kind, "failed").inc()
             _LOG.warning("the %s model was not renewed: %s", kind, error)
             return

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import threading
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, PodPhase, PodUpserted
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.state import ClusterState
-from cotide_operator.model_store import COMPLETION, Files, ModelStore
-from cotide_operator.retraining import Retraining, train
+from cotide_operator.model_store import COMPLETION, ModelStore
+from cotide_operator.retraining import Retraining
 from cotide_operator.settings import RetrainingSettings
 from cotide_operator.telemetry import Telemetry
+from cotide_operator.training_process import Files, train, train_apart
+from cotide_predictors import serialisation
 
 SETTINGS = RetrainingSettings(enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5)
 
@@ -32,15 +35,17 @@ class Scene:
         self.trained: list[CompletionSamples | QosSamples] = []
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
-        # A thread instead of the worker process: the same interface, and the test can look inside.
-        self.executor = ThreadPoolExecutor(1)
+        # A thread instead of a process: the same interface, and the test can look inside.
         self.retraining = Retraining(
-            SETTINGS, self.store, seed=0, telemetry=self.telemetry, executor=self.executor, train_with=self.train
+            SETTINGS, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
         )
         self.state = ClusterState()
         self.now = 0.0
         self.jobs = 0
         self.feed(NodeUpserted(Node("n", (("cpu", 8000), ("memory", 2**35), ("pods", 110)))))
+
+    async def train_in_thread(self, samples: QosSamples | CompletionSamples, seed: int) -> Files:
+        return await asyncio.to_thread(self.train, samples, seed)
 
     def train(self, samples: QosSamples | CompletionSamples, seed: int) -> Files:
         if self.hold is not None:
@@ -79,10 +84,8 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
-    yield scene
-    scene.executor.shutdown()
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
 
 
 async def test_the_first_model_comes_with_enough_samples_and_is_in_use_at_once(scene: Scene) -> None:
@@ -125,7 +128,7 @@ async def test_known_types_retrain_only_with_many_new_samples(scene: Scene) -> N
 async def test_a_failed_training_is_told_and_not_repeated_on_the_same_samples(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.fault = ValueError("one class only")
+    scene.fault = ModelError("one class only")
     scene.run_jobs(20, "sort")
     for _ in range(3):
         await scene.retraining.look()
@@ -145,3 +148,30 @@ async def test_the_loop_goes_on_while_a_training_runs(scene: Scene) -> None:
     scene.hold.set()
     await asyncio.wait_for(looking, 30)
     assert scene.count("done") == 1
+
+
+def finished_jobs(count: int) -> CompletionSamples:
+    sizes = np.linspace(1e9, 8e9, count)
+    idle = np.zeros(count)
+    return CompletionSamples(("sort",) * count, sizes, idle, idle + 0.1, sizes / 1e8)
+
+
+async def test_a_training_in_a_process_of_its_own_gives_the_same_model_as_one_here() -> None:
+    samples = finished_jobs(40)
+    assert serialisation.model_id(await train_apart(samples, 3)) == serialisation.model_id(train(samples, 3))
+
+
+async def test_samples_that_do_not_suffice_are_a_sentence_and_no_traceback() -> None:
+    with pytest.raises(ModelError) as caught:
+        await train_apart(finished_jobs(0), 0)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_training_that_nobody_waits_for_any_more_is_ended() -> None:
+    training = asyncio.create_task(train_apart(finished_jobs(40), 0))
+    async with asyncio.timeout(20):
+        while not any(child.name == "training" for child in multiprocessing.active_children()):
+            await asyncio.sleep(0.01)
+    training.cancel()
+    await asyncio.gather(training, return_exceptions=True)
+    assert not any(child.name == "training" for child in multiprocessing.active_children())
