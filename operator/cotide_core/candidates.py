@@ -72,7 +72,8 @@ class Candidates:
         self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
 
     def _evaluate(self, snapshot: Snapshot, changed: list[int]) -> None:
-        rows = np.array(changed, np.intp)
+        # One changed row is the common case, and numpy reads a slice several times faster than a list of one.
+        rows = slice(changed[0], changed[0] + 1) if len(changed) == 1 else np.array(changed, np.intp)
         codes_before, scores_before = self.codes[rows].tolist(), self.scores[rows].tolist()
         codes = self._feasibility.codes(self._shape, snapshot, rows)
         scores = self._scored(snapshot, rows, codes)

@@ -17,7 +17,7 @@ from cotide_core.columns import Integers
 from cotide_core.events import HostPort
 from cotide_core.instructions import WaitReason
 from cotide_core.node_match import MISMATCH, refusal, soft_taints
-from cotide_core.shapes import Constraints, FitShape
+from cotide_core.shapes import Columns, Constraints, FitShape
 from cotide_core.snapshot import Snapshot
 from cotide_core.units import PODS
 
@@ -144,9 +144,11 @@ class Feasibility:
             codes[((snapshot.service_counts - own)[rows] > 0) & (codes == FITS)] = self._shared
 
 
-def picked(table: Integers, columns: NDArray[np.intp], rows: Rows) -> Integers:
-    """Return the (len(columns), len(rows)) part of a table."""
-    return table[columns, rows] if isinstance(rows, slice) else table[columns[:, None], rows]
+def picked(table: Integers, columns: Columns, rows: Rows) -> Integers:
+    """Return the (R, K) part of a table."""
+    if isinstance(columns, slice) or isinstance(rows, slice):
+        return table[columns, rows]
+    return table[columns[:, None], rows]
 
 
 def _listed(rows: Rows, size: int) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Floats
+from cotide_core.columns import CPU_COLUMN, Floats
 from cotide_core.feasibility import Rows, picked
 from cotide_core.shapes import FitShape
 from cotide_core.snapshot import Snapshot
@@ -20,7 +20,6 @@ from cotide_core.snapshot import Snapshot
 RATE_SCALE: Final = 10_000.0
 """Requests per second at which `LowRate` gives one half (chosen: the middle of the paper's 1k to 200k on a log
 scale)."""
-_CPU_AND_MEMORY: Final = np.array([CPU_COLUMN, MEMORY_COLUMN], np.intp)
 
 
 class Rank(Protocol):
@@ -44,13 +43,10 @@ class LeastAllocated:
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return values in (-inf, 1]; 1 is an empty node."""
-        columns, amounts = shape.columns[:-1], shape.amounts[:-1]  # without the count of pods
-        if not len(columns):
-            columns, amounts = _CPU_AND_MEMORY, np.zeros((2, 1), np.int64)
-        left = picked(snapshot.free, columns, rows) - amounts
-        shares = left / np.maximum(1, picked(snapshot.allocatable, columns, rows))
+        left = picked(snapshot.free, shape.scored_columns, rows) - shape.scored_amounts
+        shares = left / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
         total: Floats = np.add.reduce(shares, axis=0)
-        return total / len(columns)
+        return total / len(shares)
 
 
 @dataclass(frozen=True, slots=True)

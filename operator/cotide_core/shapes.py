@@ -14,8 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
 from cotide_core.state import ClusterState
+
+Columns = NDArray[np.intp] | slice
+"""Resource columns; a slice where they are neighbours, since numpy reads a slice several times faster than a list."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,10 +38,13 @@ class FitShape:
     constraints: Constraints
     resources: tuple[str, ...]
     """Names of the R resources asked for; the last is ``pods``, of which the pod itself is one."""
-    columns: NDArray[np.intp]
-    """(R,) their columns."""
+    columns: Columns
+    """Their R columns."""
     amounts: NDArray[np.int64]
     """(R, 1)"""
+    scored_columns: Columns
+    """The columns that a free share is worked out from: those asked for but ``pods``, else cpu and memory."""
+    scored_amounts: NDArray[np.int64]
     host_ports: tuple[HostPort, ...]
     service: str | None
     """Key of the promised Workload of an online pod; None for others."""
@@ -116,14 +123,24 @@ def _fit_shape(
 ) -> FitShape:
     demand = state.demand(pod.requests)
     names = list(state.columns.resources)
+    scored = demand.amounts[:-1] or ((CPU_COLUMN, 0), (MEMORY_COLUMN, 0))
     return FitShape(
         constraints=constraints,
         resources=tuple(names[column] for column, _ in demand.amounts),
-        columns=np.array([column for column, _ in demand.amounts], np.intp),
+        columns=_neighbours([column for column, _ in demand.amounts]),
         amounts=np.array([[amount] for _, amount in demand.amounts], np.int64),
+        scored_columns=_neighbours([column for column, _ in scored]),
+        scored_amounts=np.array([[amount] for _, amount in scored], np.int64),
         host_ports=pod.host_ports,
         service=service,
         exclusive=exclusive,
         online=online,
         millicores=demand.millicores,
     )
+
+
+def _neighbours(columns: list[int]) -> Columns:
+    first = columns[0]
+    if columns == list(range(first, first + len(columns))):
+        return slice(first, first + len(columns))
+    return np.array(columns, np.intp)
