@@ -47,8 +47,8 @@ class Readings:
 class World:
     """One server, one client, and an operator's controllers that can be killed and started again."""
 
-    def __init__(self, server: ApiServer, client: KubeClient) -> None:
-        self.server, self.client = server, client
+    def __init__(self, server: ApiServer, client: KubeClient, refresh_seconds: float = 0.05) -> None:
+        self.server, self.client, self._refresh_seconds = server, client, refresh_seconds
         self.readings = Readings()
         self.mirror, self.board = Mirror(), Board()
         self.controllers: Controllers | None = None
@@ -60,7 +60,7 @@ class World:
         self.mirror, self.board, self._stop = Mirror(), Board(), asyncio.Event()
         clock = ScaledClock(0.0, speed)
         self.controllers = Controllers(
-            self.client, self.mirror, self.board, clock, readings=self.readings, refresh_seconds=0.05
+            self.client, self.mirror, self.board, clock, readings=self.readings, refresh_seconds=self._refresh_seconds
         )
         self._tasks = [asyncio.create_task(self._reflect(kind)) for kind in KINDS]
         self._tasks.append(asyncio.create_task(self.controllers.run(self._stop)))
@@ -141,13 +141,13 @@ class World:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world(refresh_seconds: float = 0.05) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(running_server())
         client = await stack.enter_async_context(KubeClient(credentials(server)))
         for resource in RESOURCES:
             await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(resource))
-        one = World(server, client)
+        one = World(server, client, refresh_seconds)
         one.start()
         try:
             yield one
@@ -256,6 +256,22 @@ async def test_an_unchanged_job_is_not_written_again() -> None:
         assert (await one.client.get(f"{JOBS}/count"))["metadata"]["resourceVersion"] == version
 
 
+async def test_numbers_that_only_move_wait_for_their_time_and_a_reason_does_not() -> None:
+    async with world(refresh_seconds=3600.0) as one:
+        await one.client.create(JOBS, job())
+        await one.until_pods("count-0")
+        await one.decide("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3, SOON_SECONDS)
+        assert one.controllers is not None
+        await one.decide("count-0", queue_position=2)
+        later = await one.controllers.jobs.look("default/count")
+        assert later is not None
+        assert later > 3000.0
+        assert (await one.client.get(f"{JOBS}/count"))["status"]["queuePosition"] == 3
+        await one.decide("count-0", queue_position=2, reason="InsufficientSlack")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 2, SOON_SECONDS)
+
+
 async def test_a_restart_neither_doubles_pods_nor_forgets_counts() -> None:
     async with world() as one:
         await one.client.create(JOBS, job(completions=3, parallelism=3, backoffLimit=5))
@@ -297,6 +313,7 @@ async def test_a_pod_that_is_taken_away_is_replaced_and_counted() -> None:
         await one.run_pod("count-0")
         await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 1)
         await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions") == 1, SOON_SECONDS)
         await one.until_pods("count-0-r1")
         status = await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions") == 1)
         assert (status["failures"], status["phase"]) == (0, "Queued")
