@@ -5,8 +5,8 @@ direction, as everywhere::
 
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 
-Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. Invariants: the
-same arguments give the same run; every pod of a job runs once unless it is evicted, and then again under a new name.
+Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. Invariants:
+the same arguments give the same run; every pod of a job runs once, unless it is evicted: then again under a new name.
 """
 
 from __future__ import annotations
