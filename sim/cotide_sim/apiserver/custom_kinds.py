@@ -7,7 +7,7 @@ accepted can be served: its names, versions, schema and columns were all underst
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.columns import AGE, NAME, Age
@@ -15,7 +15,7 @@ from cotide_sim.apiserver.json_path import compile_path
 from cotide_sim.apiserver.known_fields import report_unknown
 from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
-from cotide_sim.apiserver.schema import faults, shape
+from cotide_sim.apiserver.schema import TYPES, faults, shape
 
 
 def default_definition(write: Write) -> None:
@@ -93,8 +93,55 @@ def _check_version(one: Json, path: str) -> list[Cause]:
     return causes
 
 
+def _check_words(schema: Json, path: str) -> list[Cause]:
+    """Refuse words of a schema whose values are of a wrong type, so that validation can rely on them."""
+    causes = []
+    for word, value in schema.items():
+        rule = _WORDS.get(word)
+        if rule is not None and not rule[1](value):
+            causes.append(Cause(f"{path}.{word}", f"Invalid value: must be {rule[0]}", "FieldValueTypeInvalid"))
+    return causes
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are_schemas(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and not _check_words(one, "") for one in value)
+
+
+_WORDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "properties": ("an object of schemas", lambda v: isinstance(v, dict) and _are_schemas(list(v.values()))),
+    "items": ("one schema", lambda v: isinstance(v, dict)),
+    "additionalProperties": ("a schema, true or false", lambda v: isinstance(v, (dict, bool))),
+    "not": ("a schema", lambda v: _are_schemas([v])),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), ("a list of schemas", _are_schemas)),
+    **dict.fromkeys(("required", "x-kubernetes-list-map-keys"), ("a list of strings", _are_texts)),
+    "enum": ("a list", lambda v: isinstance(v, list)),
+    **dict.fromkeys(("minimum", "maximum"), ("a number", _is_number)),
+    "multipleOf": ("a number above 0", lambda v: _is_number(v) and v > 0),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        ("a whole number of at least 0", _is_count),
+    ),
+    **dict.fromkeys(("pattern", "format", "description"), ("a string", lambda v: isinstance(v, str))),
+    "type": ("one of " + ", ".join(TYPES), lambda v: isinstance(v, str) and v in TYPES),
+}
+
+
 def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cause]:
     """Refuse what makes a schema no structural one: references, missing types."""
+    if causes := _check_words(schema, path):
+        return causes
     causes = [
         Cause(f"{path}.{word}", "Forbidden: a structural schema has no references", "FieldValueForbidden")
         for word in ("$ref", "definitions", "$defs")
@@ -106,8 +153,6 @@ def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cau
         causes.append(Cause(f"{path}.type", f'Invalid value: "{kind}": must be object at the root'))
     elif not kind and not free:
         causes.append(_required(f"{path}.type"))
-    elif isinstance(kind, list):
-        causes.append(Cause(f"{path}.type", "Invalid value: must be one type; use nullable for null"))
     for key, child in (schema.get("properties") or {}).items():
         if isinstance(child, dict):
             causes += _check_structural(child, f"{path}.properties[{key}]")

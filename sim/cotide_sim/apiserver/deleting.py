@@ -20,6 +20,7 @@ from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.refusals import bad_request, conflict, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
 from cotide_sim.apiserver.selectors import Selection
+from cotide_sim.apiserver.shapes import DELETE_OPTIONS, check_body_shape
 from cotide_sim.apiserver.store import Entry, at_version, encode
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -40,6 +41,7 @@ class DeleteOptions:
     @classmethod
     def read(cls, body: Json, query: dict[str, str]) -> DeleteOptions:
         """Return the options of a request; the body wins over the query."""
+        check_body_shape(body, DELETE_OPTIONS, "delete options")
         conditions = body.get("preconditions") or {}
         grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         propagation = str(body.get("propagationPolicy") or query.get("propagationPolicy") or "")

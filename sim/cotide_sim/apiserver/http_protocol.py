@@ -165,8 +165,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and handle each complete request."""
         self._buffer += data
-        if self._busy is None:
-            self._advance()
+        self._advance()
 
     def send(self, data: bytes) -> None:
         """Write to the client, if it is still there."""

@@ -64,7 +64,7 @@ def default_secret(write: Write) -> None:
     obj = write.obj
     plain = obj.pop("stringData", None)
     if isinstance(plain, dict) and plain:
-        data = obj.setdefault("data", {})
+        data = obj["data"] = obj.get("data") or {}
         data.update({key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()})
     obj.setdefault("type", "Opaque")
 
@@ -98,6 +98,10 @@ def check_budget(write: Write) -> list[Cause]:
         for field in bounds
         if not _is_count(spec[field])
     ]
+    for index, term in enumerate((spec.get("selector") or {}).get("matchExpressions") or ()):
+        if term.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            text = f'Invalid value: "{term.get("operator")}": not a valid selector operator'
+            causes.append(Cause(f"spec.selector.matchExpressions[{index}].operator", text))
     if len(bounds) == 2:
         causes.append(Cause("spec", "Invalid value: minAvailable and maxUnavailable cannot be both set"))
     return causes

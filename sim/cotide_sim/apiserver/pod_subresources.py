@@ -11,6 +11,7 @@ from cotide_sim.apiserver.deleting import DeleteOptions, delete
 from cotide_sim.apiserver.disruption import allow_eviction
 from cotide_sim.apiserver.refusals import bad_request, conflict
 from cotide_sim.apiserver.resources import Json, Resource
+from cotide_sim.apiserver.shapes import BINDING, EVICTION, check_body_shape
 
 
 def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, binding: Json, options: WriteOptions) -> None:
@@ -21,6 +22,7 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
     Refusal
         404; 409 when the pod is bound, going, gated or another one; 400 when no node is named.
     """
+    check_body_shape(binding, BINDING, "binding")
     given = binding.get("metadata") or {}
     target = binding.get("target") or {}
     node = target.get("name")
@@ -69,6 +71,7 @@ def evict(cluster: Cluster, resource: Resource, namespace: str, name: str, evict
     Refusal
         404; 429 with the budget's name; 500 when two budgets select the pod.
     """
+    check_body_shape(eviction, EVICTION, "eviction")
     entry = cluster.find(resource, namespace, name)
     options = DeleteOptions.read(eviction.get("deleteOptions") or {}, {})
     allow_eviction(cluster, entry, dry_run=options.dry_run)

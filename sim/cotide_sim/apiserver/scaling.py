@@ -9,6 +9,7 @@ from cotide_sim.apiserver import writing
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
 from cotide_sim.apiserver.refusals import Cause, invalid
 from cotide_sim.apiserver.resources import Json, Resource
+from cotide_sim.apiserver.shapes import SCALE, check_body_shape
 
 
 def _paths(resource: Resource) -> tuple[list[str], list[str]]:
@@ -42,6 +43,7 @@ def change_scale(
     cluster: Cluster, resource: Resource, version: str, namespace: str, name: str, scale: Json, options: WriteOptions
 ) -> Json:
     """Write the replicas of a Scale into its object and return the new Scale."""
+    check_body_shape(scale, SCALE, "scale")
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         raise invalid(resource, name, [Cause("spec.replicas", f"Invalid value: {replicas!r}: must be 0 or more")])
@@ -51,7 +53,10 @@ def change_scale(
     *steps, last = _paths(resource)[0]
     place = obj
     for step in steps:
-        place = place.setdefault(step, {})
+        inner = place.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise invalid(resource, name, [Cause(".".join(steps), "Invalid value: must be an object")])
+        place = inner
     place[last] = replicas
     raw = writing.change(cluster, resource, version, entry, obj, "", options)
     return scale_of(resource, writing.decode_json(raw))

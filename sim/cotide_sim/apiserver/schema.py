@@ -20,7 +20,7 @@ import orjson
 from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Json
 
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
+TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
     "number": (int, float),
 }  # fmt: skip
@@ -97,7 +97,7 @@ def _has_type(value: Any, kind: str) -> bool:
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, _TYPES.get(kind, (object,)))
+    return isinstance(value, TYPES.get(kind, (object,)))
 
 
 def _check(value: Any, schema: Json, path: str, causes: list[Cause], *, top: bool = False) -> None:

@@ -143,9 +143,11 @@ def label_selector_of(selector: Mapping[str, Any] | None) -> list[Requirement] |
     """Return the requirements of a `LabelSelector` object; None (selects nothing) when there is no selector."""
     if selector is None:
         return None
-    requirements = [_one_of(key, "In", frozenset([value])) for key, value in selector.get("matchLabels", {}).items()]
+    requirements = [
+        _one_of(key, "In", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
     requirements += [
         _one_of(term.get("key", ""), term.get("operator", ""), frozenset(term.get("values") or ()))
-        for term in selector.get("matchExpressions", [])
+        for term in selector.get("matchExpressions") or ()
     ]
     return requirements

@@ -93,7 +93,7 @@ class ApiServer:
         self.cluster.later = self._later
         self.reactions = Reactions(self.cluster, self._soon)
         fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint)
-        self._dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
+        self.dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -120,7 +120,7 @@ class ApiServer:
             self._file.restore(self.cluster, self.reactions.serve)
             self.reactions.note_restored_events()
             self._file.follow(self.cluster.store)
-            self._dispatcher.after_write = self._file.commit
+            self.dispatcher.after_write = self._file.commit
             self.reactions.after = self._file.commit
         seed(self.cluster)
         self.reactions.read_default_priority()
@@ -130,7 +130,7 @@ class ApiServer:
         context: ssl.SSLContext | None = self._certificates.server_context() if self._certificates else None
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self._dispatcher, self._connections), self.host, self.port, ssl=context, backlog=1024
+                lambda: Connection(self.dispatcher, self._connections), self.host, self.port, ssl=context, backlog=1024
             )
         except OSError as error:
             raise _listen_error(error, self.host, self.port) from None

@@ -45,12 +45,16 @@ def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
         raise bad_request(f"unknown $patch directive: {directive!r}")
     if _RETAIN in patch:
         kept = patch[_RETAIN]
+        if not isinstance(kept, list):
+            raise bad_request("$retainKeys must be a list")
         target = {key: value for key, value in target.items() if key in kept}
     for key, value in patch.items():
         if key not in (_DIRECTIVE, _RETAIN) and not key.startswith(_ORDER):
             _merge_field(target, key, value)
     for key, order in patch.items():
         if key.startswith(_ORDER):
+            if not isinstance(order, list):
+                raise bad_request(f"{key} must be a list")
             field = key.removeprefix(_ORDER)
             if isinstance(target.get(field), list):
                 target[field] = _ordered(field, target[field], order)
@@ -60,6 +64,8 @@ def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
 def _merge_field(target: dict[str, Any], key: str, value: Any) -> None:
     before = target.get(key)
     if key.startswith(_DROP):
+        if not isinstance(value, list):
+            raise bad_request(f"{key} must be a list")
         field = key.removeprefix(_DROP)
         target[field] = [item for item in target.get(field) or () if item not in value]
     elif value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):

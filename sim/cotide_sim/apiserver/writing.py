@@ -28,6 +28,7 @@ from cotide_sim.apiserver.refusals import (
     stale,
 )
 from cotide_sim.apiserver.resources import Json, Resource
+from cotide_sim.apiserver.shapes import check_object_shape
 from cotide_sim.apiserver.store import Entry, encode
 
 Patch = Callable[[Json], Any]
@@ -48,6 +49,7 @@ def create(
     """
     if obj.get("kind") != resource.kind or obj.get("apiVersion") != resource.api_version(version):
         _check_type(resource, version, obj)
+    check_object_shape(resource.key, resource.kind, obj, custom=resource.custom)
     if resource.namespaced:
         _check_namespace(cluster, resource, namespace, obj)
     meta.fresh(cluster, resource, namespace, obj)
@@ -128,6 +130,7 @@ def change(
 ) -> bytes:
     """Carry a new form of an object through the checks and into the store."""
     name = entry.name
+    check_object_shape(resource.key, resource.kind, new, custom=resource.custom)
     given_version, given_uid = new["metadata"].get("resourceVersion"), new["metadata"].get("uid")
     if given_uid and given_uid != entry.uid:
         raise conflict(resource, name, f"Precondition failed: UID in precondition: {given_uid}, UID in object meta: "
