@@ -307,11 +307,17 @@ async def test_after_a_restart_the_note_on_a_pod_stands_for_the_board() -> None:
 
 
 async def test_a_pod_that_is_taken_away_is_replaced_and_counted() -> None:
-    async with world() as one:
+    async with world(refresh_seconds=3600.0) as one:
         await one.client.create(JOBS, job(backoffLimit=0))
         await one.until_pods("count-0")
         await one.run_pod("count-0")
         await one.until_status(f"{JOBS}/count", lambda status: status.get("active") == 1)
+
+        async def quiet() -> bool:  # so that nothing but the deletion leads to the next look
+            assert one.controllers is not None
+            return one.mirror.jobs["default/count"].status.get("active") == 1 and not len(one.controllers.queue)
+
+        await one.until(quiet)
         await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
         await one.until_status(f"{JOBS}/count", lambda status: status.get("evictions") == 1, SOON_SECONDS)
         await one.until_pods("count-0-r1")
