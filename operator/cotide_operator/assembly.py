@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
 from cotide_operator.cluster_usage import ClusterUsage
 from cotide_operator.controllers import Controllers
+from cotide_operator.crew import Crew, first_of
 from cotide_operator.feed import UsageFeed
 from cotide_operator.handlers import KopfThread, quiet_kopf, start_kopf
 from cotide_operator.health import HealthServer
@@ -161,10 +162,10 @@ class Operator:
         if self._options.install_crds:
             await preflight.install(self.client)
         self._stage = "the custom resources"
-        if await _first(preflight.await_resources(self.client), stop):
+        if await first_of(preflight.await_resources(self.client), stop):
             return
         self._stage = ""
-        async with _Crew() as crew:
+        async with Crew() as crew:
             for kind in KINDS:
                 crew.start(self._follow(kind), f"reflector of {kind}")
             leadership = await self._elect(crew, stop)
@@ -181,9 +182,12 @@ class Operator:
                         await self.binder.drain()
                 if leadership is not None:
                     await leadership.release()
+                # Last: kopf can take seconds to end, and nobody takes what it still hands over.
+                if self._kopf is not None and not await asyncio.to_thread(self._kopf.stop, DRAIN_SECONDS):
+                    _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
-    async def _elect(self, crew: _Crew, stop: asyncio.Event) -> Leadership | None:
+    async def _elect(self, crew: Crew, stop: asyncio.Event) -> Leadership | None:
         election = self.settings.leader_election
         if not election.enabled:
             return None
@@ -192,11 +196,13 @@ class Operator:
         leadership = Leadership(self.client, election, identity)
         acquiring = crew.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
-        await crew.until(acquiring, stopping)
-        stopping.cancel()
+        try:
+            await crew.until(acquiring, stopping)
+        finally:
+            stopping.cancel()
         return leadership
 
-    async def _lead(self, crew: _Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
+    async def _lead(self, crew: Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
         self.telemetry.leader.set(1)
@@ -221,7 +227,7 @@ class Operator:
                 self.binder.close()
 
     @contextlib.asynccontextmanager
-    async def _controlling(self, crew: _Crew, feed: UsageFeed | None) -> AsyncIterator[None]:
+    async def _controlling(self, crew: Crew, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
         controllers = Controllers(
             self.client,
@@ -242,8 +248,6 @@ class Operator:
             stop.set()
             quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling}, timeout=DRAIN_SECONDS)
-            if not await asyncio.to_thread(kopf.stop, DRAIN_SECONDS):
-                _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
 
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""
@@ -256,7 +260,7 @@ class Operator:
                     self.mirror.apply(kind, change.kind, change.object)
 
     @contextlib.asynccontextmanager
-    async def _metrics_source(self, crew: _Crew) -> AsyncIterator[UsageFeed | None]:
+    async def _metrics_source(self, crew: Crew) -> AsyncIterator[UsageFeed | None]:
         settings = self.settings.metrics_source
         if settings is None:
             yield None
@@ -356,48 +360,3 @@ class Operator:
     def _refresh(self) -> None:
         for kind in KINDS:
             self.telemetry.mirror_objects.labels(kind).set(len(self.mirror.objects(kind)))
-
-
-class _Crew:
-    """Tasks that must all live: the first one that fails ends the others, and its error is the operator's."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> _Crew:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine as one of the crew."""
-        task = asyncio.create_task(work, name=name)
-        self._tasks.append(task)
-        return task
-
-    async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Return the first of ``wanted`` that is done; raise what any of the crew raises meanwhile."""
-        while True:
-            living = [task for task in self._tasks if not task.done()]
-            for task in self._tasks:
-                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
-            for future in wanted:
-                if future.done():
-                    return future
-            await asyncio.wait({*living, *wanted}, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Run some work unless ``stop`` is set first; whether it was."""
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        working.result()
-        return False
-    working.cancel()
-    return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
+from cotide_operator.controllers import Controllers
 from cotide_operator.leadership import LeadershipLost
 from cotide_operator.settings import Settings, parse_settings
 from cotide_sim.apiserver.faults import Fault
@@ -341,16 +341,23 @@ async def test_a_leader_that_loses_its_lease_decides_no_more(world: World) -> No
     assert await world.placed() == {}
 
 
-async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(world: World) -> None:
+class SlowControllers(Controllers):
+    """Take their time to stop: the binder must have been closed before."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await super().run(stop)
+        await asyncio.sleep(1.0)
+
+
+async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.nodes(2, cpu="64")
+    monkeypatch.setattr("cotide_operator.assembly.Controllers", SlowControllers)
     operator = world.make(f"{QUICK_LEASE}concurrentBinds: 1\n")
     posted = watch_bindings(operator)
     task = asyncio.create_task(operator.run(asyncio.Event()))
     await world.until("it decides", lambda: (operator.loop.cycles and not operator._missing()) or task.done())
-    # Whatever else takes its time at the end, the binder must have been closed before.
-    kopf_stop = operator._kopf.stop if operator._kopf else None
-    assert kopf_stop is not None
-    operator._kopf.stop = lambda seconds: time.sleep(1.0) or kopf_stop(seconds)  # type: ignore[union-attr,method-assign]
     world.server.faults.add(Fault(delay_seconds=0.1, method="POST", path="/binding$", count=-1))
     await world.pods(30)
     await world.until("a queue of bindings", lambda: operator.binder.backlog >= 3)

@@ -1,0 +1,55 @@
+"""The operator's tasks as one crew: when one of them fails, the operator ends with its error.
+
+Used by `assembly` only. Invariant: when the crew is left, none of its tasks runs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Crew:
+    """Tasks that must all live: the first one that fails ends the others, and its error is the operator's."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Crew:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as one of the crew."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        return task
+
+    async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """Return the first of ``wanted`` that is done; raise what any of the crew raises meanwhile."""
+        while True:
+            living = [task for task in self._tasks if not task.done()]
+            for task in self._tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+            for future in wanted:
+                if future.done():
+                    return future
+            await asyncio.wait({*living, *wanted}, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def first_of(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Run some work unless ``stop`` is set first; whether it was."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+        return False
+    working.cancel()
+    return True
