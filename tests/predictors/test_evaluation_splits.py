@@ -102,3 +102,15 @@ def test_completion_contenders_see_the_same_rows(completion_samples: CompletionS
     ours = next(score for score in scores if score.contender == OURS)
     blind = next(score for score in scores if "without rate" in score.contender)
     assert ours.mean("mae_seconds") < blind.mean("mae_seconds") / 2
+
+
+def test_splits_by_cell_give_repetitions_nothing_to_copy(qos_samples: QosSamples) -> None:
+    """Sixty cells four times each, latency drawn by lot for a cell: by row it can be looked up, by cell only guessed."""
+    mixes = take_mixes(qos_samples.mixes, np.repeat(np.arange(60), 4))
+    latency = np.repeat(np.random.default_rng(4).choice([1.0, 3.0], 60), 4)
+    accuracy = {}
+    for by in ("row", "cell"):
+        scores = evaluate_qos(QosSamples(mixes, latency), limits_milliseconds=(2.0,), splits=2, split_by=by)  # type: ignore[arg-type]  # both are literals
+        accuracy[by] = next(score for score in scores if "plain" in score.contender).mean("accuracy")
+    assert accuracy["row"] > 0.9
+    assert accuracy["cell"] < 0.75

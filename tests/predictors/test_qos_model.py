@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
-from cotide_predictors.mix_features import feature_matrix
+from cotide_predictors.mix_features import FEATURES, MONOTONE, feature_matrix
 from cotide_predictors.mixes import take_mixes, with_limit
 from cotide_predictors.qos import QosModel, train_qos
 
@@ -192,3 +192,23 @@ def test_calibration_never_moves_a_row_across_one_half(qos_model: QosModel, qos_
     raw = qos_model._margin(qos_samples.mixes) > 0
     assert np.array_equal(qos_model.predict(qos_samples.mixes), raw)
     assert qos_model.sharpness_ > 0
+
+
+def test_laws_hold_where_the_samples_say_the_opposite(qos_samples: QosSamples) -> None:
+    """Latency falls with the rate and with each job here: noise to the model, which must stay flat, not fall."""
+    mixes = qos_samples.mixes
+    upside_down = 8.0 / (1 + mixes.requests_per_second / 20_000) / (1 + mixes.counts.sum(axis=1))
+    model = train_qos(QosSamples(mixes, upside_down), limits_milliseconds=(1.0, 2.0, 4.0))
+    busier = [probability(model, rate=rate) for rate in range(0, 200_000, 5_000)]
+    fuller = [probability(model, jobs={"heavy": (count, 1e8)}) for count in range(6)]
+    larger = [probability(model, jobs={"heavy": (1, size * 1e7)}) for size in range(60)]
+    for rising in (busier, fuller, larger):
+        assert (np.diff(rising) >= -ROUNDING).all()
+
+
+def test_trees_are_bound_in_every_feature() -> None:
+    """The limit alone lowers the risk; a feature without a direction would be free to break the law."""
+    assert {feature.name: feature.direction for feature in FEATURES if feature.direction != 1} == {
+        "limit_milliseconds": -1
+    }
+    assert len(MONOTONE) == len(FEATURES)
