@@ -1,0 +1,109 @@
+"""Trace readers: values as in the file, and a broken row is named by file, line and column."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from cotide_core.errors import InputError
+from cotide_sim.traces import alibaba2017, google2011, worldcup98
+
+ALIBABA_HEADER = (
+    "task_create_time, task_end_time, job_id, task_id, number_of_instances, status, "
+    "number_of_cpus_requested_per_instance_in_the_task,normalized_memory_requested_per_instance_in_the_task"
+)
+GOOGLE_HEADER = (
+    "job_ID,priority,requestCPU,requestRAM,requestDisk,user_name,scheduling_class,logical_job_name,"
+    "task_duration,task_number"
+)
+
+
+def write(directory: Path, name: str, *lines: str) -> Path:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    return directory
+
+
+def test_web_minutes_that_are_missing_are_filled_from_their_neighbours(tmp_path):
+    write(
+        tmp_path, worldcup98.FILE, "period,count",
+        "1998-05-08 03:20:00,100", "1998-05-08 03:21:00,200", "1998-05-08 03:23:00,400",
+    )  # fmt: skip
+    trace = worldcup98.read_worldcup98(tmp_path)
+    assert trace.requests.tolist() == [100.0, 200.0, 300.0, 400.0]
+    assert trace.window(3, 3).tolist() == [400.0, 100.0, 200.0]
+
+
+def test_alibaba_tasks_are_read_with_cores_and_empty_cells(tmp_path):
+    write(
+        tmp_path, alibaba2017.FILE, ALIBABA_HEADER,
+        "-5,6524,3,4,15740,Terminated,50,0.0079", "6036,6046,4,7,393,Waiting,,",
+    )  # fmt: skip
+    first, second = alibaba2017.read_batch_tasks(tmp_path)
+    assert (first.created_seconds, first.seconds, first.instances, first.cores) == (-5.0, 6529.0, 15740, 0.5)
+    assert (second.status, second.cores, second.memory_share) == ("Waiting", None, None)
+
+
+def test_google_durations_are_read_as_five_minute_slots(tmp_path):
+    write(tmp_path, google2011.FILE, GOOGLE_HEADER, "6251668761.0,2,0.6,0.0015,1e-6,u,1,n,0.08666666666666667,1")
+    (job,) = google2011.read_google_jobs(tmp_path)
+    # 0.08666... x 300 s = 26 s.
+    assert (job.priority, job.tasks) == (2, 1)
+    assert job.seconds == pytest.approx(26.0)
+
+
+@pytest.mark.parametrize(
+    ("file", "lines", "says"),
+    [
+        (worldcup98.FILE, ("period,count", "1998-05-08 03:20:00,1", "yesterday,2"), ":3: period: 'yesterday' is not"),
+        (worldcup98.FILE, ("period,count", "1998-05-08 03:20:00,-1"), ":2: count: '-1' is not a finite number >= 0"),
+        (
+            worldcup98.FILE,
+            ("period,count", "1998-05-08 03:20:00,1", "1998-05-08 03:20:00,1"),
+            ":3: period: is not later",
+        ),
+        (worldcup98.FILE, ("period,count",), "has no rows"),
+        (worldcup98.FILE, ("time,count", "a,b"), ":1: the header lacks column 'period'"),
+        (
+            alibaba2017.FILE,
+            (ALIBABA_HEADER, "1,2,3,4,many,Terminated,50,0.1"),
+            ":2: number_of_instances: 'many' is not",
+        ),
+        (alibaba2017.FILE, (ALIBABA_HEADER, "1,2,3,4,5,,50,0.1"), ":2: status: is empty"),
+        (alibaba2017.FILE, (ALIBABA_HEADER, "1,2,3"), ":2: 3 cells where the header has 8"),
+        (google2011.FILE, (GOOGLE_HEADER, "1,12,0,0,0,u,1,n,1,1"), ":2: priority: '12' is not a whole number"),
+        (google2011.FILE, (GOOGLE_HEADER, "1,2,0,0,0,u,1,n,nan,1"), ":2: task_duration: 'nan' is not a finite"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path, file, lines, says):
+    write(tmp_path, file, *lines)
+    readers = {
+        worldcup98.FILE: worldcup98.read_worldcup98,
+        alibaba2017.FILE: lambda d: list(alibaba2017.read_batch_tasks(d)),
+        google2011.FILE: lambda d: list(google2011.read_google_jobs(d)),
+    }
+    with pytest.raises(InputError) as caught:
+        readers[file](tmp_path)
+    assert str(caught.value).startswith(str(tmp_path / file))
+    assert says in str(caught.value)
+
+
+def test_a_missing_file_says_what_was_expected_there(tmp_path):
+    with pytest.raises(
+        InputError, match=r"worldcup98.*no such file: the WorldCup98 requests per minute were expected here"
+    ):
+        worldcup98.read_worldcup98(tmp_path)
+
+
+def test_a_file_that_is_cut_off_or_no_gzip_gets_one_line(tmp_path):
+    path = write(tmp_path, google2011.FILE, GOOGLE_HEADER, *["1,2,0,0,0,u,1,n,1,1"] * 500) / google2011.FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="is no CSV text"):
+        list(google2011.read_google_jobs(tmp_path))
+    path.write_bytes(b"plain text")
+    with pytest.raises(InputError, match="can't be read"):
+        list(google2011.read_google_jobs(tmp_path))
