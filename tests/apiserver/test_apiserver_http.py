@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from cotide_sim.apiserver.cluster import Settings
+from cotide_sim.apiserver.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
@@ -423,6 +424,25 @@ async def test_injected_faults_strike_what_they_name_and_no_more() -> None:
         assert (code, call.headers["Retry-After"]) == (429, "3")
         assert (await call("POST", PODS, pod()))[0] == 201
         assert (await call("POST", "/_faults", {"cows": 1}))[0] == 400
+
+
+async def test_injected_faults_delay_and_meet_watches_by_path_and_count() -> None:
+    async with serving() as (server, call):
+        loop = asyncio.get_running_loop()
+        slow = server.faults.add(Fault(delay_seconds=0.2, method="GET", path="/configmaps$"))
+        begin = loop.time()
+        assert (await call("GET", "/api/v1/namespaces/default/configmaps"))[0] == 200
+        assert loop.time() - begin >= 0.2
+        assert slow.met == 1
+        gone = server.faults.add(Fault(status=410, method="WATCH", path="/pods$", skip=1, count=2))
+        assert (await call("GET", PODS))[0] == 200
+        answers = [(await call("GET", f"{PODS}?watch=1&timeoutSeconds=1&resourceVersion=1"))[0] for _ in range(4)]
+        assert answers == [200, 410, 410, 200]
+        assert gone.met == 2
+        server.faults.add(Fault(status=500, count=-1))
+        assert [(await call("GET", PODS))[0] for _ in range(3)] == [500, 500, 500]
+        server.faults.clear()
+        assert (await call("GET", PODS))[0] == 200
 
 
 async def test_malformed_http_is_refused_and_the_server_lives_on() -> None:

@@ -110,9 +110,8 @@ def _container_causes(container: Any, path: str, names: set[str]) -> list[Cause]
         causes.append(_required(f"{path}.image"))
     for index, port in enumerate(container.get("ports") or ()):
         causes += _port_causes(port, f"{path}.ports[{index}]")
-    for index, variable in enumerate(container.get("env") or ()):
-        if not isinstance(variable, dict) or not variable.get("name"):
-            causes.append(_required(f"{path}.env[{index}].name"))
+    variables = container.get("env") or ()
+    causes += [_required(f"{path}.env[{index}].name") for index, one in enumerate(variables) if not one.get("name")]
     return causes + _resource_causes(container.get("resources") or {}, f"{path}.resources")
 
 

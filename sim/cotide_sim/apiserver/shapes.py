@@ -1,6 +1,6 @@
 """The shape of what the server itself reads: a field of a wrong type is refused before anything looks into it.
 
-Called by `writing` for every new form of an object, and by `deleting`, `scaling` and `pod_subresources` for their bodies.
+Called by `writing` for every new form of an object; by `deleting`, `scaling` and `pod_subresources` for their bodies.
 Stands for the decoding of a real server into typed structs, which answers 400. Invariant: behind this check, code may
 take a named field to have its type, or to be absent or null.
 
@@ -113,18 +113,15 @@ def misfit(value: Any, shape: Any, path: str) -> str | None:
         if not isinstance(value, dict):
             return f"{path}: must be an object"
         for field, inner in shape.items():
-            if field in value and (found := misfit(value[field], inner, f"{path}.{field}" if path else field)):
+            item = value.get(field)
+            # Nearly every field is absent or just right: no call and no path for those.
+            if item is None or type(item) is inner:
+                continue
+            if found := misfit(item, inner, f"{path}.{field}" if path else field):
                 return found
         return None
     if isinstance(shape, list):
-        if not isinstance(value, list):
-            return f"{path}: must be a list"
-        for index, item in enumerate(value):
-            if item is None:
-                return f"{path}[{index}]: must not be null"
-            if found := misfit(item, shape[0], f"{path}[{index}]"):
-                return found
-        return None
+        return _misfit_list(value, shape[0], path)
     if isinstance(shape, str):
         if not isinstance(value, dict):
             return f"{path}: must be an object"
@@ -133,6 +130,19 @@ def misfit(value: Any, shape: Any, path: str) -> str | None:
         return None if wrong is None else f"{path}.{wrong}: must be a {'string' if shape is WORDS else 'quantity'}"
     fits = isinstance(value, shape) and (shape is bool or not isinstance(value, bool))
     return None if fits else f"{path}: must be {_NAMES[shape]}"
+
+
+def _misfit_list(value: Any, shape: Any, path: str) -> str | None:
+    if not isinstance(value, list):
+        return f"{path}: must be a list"
+    if not shape and all(type(item) is dict for item in value):
+        return None
+    for index, item in enumerate(value):
+        if item is None:
+            return f"{path}[{index}]: must not be null"
+        if found := misfit(item, shape, f"{path}[{index}]"):
+            return found
+    return None
 
 
 def check_object_shape(key: str, kind: str, obj: Json, *, custom: bool) -> None:
