@@ -2,7 +2,8 @@
 
 Called only by evaluation. QoS rivals answer for the one limit they were trained for and see the mix as plain columns
 (rate, pressure, count and size of each type); completion rivals see type columns, log size, rate and pressure and
-learn log seconds, which served SVR and the linear model far better than seconds and made no odds to the forests. Contract as `QosModel` and `CompletionModel`.
+learn log seconds, which served SVR and the linear model far better than seconds and made no odds to the forests.
+Contract as `QosModel` and `CompletionModel`.
 """
 
 from __future__ import annotations

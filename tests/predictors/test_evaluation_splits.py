@@ -105,7 +105,7 @@ def test_completion_contenders_see_the_same_rows(completion_samples: CompletionS
 
 
 def test_splits_by_cell_give_repetitions_nothing_to_copy(qos_samples: QosSamples) -> None:
-    """Sixty cells four times each, latency drawn by lot for a cell: by row it can be looked up, by cell only guessed."""
+    """Sixty cells four times each, latency drawn by lot: by row it can be looked up, by cell only guessed."""
     mixes = take_mixes(qos_samples.mixes, np.repeat(np.arange(60), 4))
     latency = np.repeat(np.random.default_rng(4).choice([1.0, 3.0], 60), 4)
     accuracy = {}
