@@ -24,9 +24,9 @@ from cotide_kube.objects import (
     PodObject,
     PriorityClassObject,
 )
+from cotide_operator.resources import GROUP
 from cotide_operator.selection import read_selector, selects
 
-OUR_GROUP: Final = "cotide.dev"
 Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Listener = Callable[[Kind, str], None]
@@ -76,7 +76,7 @@ def controller_of(metadata: Metadata) -> OwnerReference | None:
 def owned_key(metadata: Metadata, kind: str) -> str | None:
     """Return the key of the controlling owner when it is a resource of ours of this kind."""
     owner = controller_of(metadata)
-    if owner is None or owner.kind != kind or not owner.api_version.startswith(f"{OUR_GROUP}/"):
+    if owner is None or owner.kind != kind or not owner.api_version.startswith(f"{GROUP}/"):
         return None
     return f"{metadata.namespace}/{owner.name}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
+from cotide_kube.objects import PodObject
+from cotide_kube.reflector import Reflector
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.controllers import Controllers
 from cotide_operator.leadership import LeadershipLost
@@ -32,6 +35,7 @@ DEADLINE_SECONDS = 20.0
 PODS = "/api/v1/namespaces/default/pods"
 HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 ALONE = "leaderElection: {enabled: false}\n"
+QUICK_QUEUE = "queue: {backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4}\n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
 QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 2, renewDeadlineSeconds: 1, retryPeriodSeconds: 0.1}\n"
 
@@ -175,7 +179,7 @@ async def test_a_refused_binding_is_tried_again_and_no_pod_is_lost(world: World,
     await world.nodes(4)
     # Longer than the client's own five tries: 7 refusals in a row reach the engine.
     world.server.faults.add(Fault(status=status, method="POST", path="/binding$", count=7))
-    async with world.operator() as operator:
+    async with world.operator(f"{ALONE}{QUICK_QUEUE}") as operator:
         await world.pods(3)
         await world.until_placed(3)
         await world.until("all is told", lambda: all(one.node for one in operator.board))
@@ -291,6 +295,42 @@ async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(wo
     loads = Counter(after.values())
     assert max(loads.values()) <= 4  # 4 cpu a node, 1 cpu a pod: the restart saw what the crash had bound
     assert all(count == 1 for count in posted.values())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_under_random_faults_each_pod_gets_one_node_for_life_and_no_node_too_many(
+    world: World, seed: int
+) -> None:
+    rng = random.Random(seed)
+    await world.nodes(5, cpu="8")  # 40 places for 36 pods, four of which are deleted on the way
+    history: dict[str, set[str]] = {}
+    pods = Reflector(world.client, "/api/v1/pods", PodObject)
+    follower = asyncio.create_task(follow(pods, history))
+    async with world.operator(f"{ALONE}{QUICK_QUEUE}") as operator:
+        for index in range(36):
+            await world.pods(1, prefix=f"r{index}-")
+            if index % 3 == 0:
+                fault = {"status": rng.choice([0, 409, 429, 500, 503]), "delay_seconds": rng.choice([0.0, 0.05, 0.2])}
+                world.server.faults.add(Fault(method="POST", path="/binding$", count=rng.randint(1, 4), **fault))
+            if index % 7 == 3:
+                world.server.drop_watches(abruptly=rng.random() < 0.5)
+            if index % 9 == 5:
+                await world.client.delete(f"{PODS}/r{index}-0", grace_seconds=0)
+
+        await world.until_placed(32)
+        await world.until("all is told", lambda: sum(1 for one in operator.board if one.node) == 32)
+    placed = await world.placed()
+    follower.cancel()
+    assert len(placed) == 32
+    assert max(Counter(placed.values()).values()) <= 8
+    assert all(len(nodes) == 1 for nodes in history.values())  # by uid: nobody was ever moved
+
+
+async def follow(pods: Reflector[PodObject], history: dict[str, set[str]]) -> None:
+    """Keep every node that each pod (by uid) was ever seen on."""
+    async for change in pods:
+        if change.object is not None and change.object.spec.node_name:
+            history.setdefault(change.object.metadata.uid, set()).add(change.object.spec.node_name)
 
 
 async def test_attempts_survive_a_restart(world: World) -> None:
