@@ -21,20 +21,18 @@ from cotide_operator.mirror import controller_of
 from cotide_operator.resources import (
     API_VERSION,
     INDEX_LABEL,
+    INPUT_SIZE_ANNOTATION,
     JOB_LABEL,
+    JOB_PRIORITY_ANNOTATION,
+    REQUESTED_SECONDS_ANNOTATION,
     RETRY_ANNOTATION,
     TEMPLATE_ANNOTATION,
+    TYPE_ANNOTATION,
     WORKLOAD_LABEL,
     JobSpec,
     JobTemplate,
     WorkloadSpec,
     WorkloadTemplate,
-)
-from cotide_operator.translation import (
-    INPUT_SIZE_ANNOTATION,
-    JOB_PRIORITY_ANNOTATION,
-    REQUESTED_SECONDS_ANNOTATION,
-    TYPE_ANNOTATION,
 )
 
 Manifest = dict[str, Any]

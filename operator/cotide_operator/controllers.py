@@ -26,8 +26,8 @@ from cotide_operator.clock import Clock
 from cotide_operator.job_controller import JobController
 from cotide_operator.mirror import Kind, Mirror
 from cotide_operator.readings import NoReadings, ServiceReadings
+from cotide_operator.resources import DEFAULT_SCHEDULER_NAME
 from cotide_operator.status_writer import REFRESH_SECONDS
-from cotide_operator.translation import DEFAULT_SCHEDULER_NAME
 from cotide_operator.work_queue import WorkQueue
 from cotide_operator.workload_controller import WorkloadController
 

@@ -88,9 +88,14 @@ def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffB
     """Return kopf's handlers, bound to where they hand over."""
     registry = kopf.OperatorRegistry()
 
+    used: list[kopf.ConnectionInfo] = []
+
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:
-        return connection(credentials)
+        if used:  # kopf asks again when the server refused what it had: tokens are replaced from time to time
+            credentials.token.forget()
+        used[:] = [connection(credentials)]
+        return used[0]
 
     for plural in _READERS:
         _register(registry, plural, enqueue, seen)
@@ -106,12 +111,12 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, enqueue: Enqueue, s
         "errors": kopf.ErrorsMode.PERMANENT,  # a fault of ours is told once, as an event, and not repeated
     }
 
-    def changed(body: kopf.Body, namespace: str | None, name: str | None, **_: Any) -> None:
+    async def changed(body: kopf.Body, namespace: str | None, name: str | None, **_: Any) -> None:
         _tell_faults(plural, body)
         # A key that nobody takes, because the controllers do not run yet, is not lost: they begin with everything.
         enqueue(plural, f"{namespace}/{name}")
 
-    def gone(event: kopf.RawEvent, namespace: str | None, name: str | None, uid: str | None, **_: Any) -> None:
+    async def gone(event: kopf.RawEvent, namespace: str | None, name: str | None, uid: str | None, **_: Any) -> None:
         if event["type"] == "DELETED":
             seen.forget(str(uid))
             enqueue(plural, f"{namespace}/{name}")

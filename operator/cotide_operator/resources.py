@@ -23,10 +23,15 @@ from cotide_core.units import resource_amount
 GROUP: Final = "cotide.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+DEFAULT_SCHEDULER_NAME: Final = "cotide"
 
 JOB_LABEL: Final = "cotide.dev/job"
 WORKLOAD_LABEL: Final = "cotide.dev/workload"
 INDEX_LABEL: Final = "cotide.dev/index"
+TYPE_ANNOTATION: Final = "cotide.dev/type"
+INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
+REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
+JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
 RETRY_ANNOTATION: Final = "cotide.dev/retry"
 TEMPLATE_ANNOTATION: Final = "cotide.dev/template"
 

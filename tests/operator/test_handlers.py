@@ -7,12 +7,13 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from cotide_kube.credentials import Credentials, StaticToken
+from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
 from cotide_operator.crds import RESOURCES, definition
 from cotide_operator.handlers import KopfThread, connection, start_kopf
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
@@ -24,11 +25,13 @@ TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "none"}]}}
 class Api:
     """A few plain requests; the test is no place for the client under test elsewhere."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, token: str = "", authority: Path | None = None) -> None:
+        self.url, self._verify = url, str(authority) if authority else True
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def send(self, method: str, path: str, body: dict[str, Any] | None = None, kind: str = "application/json") -> Any:
-        answer = requests.request(method, self.url + path, json=body, headers={"Content-Type": kind}, timeout=10)
+        headers = {"Content-Type": kind, **self._headers}
+        answer = requests.request(method, self.url + path, json=body, headers=headers, timeout=10, verify=self._verify)
         assert answer.ok, answer.text
         return answer.json()
 
@@ -53,8 +56,8 @@ class Keys:
 
 
 @contextmanager
-def kopf_on(server: ThreadedServer, keys: Keys) -> Iterator[KopfThread]:
-    thread = start_kopf(keys, Credentials(server.url))
+def kopf_on(server: ThreadedServer, keys: Keys, credentials: Credentials | None = None) -> Iterator[KopfThread]:
+    thread = start_kopf(keys, credentials or Credentials(server.url))
     try:
         assert thread.wait_ready(DEADLINE_SECONDS), thread.fault
         yield thread
@@ -133,6 +136,24 @@ def wait_for_event(api: Api) -> dict[str, Any]:
                 event: dict[str, Any] = json.loads(line)["object"]
                 return event
     pytest.fail("no event came")
+
+
+def test_tls_and_a_token_that_is_replaced_are_no_obstacle(tmp_path: Path) -> None:
+    keys = Keys()
+    (tmp_path / "token").write_text("outdated")
+    with server_in_thread(tls=True, token="right") as server:
+        known = load_credentials(str(server.write_kubeconfig(tmp_path / "config")))
+        authority = tmp_path / "ca.pem"
+        authority.write_bytes(known.certificate_authority or b"")
+        api = Api(server.url, "right", authority)
+        api.make_crds()
+        token = FileToken(tmp_path / "token")
+        token()  # the old one is read, then replaced on disk
+        (tmp_path / "token").write_text("right")
+        credentials = Credentials(server.url, token=token, certificate_authority=known.certificate_authority)
+        api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
+        with kopf_on(server, keys, credentials):
+            assert keys.next() == ("jobs", "default/count")
 
 
 def test_a_server_that_refuses_us_does_not_keep_kopf_from_stopping() -> None:
