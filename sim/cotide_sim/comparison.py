@@ -1,0 +1,137 @@
+"""Policies side by side in virtual time, with trained models: what the demo shows, for many seeds in a minute.
+
+Run as ``python -m cotide_sim.comparison --seeds 1,2,3 [--data DIR]``; data on stdout, progress on stderr. Place in the
+flow: around `world`. Invariant: for one seed every policy meets the same arrivals, machines and models.
+
+The models are trained as the demo trains them: on a profiling campaign, and with ``--data`` on the measured rows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.events import ModelsChanged
+from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_predictors.completion import train_completion
+from cotide_predictors.qos import train_qos
+from cotide_sim.interference import GeneratedInterference, Interference, MeasuredInterference
+from cotide_sim.scorecard import Summary
+from cotide_sim.workloads import profiling, sizing
+from cotide_sim.workloads.generated import generate
+from cotide_sim.workloads.plan import Plan
+from cotide_sim.workloads.traced import from_traces
+from cotide_sim.world import World
+
+POLICIES: Final = ("fifo", "random", "fifo-guarded", "random-guarded", "qpsm")
+VIOLATIONS_SHARE: Final = 0.25
+"""QPSM's violations may be at most this share of a plain policy's: the objective of the demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModels:
+    """A catalogue of just two models, whatever id is asked for."""
+
+    qos_model: QosForecaster
+    completion_model: CompletionForecaster
+
+    def qos(self, model_id: str) -> QosForecaster:
+        """Return the QoS model."""
+        del model_id
+        return self.qos_model
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        """Return the completion model."""
+        del model_id
+        return self.completion_model
+
+    @property
+    def event(self) -> ModelsChanged:
+        """What tells an engine of them."""
+        return ModelsChanged(self.qos_model.model_id, self.completion_model.model_id)
+
+
+def prepare(data: Path | None, seed: int) -> tuple[Interference, TrainedModels]:
+    """Return the physics and the models of a seed: measured where there is data, else generated."""
+    if data is None:
+        interference: Interference = GeneratedInterference()
+        samples = profiling.profile(interference, seed)
+    else:
+        interference = MeasuredInterference.from_directory(data / "colocation")
+        samples = profiling.with_measured_rows(profiling.profile(interference, seed), data / "colocation")
+    qos = train_qos(samples[0], limits_milliseconds=sizing.LIMITS_MILLISECONDS, random_state=seed)
+    return interference, TrainedModels(qos, train_completion(samples[1], random_state=seed))
+
+
+def compare(
+    plan: Plan,
+    interference: Interference,
+    models: TrainedModels,
+    config: SchedulerConfig,
+    *,
+    nodes: int,
+    policies: Sequence[str] = POLICIES,
+) -> dict[str, Summary]:
+    """Play one plan by each policy and return the figures by policy."""
+    return {
+        policy: World(
+            plan, interference, replace(config, policy=policy), models, models=models.event, nodes=nodes
+        ).run().summary
+        for policy in policies
+    }  # fmt: skip
+
+
+def missed(figures: dict[str, Summary]) -> list[str]:
+    """Return which of the demo's objectives QPSM missed, in words; empty for none."""
+    qpsm = figures["qpsm"]
+    plain = {name: figures[name] for name in ("fifo", "random") if name in figures}
+    guarded = {name: figures[name] for name in ("fifo-guarded", "random-guarded") if name in figures}
+    return [
+        f"violations above a quarter of {name}"
+        for name, other in plain.items()
+        if qpsm["qos_violation_ratio"] > VIOLATIONS_SHARE * other["qos_violation_ratio"]
+    ] + [
+        f"waiting not below {name}"
+        for name, other in guarded.items()
+        if qpsm["waiting_seconds_total"] >= other["waiting_seconds_total"]
+    ]
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of real traces; generators without it.")
+@click.option("--seeds", default="1,2,3,4,5", show_default=True, help="Seeds, separated by commas.")
+@click.option("--seconds", default=900.0, show_default=True, help="Simulated seconds of each run.")
+@click.option("--nodes", default=40, show_default=True, help="8-core nodes.")
+@click.option("--threshold", type=float, help="Accepted probability of a violation (default: the engine's).")
+def command(data: Path | None, seeds: str, seconds: float, nodes: int, threshold: float | None) -> None:
+    """Print waiting and violations of each policy for several seeds."""
+    click.echo("| seed | policy | waiting s | mean s | violations | cpu | jobs | pods |")
+    click.echo("|---|---|---|---|---|---|---|---|")
+    misses = 0
+    for seed in (int(part) for part in seeds.split(",")):
+        interference, models = prepare(data, seed)
+        plan = generate(seed, nodes, seconds) if data is None else from_traces(data, seed, nodes, seconds)
+        config = SchedulerConfig(seed=seed)
+        if threshold is not None:
+            config = replace(config, qos_risk_threshold=threshold)
+        figures = compare(plan, interference, models, config, nodes=nodes)
+        for policy, summary in figures.items():
+            click.echo(
+                f"| {seed} | {policy} | {summary['waiting_seconds_total']:,.0f} "
+                f"| {summary['waiting_seconds_mean']:.1f} | {summary['qos_violation_ratio']:.4f} | {summary['cpu_utilisation']:.3f} "
+                f"| {summary['jobs_finished']} | {summary['pods_bound']} |"
+            )
+        faults = missed(figures)
+        misses += len(faults)
+        click.echo(f"seed {seed}: {'; '.join(faults) or 'every objective met'}", err=True)
+    if misses:
+        raise SystemExit(3)
+
+
+if __name__ == "__main__":
+    command()
