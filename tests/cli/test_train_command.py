@@ -9,6 +9,20 @@ import pytest
 
 from cotide_cli import main as entry
 from cotide_cli.evaluate_command import read_model
+from cotide_core.classes import WorkloadClass
+from cotide_core.cycle import SchedulerConfig
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
+from cotide_core.ledger import LedgerWriter
 from cotide_predictors.completion import CompletionModel
 from cotide_predictors.qos import QosModel
 
@@ -123,3 +137,57 @@ def test_file_given_as_data_is_read_as_samples(tmp_path: Path, monkeypatch: pyte
     samples = str(completion_file(tmp_path))
     assert run(monkeypatch, "train", "completion", "--data", samples, "--out", str(tmp_path / "m")) == 0
     assert read_model(tmp_path / "m").types_ == ("sort",)
+
+
+def ledger_directory(directory: Path) -> Path:
+    """One node, one service sampled each second at a growing rate, and from second 20 to 30 a job beside it."""
+    node = Node("n", allocatable=(("cpu", 4000), ("memory", 2**33), ("pods", 110)))
+    web = Pod(
+        "shop/web", "u1", WorkloadClass.ONLINE, (("cpu", 1000),), 0.0,
+        phase=PodPhase.RUNNING, node="n", workload="shop/web",
+    )  # fmt: skip
+
+    def job(phase: PodPhase, finished: float | None = None) -> Pod:
+        return Pod(
+            "batch/sort", "u2", WorkloadClass.BATCH, (("cpu", 1000),), 19.0, phase=phase, node="n", type="sort",
+            input_bytes=10**8, started_seconds=20.0, finished_seconds=finished,
+        )  # fmt: skip
+
+    writer = LedgerWriter(SchedulerConfig())
+    begin: list[Event] = [NodeUpserted(node), WorkloadUpserted(Workload("shop/web", 5.0)), PodUpserted(web)]
+    lines = [writer.header(), writer.entry(0.0, begin, [])]
+    for second in range(1, 41):
+        events: list[Event] = [ServiceSampled("shop/web", 1000.0 * second, 0.2 * second)]
+        if second == 20:
+            events.insert(0, PodUpserted(job(PodPhase.RUNNING)))
+        if second == 30:
+            events.insert(0, PodUpserted(job(PodPhase.SUCCEEDED, finished=30.0)))
+        lines.append(writer.entry(float(second), events, []))
+    (directory / "ledger.jsonl").write_bytes(b"".join(lines))
+    return directory
+
+
+def test_recorded_run_trains_both_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = str(ledger_directory(tmp_path))
+    assert run(monkeypatch, "train", "qos", "--ledger", ledger, "--out", str(tmp_path / "q"), "-o", "json") == 0
+    qos = json.loads(capsys.readouterr().out)
+    assert qos["samples"] == 40
+    assert qos["types"] == ["sort"]
+    assert qos["limits_milliseconds"] == [5.0]
+    assert run(monkeypatch, "train", "completion", "--ledger", ledger, "--out", str(tmp_path / "c"), "-o", "json") == 0
+    completion = json.loads(capsys.readouterr().out)
+    assert completion["samples"] == 1
+    assert completion["types"] == ["sort"]
+
+
+def test_changed_ledger_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = ledger_directory(tmp_path) / "ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"2000", b"2001", 1)
+    ledger.write_bytes(b"".join(lines))
+    assert run(monkeypatch, "train", "qos", "--ledger", str(ledger), "--out", str(tmp_path / "m")) == 1
+    assert "line 4" in capsys.readouterr().err
