@@ -123,8 +123,8 @@ def command(data: Path | None, seeds: str, seconds: float, nodes: int, threshold
         for policy, summary in figures.items():
             click.echo(
                 f"| {seed} | {policy} | {summary['waiting_seconds_total']:,.0f} "
-                f"| {summary['waiting_seconds_mean']:.1f} | {summary['qos_violation_ratio']:.4f} | {summary['cpu_utilisation']:.3f} "
-                f"| {summary['jobs_finished']} | {summary['pods_bound']} |"
+                f"| {summary['waiting_seconds_mean']:.1f} | {summary['qos_violation_ratio']:.4f} "
+                f"| {summary['cpu_utilisation']:.3f} | {summary['jobs_finished']} | {summary['pods_bound']} |"
             )
         faults = missed(figures)
         misses += len(faults)
