@@ -278,6 +278,14 @@ def test_kubectl_knows_custom_kinds_by_short_name_category_and_explanation(kubec
 
 
 @pytest.mark.kubectl
+def test_kubectl_says_which_kind_is_not_served(kubectl: Kubectl) -> None:
+    unknown = {"apiVersion": "example.dev/v1", "kind": "Gadget", "metadata": {"name": "g"}}
+    refused = kubectl.run("apply", "-f", "-", stdin=unknown)
+    assert refused.returncode == 1
+    assert 'no matches for kind "Gadget" in version "example.dev/v1"' in refused.stderr
+
+
+@pytest.mark.kubectl
 def test_kubectl_typed_commands_work(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "shop")
     assert "Active" in kubectl("get", "ns", "shop")

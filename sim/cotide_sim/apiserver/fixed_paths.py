@@ -15,7 +15,7 @@ from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.discovery import REVIEWS, Discovery
 from cotide_sim.apiserver.faults import Fault, Faults
 from cotide_sim.apiserver.http_protocol import Answer, Request
-from cotide_sim.apiserver.openapi import OpenApi
+from cotide_sim.apiserver.openapi import PROTOBUF_V2, OpenApi
 from cotide_sim.apiserver.refusals import bad_request, success
 from cotide_sim.apiserver.resources import Json
 from cotide_sim.apiserver.writing import decode_json
@@ -54,6 +54,8 @@ class FixedPaths:
 
     def _document(self, path: str, request: Request) -> Answer | None:
         discovery = self._discovery
+        if path == "/openapi/v2" and "proto-openapi.spec.v2" in request.headers.get("accept", ""):
+            return Answer(200, self._openapi.version_two_protobuf(), PROTOBUF_V2)
         if path in ("/api", "/apis") and "apidiscovery.k8s.io;v=v2;" in request.headers.get("accept", "") + ";":
             return Answer(200, orjson.dumps(discovery.aggregated(core=path == "/api")), _AGGREGATED)
         parts = path.strip("/").split("/")

@@ -20,6 +20,14 @@ _PATCHES: Final = (
 )  # fmt: skip
 
 
+PROTOBUF_V2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+def _text(number: int, value: bytes) -> bytes:
+    """Return a protobuf field of bytes; all of ours are shorter than 128."""
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
 def _query(name: str, kind: str = "string") -> Json:
     return {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
 
@@ -59,6 +67,15 @@ class OpenApi:
     def version_two(self) -> Json:
         """Return `/openapi/v2`: empty, since kubectl has all it asks for in version 3."""
         return {"swagger": "2.0", "info": self._info(), "paths": {}, "definitions": {}}
+
+    def version_two_protobuf(self) -> bytes:
+        """Return `/openapi/v2` as the protobuf that kubectl asks for when it meets a kind that nobody serves.
+
+        The numbers are those of gnostic's openapiv2 Document: swagger 1, info 2 (title 1, version 2), paths 8.
+        """
+        info = self._info()
+        told = _text(1, info["title"].encode()) + _text(2, info["version"].encode())
+        return _text(1, b"2.0") + _text(2, told) + _text(8, b"")
 
     def index(self) -> Json:
         """Return `/openapi/v3`: the documents, each with a hash that changes with it."""
