@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cotide_core.columns import Floats
 from cotide_core.feasibility import FITS, GONE, Codes, Feasibility
+from cotide_core.instructions import NodeVerdict
 from cotide_core.ranking import Ranking
 from cotide_core.scoring import Rank
 from cotide_core.shapes import FitShape
@@ -34,6 +35,7 @@ class Candidates:
     codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
     scores : (N,) float64; -inf where the pod doesn't fit. For a rank that can't be cached, 0 where it fits.
     tally : code to number of nodes, dead rows left out.
+    unfit : what `placement` worked out from the tally, kept until it may have changed.
     """
 
     def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank) -> None:
@@ -45,6 +47,7 @@ class Candidates:
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
         self.tally: dict[int, int] = {}
+        self.unfit: tuple[NodeVerdict, ...] | None = None
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Evaluate the rows that changed since the last call."""
@@ -52,6 +55,7 @@ class Candidates:
         end = columns.journal_start + len(columns.journal)
         if self._cursor == end and len(self.codes) == snapshot.size:
             return
+        self.unfit = None
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
         if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
             self._evaluate_all(snapshot)

@@ -38,7 +38,7 @@ from cotide_core.policies import build_policy
 from cotide_core.queued import Place, QueuedPod
 from cotide_core.queueing import SchedulingQueue
 from cotide_core.run_times import RunTimes
-from cotide_core.shapes import Shape, ShapeTable
+from cotide_core.shapes import FitShape, Shape, ShapeTable
 from cotide_core.snapshot import Snapshot
 from cotide_core.starts import predicted_starts
 from cotide_core.state import ClusterState
@@ -141,12 +141,13 @@ class Scheduler:
 
     def _expire(self, now: float) -> None:
         """Forget the binds that nobody answered for; only time does this, never a lost watch."""
-        limit = now - self.config.assume_timeout_seconds
+        # The same sum as in `next_wakeup`: with a difference, rounding could leave a bind due that never expires.
+        timeout = self.config.assume_timeout_seconds
         oldest = self.state.oldest_assumption()
-        if oldest is None or oldest > limit:
+        if oldest is None or oldest + timeout > now:
             return
         for record in self.state.assumed():
-            if record.assumed_seconds is not None and record.assumed_seconds <= limit:
+            if record.assumed_seconds is not None and record.assumed_seconds + timeout <= now:
                 self.state.forget(record.pod.key)
                 self._return(record.pod.key, now, "the binding was neither confirmed nor refused in time")
 
@@ -251,11 +252,16 @@ class Scheduler:
         if not relieved and not eased:
             return
         guarded = self._placer.policy.guard is not None
+        helped: dict[tuple[FitShape, bool], bool] = {}
         for shape in self._queue.parked_shapes():
-            if relieved and self._takes(snapshot, shape, relieved):
-                self._queue.wake(shape, now, urgent=True)
-            elif guarded and eased and self._was_at_risk(shape) and self._takes(snapshot, shape, eased):
-                self._queue.wake(shape, now, urgent=False)
+            for urgent, rows in ((True, relieved), (False, eased)):
+                if not rows or (not urgent and not (guarded and self._was_at_risk(shape))):
+                    continue
+                if (shape.fit, urgent) not in helped:
+                    helped[shape.fit, urgent] = self._takes(snapshot, shape.fit, rows)
+                if helped[shape.fit, urgent]:
+                    self._queue.wake(shape, now, urgent=urgent)
+                    break
         relieved.clear()
         eased.clear()
 
@@ -263,9 +269,9 @@ class Scheduler:
         failure = self._failures.get(shape)
         return failure is None or failure.guarded
 
-    def _takes(self, snapshot: Snapshot, shape: Shape, rows: set[int]) -> bool:
+    def _takes(self, snapshot: Snapshot, shape: FitShape, rows: set[int]) -> bool:
         listed = np.fromiter(sorted(rows), np.intp, len(rows))
-        return bool((self._placer.feasibility.codes(shape.fit, snapshot, listed) == FITS).any())
+        return bool((self._placer.feasibility.codes(shape, snapshot, listed) == FITS).any())
 
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []

@@ -158,7 +158,9 @@ class Placer:
         return Placement(-1, lowest, verdicts, guarded=True)
 
     def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
-        return tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons))
+        if candidates.unfit is None:
+            candidates.unfit = tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons))
+        return candidates.unfit
 
     def _choose(
         self,

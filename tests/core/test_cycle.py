@@ -124,6 +124,16 @@ def test_an_assumption_expires_only_when_nobody_answered() -> None:
     assert bind.key == "d/silent"
 
 
+def test_following_the_wakeups_never_stands_still() -> None:
+    # 0.4 + 25 - 25 is less than 0.4 in floating point: a wake-up that comes too early would come again for ever.
+    scheduler = engine(node(), assume_timeout_seconds=25)
+    scheduler.handle([arrived()], 0.4)
+    wakeup = scheduler.next_wakeup(0.4)
+    assert wakeup == 0.4 + 25
+    assert len(scheduler.handle([], wakeup)) == 1
+    assert scheduler.next_wakeup(wakeup) == wakeup + 1.0, "its back-off"
+
+
 def test_a_pod_deleted_while_it_waits_or_is_assumed_is_gone() -> None:
     scheduler = engine(node(), arrived("assumed"), arrived("waiting", created_seconds=1.0))
     scheduler.handle([PodDeleted("d/waiting", "uid-waiting"), PodDeleted("d/assumed", "uid-assumed")], 1.0)

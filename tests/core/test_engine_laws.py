@@ -89,8 +89,8 @@ class HostileCluster:
         self.late = []
         out = self.scheduler.handle(events, self.now)
         self.lines.append(self.writer.entry(self.now, events, out))
-        limit = self.now - self.config.assume_timeout_seconds
-        self.open = {key: (bind, at) for key, (bind, at) in self.open.items() if at > limit}
+        timeout = self.config.assume_timeout_seconds
+        self.open = {key: (bind, at) for key, (bind, at) in self.open.items() if at + timeout > self.now}
         for bind in out:
             if isinstance(bind, Bind):
                 self.check(bind)
