@@ -216,3 +216,12 @@ def test_rates_are_linear_between_steps_and_start_again():
     assert rate_at(rates, 10.0, -5.0) == 250.0
     assert rate_at((), 10.0, 3.0) == 0.0
     assert rate_at((7.0,), 10.0, 123.4) == 7.0
+
+
+def test_request_rates_are_read_anew_at_every_step():
+    # The rate is 0 at 0, 20, 40 and above 0 between, read every 5 s: speed 1 in 0-5, .75 in 5-20, 1 in 20-25, then .75.
+    # 5 + 15 x .75 + 5 + 10 x .75 = 28.75 lone seconds are worked by 35.
+    machines = park()
+    machines.start_pod("node", service(rates=(0.0, 600.0), rates_step_seconds=10.0), 0.0)
+    machines.start_pod("node", job(seconds=28.75), 0.0)
+    assert machines.advance(100.0)[0].at_seconds == pytest.approx(35.0)
