@@ -77,6 +77,8 @@ class WorkloadController:
             again = await self._carry_out(workload, known, known.spec, pods)
             wanted = workloads.replicas_of(known.spec)
         else:
+            former = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
+            await self._children.delete(workload.metadata.namespace, [pod for pod in former if not pod.deleting])
             pods = await self._adopt(workload, key)
             wanted = sum(1 for pod in pods if pod.alive)
         reading = self._readings.get(key)
@@ -129,7 +131,7 @@ class WorkloadController:
         return max(0.01, self._clock.to_wall(plan.recheck_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _adopt(self, workload: CustomObject, key: str) -> list[SeenPod]:
-        """Label the selected pods and return them; children of an earlier template are not among them."""
+        """Label the selected pods and return them; children of a former template are not among them."""
         pods = []
         for pod in self._mirror.pods_of_workload(key):
             owner = controller_of(pod.metadata)

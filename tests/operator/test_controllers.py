@@ -475,6 +475,19 @@ async def test_a_workload_adopts_the_pods_it_selects() -> None:
         assert condition(status, "Ready")["reason"] == "PodsNotReady"
 
 
+async def test_a_workload_that_turns_to_adopting_gives_its_own_pods_up() -> None:
+    async with world() as one:
+        await one.client.create(WORKLOADS, workload(template=TEMPLATE))
+        await one.until_pods("web-0")
+        patch = {"spec": {"template": None, "selector": {"matchLabels": {"app": "web"}}}}
+        await one.client.patch(f"{WORKLOADS}/web", patch)
+
+        async def gone() -> bool:
+            return not await one.pods()
+
+        await one.until(gone)
+
+
 async def test_a_namespace_caps_the_class_of_children() -> None:
     async with world() as one:
         patch = {"metadata": {"labels": {"cotide.dev/max-class": "gratis"}}}
