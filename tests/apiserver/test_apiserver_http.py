@@ -150,6 +150,21 @@ async def test_pod_resources_are_validated(resources: dict[str, Any], text: str)
         assert text in answer["message"]
 
 
+async def test_quantities_given_as_numbers_are_read_back_as_text() -> None:
+    container = {"name": "main", "image": "i", "resources": {"limits": {"cpu": 2, "memory": 1.5e9}}}
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod(spec={"containers": [container]})))[1]
+        resources = made["spec"]["containers"][0]["resources"]
+        # A limit without a request is the request too.
+        assert resources == {"limits": {"cpu": "2", "memory": "1500000000.0"}} | {"requests": resources["limits"]}
+        assert made["status"]["qosClass"] == "Guaranteed"
+        node = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": 4}, "allocatable": {"cpu": "many"}}}
+        code, answer = await call("POST", "/api/v1/nodes", node)
+        assert (code, "status.allocatable[cpu]" in answer["message"]) == (422, True)
+        node["status"] = {"capacity": {"cpu": 4}}
+        assert (await call("POST", "/api/v1/nodes", node))[1]["status"]["capacity"] == {"cpu": "4"}
+
+
 async def test_mistyped_pod_fields_are_dropped_with_a_warning_or_refused() -> None:
     wrong = pod(spec={"nodeSelektor": {}, "containers": [{"name": "c", "image": "i", "resources": {"request": {}}}]})
     async with serving() as (_, call):

@@ -34,7 +34,7 @@ _RULES: Final[dict[str, Rules]] = {
     "poddisruptionbudgets.policy": Rules(plain_kinds.default_fresh, plain_kinds.check_budget),
     "services": Rules(plain_kinds.default_service, plain_kinds.check_service),
     "secrets": Rules(plain_kinds.default_secret, plain_kinds.check_nothing),
-    "nodes": Rules(plain_kinds.default_nothing, plain_kinds.check_node),
+    "nodes": Rules(plain_kinds.default_node, plain_kinds.check_node),
     "persistentvolumeclaims": Rules(plain_kinds.default_nothing, plain_kinds.check_nothing),
     "customresourcedefinitions.apiextensions.k8s.io": Rules(
         custom_kinds.default_definition, custom_kinds.check_definition

@@ -59,6 +59,21 @@ def default_service(write: Write) -> None:
         obj["status"] = {"loadBalancer": {}}
 
 
+def write_quantities(amounts: Any) -> None:
+    """Write quantities that came as numbers as text, in place: clients read them back as text from any server."""
+    if isinstance(amounts, dict):
+        for name, quantity in amounts.items():
+            if type(quantity) is not str and quantity is not None:
+                amounts[name] = str(quantity)
+
+
+def default_node(write: Write) -> None:
+    """Write a node's amounts as text; status is taken from a new node as it is, since kubelets register with it."""
+    status = write.obj.get("status") or {}
+    for field in ("capacity", "allocatable"):
+        write_quantities(status.get(field))
+
+
 def default_secret(write: Write) -> None:
     """Move `stringData` into `data`, encoded, as the server does for every write."""
     obj = write.obj

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cotide_sim.apiserver.cluster import Cluster, Write
 from cotide_sim.apiserver.known_fields import drop_unknown
+from cotide_sim.apiserver.plain_kinds import write_quantities
 from cotide_sim.apiserver.pod_validation import pod_causes, update_causes
 from cotide_sim.apiserver.refusals import Cause, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
@@ -66,6 +67,9 @@ def _default_container(container: Json) -> None:
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     resources = container.setdefault("resources", {})
+    if isinstance(resources, dict):
+        write_quantities(resources.get("requests"))
+        write_quantities(resources.get("limits"))
     if isinstance(resources, dict) and isinstance(resources.get("limits"), dict):
         requests = resources.setdefault("requests", {})
         if isinstance(requests, dict):

@@ -2,7 +2,8 @@
 default service account and are emptied, disruption budgets count, old events leave.
 
 Called by the store (a listener) and by the server's timer. Stands for the handful of controllers that clients of a
-cluster rely on. Invariant: a reaction runs after the change is complete (never inside a write), so it may write itself.
+cluster rely on. Invariant: a reaction that writes runs after the change that called for it, never inside it; only the
+objects of a kind whose definition is deleted go along with it at once.
 """
 
 from __future__ import annotations
