@@ -32,6 +32,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.intake import Intake
 from cotide_operator.mirror import Mirror
 from cotide_operator.outcomes import Outcomes
+from cotide_operator.sightings import noted
 
 GATHER_SECONDS: Final = 0.002
 """Shortest wall pause before a cycle; chosen: a few changes of a burst gather, nobody notices the delay."""
@@ -166,6 +167,8 @@ class SchedulingLoop:
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
         self.cycles += 1
+        if self.cycles == 1:
+            self._outcomes.resumed(noted(self._mirror.pods.values()))
         self._outcomes.events(events, self._take_arrivals(), now)
         self._outcomes.decided(instructions, now, self._cycle_seconds)
         for instruction in instructions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -85,6 +85,13 @@ class Outcomes:
                 self._board.forget(event.key)
                 self._annotator.forget(event.key)
                 self._calibration.pod_gone(event.key)
+
+    def resumed(self, decisions: Iterable[Decision]) -> None:
+        """Take over what an earlier run noted on pods that are on a node: forecasts outlive a restart."""
+        for decision in decisions:
+            pod = self._pod_of(decision.key)
+            if pod is not None and pod.ours and pod.uid == decision.uid and pod.node == decision.node:
+                self._board.publish(decision)
 
     def _confirmed(self, pod: Pod) -> None:
         """A pod of ours is on a node: also told when another replica, or an earlier run, bound it."""

@@ -9,13 +9,14 @@ Invariant: the sighting of one pod (uid) never changes once a field is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.board import Decision
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
 from cotide_operator.mirror import key_of
@@ -106,16 +107,31 @@ class Sightings:
         return min(now, self._clock.from_wall(written))
 
 
+def noted(pods: Iterable[PodObject]) -> Iterator[Decision]:
+    """Yield the decisions that are noted on pods and are about those very pods."""
+    for pod in pods:
+        decision = _noted(pod)
+        if decision is not None:
+            yield decision
+
+
+def _noted(pod: PodObject) -> Decision | None:
+    note = pod.metadata.annotations.get(DECISION_ANNOTATION)
+    if note is None:
+        return None
+    try:
+        decision = decode(note, key_of(pod.metadata)).decision
+    except InputError:  # somebody else's words in our annotation
+        return None
+    # A pod made from a copy of another one's manifest carries that one's note: it is not about this pod.
+    return decision if decision.uid == pod.metadata.uid else None
+
+
 def _past(pod: PodObject, job_status: Mapping[str, Any]) -> tuple[int, int]:
     """Attempts and demotions that an earlier run of the operator wrote down."""
-    note = pod.metadata.annotations.get(DECISION_ANNOTATION)
-    if note is not None:
-        try:
-            decision = decode(note, key_of(pod.metadata)).decision
-        except InputError:  # somebody else's words in our annotation: no past is known
-            return 0, 0
-        # A pod made from a copy of another one's manifest carries that one's note: it is not about this pod.
-        return (decision.attempts, decision.demotions) if decision.uid == pod.metadata.uid else (0, 0)
+    if DECISION_ANNOTATION in pod.metadata.annotations:
+        decision = _noted(pod)
+        return (decision.attempts, decision.demotions) if decision is not None else (0, 0)
     return _count(job_status.get("attempts")), _count(job_status.get("demotions"))
 
 

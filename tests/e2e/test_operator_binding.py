@@ -297,6 +297,16 @@ async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(wo
     assert all(count == 1 for count in posted.values())
 
 
+async def test_what_was_decided_about_running_pods_is_known_after_a_restart(world: World) -> None:
+    await world.nodes(2)
+    async with world.operator() as operator:
+        await world.pods(2)
+        await world.until("all is told", lambda: len(operator.board) == 2 and all(one.node for one in operator.board))
+        before = {one.key: (one.node, one.message, one.attempts) for one in operator.board}
+    async with world.operator() as again:
+        assert {one.key: (one.node, one.message, one.attempts) for one in again.board} == before
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_under_random_faults_each_pod_gets_one_node_for_life_and_no_node_too_many(
     world: World, seed: int
@@ -346,6 +356,27 @@ async def test_attempts_survive_a_restart(world: World) -> None:
         await world.until("the note is on the pod", noted)
     async with world.operator() as again:
         await world.until("it is tried again", lambda: (found := again.board.get("default/p0")) and found.attempts >= 2)
+
+
+async def test_an_api_server_that_comes_back_finds_an_operator_that_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "objects.sqlite"
+    async with running_server(data=data) as server, KubeClient(Credentials(server.url)) as client:
+        world = World(server, client)
+        await world.nodes(2)
+        operator, stop = world.make(), asyncio.Event()
+        task = asyncio.create_task(operator.run(stop))
+        await world.pods(2)
+        await world.until_placed(2)
+        before, port = await world.placed(), server.port
+        await server.stop()
+        async with running_server(data=data, port=port) as again:
+            world.server = again
+            await world.pods(2, prefix="q")
+            await world.until_placed(4)
+            after = await world.placed()
+            assert {name: after[name] for name in before} == before
+            stop.set()
+            await task
 
 
 async def test_only_the_leader_decides_and_a_stopped_leader_hands_over(world: World) -> None:
