@@ -28,6 +28,8 @@ Enqueue = Callable[[Ours, str], bool]
 """Hands a key over; False when nobody takes it."""
 
 PREFIX: Final = "cotide.dev"
+HANDOVER_SECONDS: Final = 0.2
+"""What kopf's workers get to finish when it stops; chosen: handing a key over takes microseconds."""
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10.0
 
@@ -168,6 +170,7 @@ def build_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
     settings.posting.event_name_prefix = "cotide-"
     settings.watching.chunk_size = 500
     settings.peering.standalone = True
+    settings.queueing.exit_timeout = HANDOVER_SECONDS
     return settings
 
 
