@@ -35,7 +35,7 @@ class LowLane:
     """
 
     def __init__(
-        self, busy: Callable[[], bool], *, per_second: float = 100.0, bound: int = 20_000, workers: int = 4
+        self, busy: Callable[[], bool], *, per_second: float = 200.0, bound: int = 20_000, workers: int = 4
     ) -> None:
         self._busy = busy
         self._per_second = per_second

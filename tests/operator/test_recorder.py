@@ -1,0 +1,106 @@
+"""Events in kube-scheduler's words: repeated ones are counted, not multiplied, and none ever stops a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+import pytest
+
+from cotide_core.errors import ClusterError
+from cotide_operator import recorder as recorder_module
+from cotide_operator.recorder import MESSAGE_LIMIT, REPEAT_SECONDS, Recorder
+from cotide_operator.telemetry import Telemetry
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        self.full = False
+        self.created: list[dict[str, Any]] = []
+        self.patched: list[tuple[str, dict[str, Any]]] = []
+        self.fault: ClusterError | None = None
+        self.telemetry = Telemetry()
+        self.now = 100.0
+        monkeypatch.setattr(recorder_module.time, "monotonic", lambda: self.now)
+        stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
+        self.recorder = Recorder(stand_in, stand_in, self.telemetry)
+
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+        if not self.full:
+            self.work[key] = work
+        return not self.full
+
+    async def create(self, path: str, body: dict[str, Any]) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.created.append(body)
+
+    async def patch(self, path: str, body: dict[str, Any]) -> None:
+        self.patched.append((path, body))
+
+    async def flush(self) -> None:
+        work, self.work = list(self.work.values()), {}
+        for one in work:
+            await one()
+
+    def dropped(self) -> float | None:
+        return self.telemetry.registry.get_sample_value("cotide_events_dropped_total")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+async def test_a_binding_is_told_in_the_words_that_users_know(scene: Scene) -> None:
+    scene.recorder.scheduled("ns/p", "u", "n1")
+    await scene.flush()
+    (event,) = scene.created
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Normal",
+        "Scheduled",
+        "Successfully assigned ns/p to n1",
+    )
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u"}
+
+
+async def test_the_same_words_again_raise_the_count_and_not_too_often(scene: Scene) -> None:
+    scene.recorder.failed("ns/p", "u", "0/1 nodes are available")
+    await scene.flush()
+    scene.recorder.failed("ns/p", "u", "0/1 nodes are available")
+    await scene.flush()
+    assert scene.patched == []  # too early
+    scene.now += REPEAT_SECONDS
+    scene.recorder.failed("ns/p", "u", "0/1 nodes are available")
+    await scene.flush()
+    ((path, patch),) = scene.patched
+    assert path.endswith(scene.created[0]["metadata"]["name"])
+    assert patch["count"] == 2
+    scene.now += REPEAT_SECONDS
+    scene.recorder.failed("ns/p", "u", "0/2 nodes are available")
+    await scene.flush()
+    assert len(scene.created) == 2  # other words are another event
+
+
+async def test_of_what_waits_in_the_lane_only_the_latest_is_written(scene: Scene) -> None:
+    for words in ("first", "second"):
+        scene.recorder.failed("ns/p", "u", words)
+    await scene.flush()
+    assert [event["message"] for event in scene.created] == ["second"]
+
+
+async def test_a_long_sentence_is_cut_to_what_the_api_takes(scene: Scene) -> None:
+    scene.recorder.failed("ns/p", "u", "x" * 2000)
+    await scene.flush()
+    message = scene.created[0]["message"]
+    assert (len(message), message[-3:]) == (MESSAGE_LIMIT, "...")
+
+
+async def test_what_cannot_be_written_is_counted_and_nothing_else(scene: Scene) -> None:
+    scene.fault = ClusterError("namespace is going")
+    scene.recorder.evicted("ns/p", "u", "overload")
+    await scene.flush()
+    scene.full = True
+    scene.recorder.preempted("ns/p", "u", "room for another")
+    assert scene.dropped() == 2.0
