@@ -51,6 +51,8 @@ def command(
     It has no scheduler, no kubelets and no controllers of Deployments or Jobs: new pods stay Pending until
     something binds them.
     """
+    import gc
+
     import uvloop
 
     from cotide_sim.apiserver.cluster import Settings
@@ -80,4 +82,7 @@ def command(
             click.echo(server.url)
             await stop.wait()
 
+    # Each request decodes an object and drops it again: at the usual threshold the collector would run every few
+    # requests and find nothing, since objects are kept as bytes.
+    gc.set_threshold(50_000, 20, 50)
     uvloop.run(serve())
