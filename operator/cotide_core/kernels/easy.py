@@ -1,0 +1,191 @@
+"""Queue policies on one pool: strict order, and EASY backfilling in several orders (seed 002, section 4.2.1).
+
+Called by the trace replay. Arrays in, start times out. Rounds take place at each moment at which a job is submitted, ends
+or outlives its forecast: first ends, then submissions, then decisions. Invariant: a job starts only when its processors are
+free; with EASY, no backfilled job is planned to hold what the first of the queue needs at its reserved time.
+
+EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (seed 002's [128] and [104]): the queue's first job, when blocked, gets
+the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other job that fits now
+may start if it is planned to end by then, or asks for no more than what is left over at that time.
+
+Only a round in which processors came free, a forecast changed or another job became first can let a job start that could not
+before: in any other the submitted jobs alone are looked at. That is what makes a round cheap while the machine is full.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.run_forecasts import corrected, forecast_at_submit, learn
+from cotide_core.kernels.time_heap import heap_pop, heap_push
+
+Integers = npt.NDArray[np.int64]
+
+NO_BACKFILL: Final = -1
+BY_SUBMIT: Final = 0
+BY_RUN: Final = 1
+BY_VOLUME: Final = 2
+BY_DEMAND: Final = 3
+
+STOP: Final = 1
+"""Place in ``progress`` that a caller sets to end the replay early; place 0 counts submitted jobs."""
+
+
+@compiled
+def order_key(order: int, forecast: int, demand: int) -> int:
+    """Return the number a job is ordered by, smallest first; ties go by submission."""
+    if order == BY_RUN:
+        return forecast
+    if order == BY_VOLUME:
+        return forecast * demand
+    if order == BY_DEMAND:
+        return demand
+    return 0
+
+
+@compiled
+def replay_queue(
+    submit: Integers,
+    run: Integers,
+    demand: Integers,
+    request: Integers,
+    user: Integers,
+    users: int,
+    capacity: int,
+    order: int,
+    backfill: int,
+    mode: int,
+    forecast: Integers,
+    start: Integers,
+    promise: Integers,
+    progress: Integers,
+) -> int:
+    """Replay a log; return the number of rounds.
+
+    Parameters
+    ----------
+    submit, run, demand, request : (n,) seconds or processors; submit never falls, 1 <= demand <= capacity, run >= 1.
+    user : (n,) numbers in [0, users), or -1 for unknown.
+    order, backfill : order of the queue, and of the jobs tried behind its first; `NO_BACKFILL` for none.
+    mode : `run_forecasts.GIVEN` or `LAST_TWO`.
+    forecast : (n,) seconds; read if given, else filled with what was forecast at submission.
+    start : (n,) out.
+    promise : (n,) out: the first reserved start a job was given as the queue's first, else -1.
+    progress : (2,) jobs submitted so far; the caller's wish to stop.
+    """
+    jobs = submit.shape[0]
+    most = min(jobs, capacity)
+    last = np.full(users, -1, np.int64)
+    before = np.full(users, -1, np.int64)
+    event_time = np.empty(most, np.int64)
+    event_job = np.empty(most, np.int64)
+    end_time = np.empty(most, np.int64)
+    end_job = np.empty(most, np.int64)
+    planned_end = np.empty(jobs, np.int64)
+    queue_key = np.empty(jobs, np.int64)
+    queue = np.empty(jobs, np.int64)
+    two = backfill not in (NO_BACKFILL, order)
+    line_key = np.empty(jobs, np.int64) if two else queue_key
+    line = np.empty(jobs, np.int64) if two else queue
+    waiting = 0
+    running = 0
+    free = capacity
+    arrived = 0
+    rounds = 0
+    while (arrived < jobs or running > 0) and progress[STOP] == 0:
+        rounds += 1
+        now = submit[arrived] if arrived < jobs else event_time[0]
+        if running > 0 and event_time[0] < now:
+            now = event_time[0]
+        everything = waiting == 0
+        first_before = queue[0] if waiting > 0 else -1
+        # 1. Jobs that end, and jobs that outlive their forecast.
+        events = running
+        while events > 0 and event_time[0] == now:
+            everything = True
+            job = event_job[0]
+            events = heap_pop(event_time, event_job, events)
+            place = place_of(end_time, end_job, running, planned_end[job], job)
+            running = remove_at(end_time, end_job, running, place)
+            if start[job] + run[job] > now:
+                planned_end[job] = start[job] + corrected(request[job], now - start[job])
+                running = insert(end_time, end_job, running, planned_end[job], job)
+                next_event = min(planned_end[job], start[job] + run[job])
+                events = heap_push(event_time, event_job, events, next_event, job)
+            else:
+                free += demand[job]
+                learn(user[job], run[job], last, before)
+        # 2. Submissions.
+        new_from = arrived
+        while arrived < jobs and submit[arrived] == now:
+            job = arrived
+            guess = forecast_at_submit(mode, forecast[job], request[job], user[job], last, before)
+            forecast[job] = guess
+            promise[job] = -1
+            if two:
+                insert(line_key, line, waiting, order_key(backfill, guess, demand[job]), job)
+            waiting = insert(queue_key, queue, waiting, order_key(order, guess, demand[job]), job)
+            arrived += 1
+        progress[0] = arrived
+        # 3. The queue's first jobs, as long as they fit.
+        while waiting > 0 and demand[queue[0]] <= free:
+            job = queue[0]
+            if two:
+                place = place_of(line_key, line, waiting, order_key(backfill, forecast[job], demand[job]), job)
+                remove_at(line_key, line, waiting, place)
+            waiting = remove_at(queue_key, queue, waiting, 0)
+            start[job] = now
+            free -= demand[job]
+            planned_end[job] = now + forecast[job]
+            insert(end_time, end_job, running, planned_end[job], job)
+            running = heap_push(event_time, event_job, running, now + min(forecast[job], run[job]), job)
+        if waiting == 0 or backfill == NO_BACKFILL:
+            continue
+        # 4. Backfilling behind the reservation of the queue's first.
+        first = queue[0]
+        if first != first_before:
+            everything = True
+        shadow = np.int64(-1)
+        extra = np.int64(0)
+        if promise[first] < 0 or free > 0:
+            level = free
+            ends = 0
+            while level < demand[first]:
+                shadow = end_time[ends]
+                level += demand[end_job[ends]]
+                ends += 1
+            while ends < running and end_time[ends] == shadow:
+                level += demand[end_job[ends]]
+                ends += 1
+            extra = level - demand[first]
+            if promise[first] < 0:
+                promise[first] = shadow
+        place = 0
+        while free > 0 and place < waiting:
+            job = line[place]
+            if job == first or demand[job] > free or not (everything or job >= new_from):
+                place += 1
+                continue
+            ends_in_time = now + forecast[job] <= shadow
+            if not ends_in_time and demand[job] > extra:
+                place += 1
+                continue
+            if not ends_in_time:
+                extra -= demand[job]
+            if two:
+                remove_at(line_key, line, waiting, place)
+                place_in_queue = place_of(queue_key, queue, waiting, order_key(order, forecast[job], demand[job]), job)
+                waiting = remove_at(queue_key, queue, waiting, place_in_queue)
+            else:
+                waiting = remove_at(queue_key, queue, waiting, place)
+            start[job] = now
+            free -= demand[job]
+            planned_end[job] = now + forecast[job]
+            insert(end_time, end_job, running, planned_end[job], job)
+            running = heap_push(event_time, event_job, running, now + min(forecast[job], run[job]), job)
+    return rounds

@@ -1,0 +1,50 @@
+"""A list of jobs kept in order of (key, job), in two int64 arrays.
+
+Called by the replay kernels for the waiting queue and for the running jobs by planned end. Invariant: keys never fall;
+equal keys stand in job order, which is order of submission. A list is short beside the log (what waits or runs at one
+moment), so an insertion that moves the tail beats a tree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotide_core.kernels.compiled import compiled
+
+Integers = npt.NDArray[np.int64]
+
+
+@compiled
+def place_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
+    """Return the first place whose pair is not smaller than (key, job)."""
+    low = 0
+    high = size
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] < key or (keys[middle] == key and jobs[middle] < job):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def insert(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
+    """Put a pair in its place; return the new size. The arrays must have room."""
+    place = place_of(keys, jobs, size, key, job)
+    for at in range(size, place, -1):
+        keys[at] = keys[at - 1]
+        jobs[at] = jobs[at - 1]
+    keys[place] = key
+    jobs[place] = job
+    return size + 1
+
+
+@compiled
+def remove_at(keys: Integers, jobs: Integers, size: int, place: int) -> int:
+    """Take the pair at a place out; return the new size."""
+    for at in range(place, size - 1):
+        keys[at] = keys[at + 1]
+        jobs[at] = jobs[at + 1]
+    return size - 1

@@ -1,0 +1,56 @@
+"""A binary heap of (time, job) in two int64 arrays.
+
+Called by the replay kernels for the events of running jobs. Invariant: the pair at place 0 is the smallest, by time
+and then by job, so that the order of events never depends on how they came in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotide_core.kernels.compiled import compiled
+
+Integers = npt.NDArray[np.int64]
+
+
+@compiled
+def heap_push(times: Integers, jobs: Integers, size: int, time: int, job: int) -> int:
+    """Put a pair in; return the new size. The arrays must have room."""
+    place = size
+    while place > 0:
+        parent = (place - 1) >> 1
+        if times[parent] < time or (times[parent] == time and jobs[parent] <= job):
+            break
+        times[place] = times[parent]
+        jobs[place] = jobs[parent]
+        place = parent
+    times[place] = time
+    jobs[place] = job
+    return size + 1
+
+
+@compiled
+def heap_pop(times: Integers, jobs: Integers, size: int) -> int:
+    """Take the smallest pair out, which the caller has read at place 0; return the new size."""
+    size -= 1
+    time = times[size]
+    job = jobs[size]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        right = child + 1
+        if right < size and (
+            times[right] < times[child] or (times[right] == times[child] and jobs[right] < jobs[child])
+        ):
+            child = right
+        if times[child] > time or (times[child] == time and jobs[child] > job):
+            break
+        times[place] = times[child]
+        jobs[place] = jobs[child]
+        place = child
+    times[place] = time
+    jobs[place] = job
+    return size

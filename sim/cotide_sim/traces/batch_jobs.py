@@ -1,0 +1,49 @@
+"""The jobs of a batch log as columns: what a replay needs to know of each, and nothing more.
+
+Made by `swf_cleaning`; read by `replay`. Invariant: sorted by submit time, ties in the order of the log; every time
+is a whole number of seconds, every job fits the machine and runs between 1 s and its request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJobs:
+    """Jobs of one machine; each array is (n,) int64 (48 bytes a job).
+
+    Attributes
+    ----------
+    name : where the jobs come from, for tables.
+    processors : capacity of the machine, >= 1.
+    numbers : the log's own job numbers.
+    submit : seconds since the log's start, non-decreasing.
+    run : seconds that the job really runs, 1 <= run <= request.
+    demand : processors, 1 <= demand <= processors.
+    request : seconds the user asked for.
+    user : the log's user numbers; -1 where unknown.
+    """
+
+    name: str
+    processors: int
+    numbers: Integers
+    submit: Integers
+    run: Integers
+    demand: Integers
+    request: Integers
+    user: Integers
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the columns, in bytes."""
+        columns = (self.numbers, self.submit, self.run, self.demand, self.request, self.user)
+        return sum(column.nbytes for column in columns)
