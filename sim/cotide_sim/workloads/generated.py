@@ -26,6 +26,8 @@ from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
 DAY_FACTOR: Final = 2.0
 """Length of a day over that of the run; chosen: rates then drift by a tenth while a usual job runs."""
+DAY_RUN_MIN: Final = 900.0
+"""A shorter run has the days and bursts of a run of this length, since its jobs are no shorter."""
 BURST_RISE: Final = 0.25
 BURST_SHAPE: Final = 1.3
 BURST_JOBS_MAX: Final = 12
@@ -55,18 +57,19 @@ def generate(seed: int, nodes: int, duration_seconds: float, interference: Inter
 
 def _services(generator: np.random.Generator, nodes: int, duration: float) -> tuple[PlannedService, ...]:
     services = []
+    horizon = max(duration, DAY_RUN_MIN)
     step = duration / sizing.RATE_STEPS
     at = np.arange(sizing.RATE_STEPS + 1) * step
     for number, replicas in enumerate(sizing.service_sizes(sizing.service_pods(nodes), generator)):
         peak = sizing.peak_rate(generator)
         phase = generator.uniform(0.0, 2.0 * math.pi)
-        wave = (3.0 + np.cos(2.0 * math.pi * at / (DAY_FACTOR * duration) + phase)) / 4.0
+        wave = (3.0 + np.cos(2.0 * math.pi * at / (DAY_FACTOR * horizon) + phase)) / 4.0
         rates = peak * wave * (1.0 + 0.03 * generator.standard_normal(len(at)))
         bursts = generator.uniform(0.0, duration, generator.poisson(3.0)) if number % 3 == 0 else ()
         for start in bursts:
             since = at - start
             rates = rates * np.where(
-                since >= 0, 1.0 + BURST_RISE * np.exp(-np.maximum(since, 0.0) / (duration / 20)), 1.0
+                since >= 0, 1.0 + BURST_RISE * np.exp(-np.maximum(since, 0.0) / (horizon / 20)), 1.0
             )
         services.append(sizing.service(number, replicas, rates, step, generator))
     return tuple(services)
