@@ -61,21 +61,33 @@ class LedgerFile:
         target = self.directory / MODELS_NAME / model_id
         if target.exists():
             return
-        write_files(target, files)
+        try:
+            write_files(target, files)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""
-        self._file.flush()
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def close(self) -> None:
         """Write everything out and close."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _put(self, line: bytes) -> None:
         try:
             self._file.write(line)
         except OSError as error:
-            raise LedgerError(f"the ledger in {self.directory} can't be written: {error.strerror}") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> LedgerError:
+        return LedgerError(f"the ledger in {self.directory} can't be written: {error.strerror}")
 
 
 def write_files(target: Path, files: Mapping[str, bytes]) -> None:
