@@ -7,6 +7,7 @@ Exit codes: 0 when told to stop, 1 when it could not go on, 2 for a mistake in o
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,9 @@ def command(
     log_format: str,
 ) -> None:
     """Run the operator, in or out of a cluster."""
+    # One decision's arrays are small: threads of BLAS and OpenMP that wait for each other took most of a call's time.
+    # Set before the first import that reads it; who sets it outside has the last word.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Imported here: kopf and the engine take a second to load, which `--help` need not wait for.
     from cotide_operator.assembly import Operator, Options
     from cotide_operator.logs import set_up

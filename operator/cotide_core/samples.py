@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.columns import CPU_COLUMN, Floats
-from cotide_core.events import Event, Pod, PodPhase, PodUpserted, ServiceSampled
+from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.instructions import Bind
 from cotide_core.ledger import read_ledger
@@ -78,6 +78,8 @@ class SampleCollector:
                     self._measure(state, key, rate, latency)
                 case PodUpserted(pod) if pod.workload_class is not WorkloadClass.ONLINE:
                     self._follow(state, pod, now)
+                case PodDeleted(key, uid) if key in self._running and self._running[key].uid == uid:
+                    del self._running[key]
                 case _:
                     pass
 

@@ -13,6 +13,7 @@ from cotide_core.events import (
     Node,
     NodeUpserted,
     Pod,
+    PodDeleted,
     PodPhase,
     PodUpserted,
     ServiceSampled,
@@ -88,6 +89,15 @@ def test_a_failed_job_teaches_nothing() -> None:
     tape(1.0, PodUpserted(JOB))
     tape(9.0, PodUpserted(replace(JOB, phase=PodPhase.FAILED, started_seconds=1.0, finished_seconds=9.0)))
     assert len(tape.collector.completion().types) == 0
+
+
+def test_a_job_that_is_deleted_while_it_runs_is_followed_no_longer() -> None:
+    tape = Tape()
+    tape(0.0, PodUpserted(JOB))
+    tape(5.0, PodDeleted(JOB.key, JOB.uid))
+    # A namesake that was never seen running has no start to measure from: the old one's must not serve.
+    tape(9.0, finished(JOB, 0.0, 9.0))
+    assert tape.collector.completion().types == ()
 
 
 def test_only_the_latest_samples_are_kept() -> None:
