@@ -139,7 +139,7 @@ def workload_status(
     wanted : pods that should be ready.
     pods : its children or the pods it adopted.
     reading : what is measured of it, None when unknown.
-    violations : samples over the limit in its whole life.
+    violations : pod slots over the limit in its whole life.
     """
     alive = [pod for pod in pods if pod.alive]
     ready = [pod for pod in alive if pod.ready and not pod.deleting]
