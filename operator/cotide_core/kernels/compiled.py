@@ -15,27 +15,33 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
-try:
-    import numba
-except ImportError:  # a supported installation: the kernels then run as plain Python
-    numba = None
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
-COMPILES: Final[bool] = numba is not None and not numba.config.DISABLE_JIT
+
+def _load() -> Any:
+    try:
+        import numba
+    except ImportError:  # a supported installation: the kernels then run as plain Python
+        return None
+    return numba
+
+
+_NUMBA: Final = _load()
+
+COMPILES: Final[bool] = _NUMBA is not None and not _NUMBA.config.DISABLE_JIT
 """Whether kernels run as machine code in this process."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile at the first call, without the interpreter's lock so that a caller can watch from another thread."""
-    if numba is None:
+    if _NUMBA is None:
         return function
     function.__qualname__ = f"{function.__qualname__}_{_digest(function)}"
     try:
-        made: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
+        made: Callable[P, R] = _NUMBA.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
-        made = numba.njit(nogil=True)(function)
+        made = _NUMBA.njit(nogil=True)(function)
     return made
 
 

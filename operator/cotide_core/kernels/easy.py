@@ -1,15 +1,17 @@
 """Queue policies on one pool: strict order, and EASY backfilling in several orders (seed 002, section 4.2.1).
 
-Called by the trace replay. Arrays in, start times out. Rounds take place at each moment at which a job is submitted, ends
-or outlives its forecast: first ends, then submissions, then decisions. Invariant: a job starts only when its processors are
-free; with EASY, no backfilled job is planned to hold what the first of the queue needs at its reserved time.
+Called by the trace replay. Arrays in, start times out. Rounds take place at each moment at which a job is submitted,
+ends or outlives its forecast: first ends, then submissions, then decisions. Invariant: a job starts only when its
+processors are free; with EASY, no backfilled job is planned to hold what the first of the queue needs at its reserved
+time.
 
-EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (seed 002's [128] and [104]): the queue's first job, when blocked, gets
-the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other job that fits now
-may start if it is planned to end by then, or asks for no more than what is left over at that time.
+EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (seed 002's [128] and [104]): the queue's first job, when
+blocked, gets the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other
+job that fits now may start if it is planned to end by then, or asks for no more than what is left over at that time.
 
-Only a round in which processors came free, a forecast changed or another job became first can let a job start that could not
-before: in any other the submitted jobs alone are looked at. That is what makes a round cheap while the machine is full.
+Only a round in which processors came free, a forecast changed or another job became first can let a job start that
+could not before: in any other the submitted jobs alone are looked at. That is what makes a round cheap while the
+machine is full.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def order_key(order: int, forecast: int, demand: int) -> int:
 
 
 @compiled
-def replay_queue(
+def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each step would pass all its arrays
     submit: Integers,
     run: Integers,
     demand: Integers,
@@ -60,6 +62,7 @@ def replay_queue(
     order: int,
     backfill: int,
     mode: int,
+    one_by_one: int,
     forecast: Integers,
     start: Integers,
     promise: Integers,
@@ -67,12 +70,12 @@ def replay_queue(
 ) -> int:
     """Replay a log; return the number of rounds.
 
-    Parameters
-    ----------
-    submit, run, demand, request : (n,) seconds or processors; submit never falls, 1 <= demand <= capacity, run >= 1.
-    user : (n,) numbers in [0, users), or -1 for unknown.
-    order, backfill : order of the queue, and of the jobs tried behind its first; `NO_BACKFILL` for none.
-    mode : `run_forecasts.GIVEN` or `LAST_TWO`.
+    Parameters ---------- submit, run, demand, request : (n,) seconds or processors; submit never falls, 1 <= demand
+    <= capacity, run >= 1. user : (n,) numbers in [0, users), or -1 for unknown. order, backfill : order of the queue,
+    and of the jobs tried behind its first; `NO_BACKFILL` for none. mode : `run_forecasts.GIVEN` or `LAST_TWO`.
+    one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends,
+    which
+        is how the simulator pyss counts and what published figures rest on.
     forecast : (n,) seconds; read if given, else filled with what was forecast at submission.
     start : (n,) out.
     promise : (n,) out: the first reserved start a job was given as the queue's first, else -1.
@@ -105,8 +108,9 @@ def replay_queue(
         everything = waiting == 0
         first_before = queue[0] if waiting > 0 else -1
         # 1. Jobs that end, and jobs that outlive their forecast.
+        submits_first = one_by_one == 1 and arrived < jobs and submit[arrived] == now
         events = running
-        while events > 0 and event_time[0] == now:
+        while events > 0 and event_time[0] == now and not submits_first:
             everything = True
             job = event_job[0]
             events = heap_pop(event_time, event_job, events)
@@ -120,9 +124,13 @@ def replay_queue(
             else:
                 free += demand[job]
                 learn(user[job], run[job], last, before)
+            if one_by_one == 1:
+                break
         # 2. Submissions.
         new_from = arrived
-        while arrived < jobs and submit[arrived] == now:
+        while (
+            arrived < jobs and submit[arrived] == now and (one_by_one == 0 or (submits_first and arrived == new_from))
+        ):
             job = arrived
             guess = forecast_at_submit(mode, forecast[job], request[job], user[job], last, before)
             forecast[job] = guess
@@ -150,8 +158,8 @@ def replay_queue(
         first = queue[0]
         if first != first_before:
             everything = True
-        shadow = np.int64(-1)
-        extra = np.int64(0)
+        shadow: int = -1
+        extra: int = 0
         if promise[first] < 0 or free > 0:
             level = free
             ends = 0

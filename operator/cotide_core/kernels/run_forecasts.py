@@ -28,7 +28,8 @@ def forecast_at_submit(mode: int, given: int, request: int, user: int, last: Int
         return given
     if user < 0 or before[user] < 0:
         return request
-    return max(1, min(request, (last[user] + before[user]) // 2))
+    mean: int = (last[user] + before[user]) // 2
+    return max(1, min(request, mean))
 
 
 @compiled

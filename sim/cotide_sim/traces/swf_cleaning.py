@@ -3,9 +3,9 @@
 Called by `cotide simulate` and the benchmarks. Step two of the flow: values to jobs. Invariant: ``rows`` = jobs + the
 sum of the rules that drop; a rule that changes a job is counted too, with the line of its first case.
 
-The defaults are the filter under which the published figures of the EASY scheduler come out (docs/replay.md): a job
-runs if its run time and its processors are known and positive; the processors are those allocated, else those asked
-for; a job that outran its request is taken to have asked for what it used.
+The defaults are the filter under which the published figures of the EASY scheduler come out (docs/replay.md): a row
+whose run time or processors are unknown or zero is no job; the processors are those asked for, else those allocated; a
+run ends at the request at the latest, as a system that kills would have it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Cleaning:
     Attributes
     ----------
     processors : the machine's size; None takes the header's.
-    demand : ``allocated`` or ``requested`` processors, each falling back to the other; ``larger``: the larger of both.
-    overrun : a run time above the request: ``raise`` the request to it, or ``cut`` the run at the request.
+    demand : ``requested`` or ``allocated`` processors, each falling back to the other; ``larger``: the larger of both.
+    overrun : a run time above the request: ``cut`` the run at the request, or ``raise`` the request to it.
     not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``.
     too_large : a job larger than the machine: ``drop`` or ``fail``.
     duplicates : a job number seen before: ``drop`` or ``fail``.
@@ -43,8 +43,8 @@ class Cleaning:
     """
 
     processors: int | None = None
-    demand: Literal["allocated", "requested", "larger"] = "allocated"
-    overrun: Literal["raise", "cut"] = "raise"
+    demand: Literal["requested", "allocated", "larger"] = "requested"
+    overrun: Literal["cut", "raise"] = "cut"
     not_run: Literal["drop", "one-second"] = "drop"
     too_large: Literal["drop", "fail"] = "drop"
     duplicates: Literal["drop", "fail"] = "drop"

@@ -1,6 +1,7 @@
 """The archive's cleaning filters: which rows to leave out, in the words that the headers of cleaned logs use.
 
-Called by `swf_cleaning` and the command line. Pure. Invariant: text that is no filter is refused with what was expected.
+Called by `swf_cleaning` and the command line. Pure. Invariant: text that is no filter is refused with what was
+expected.
 
 A filter is comparisons joined by ``and``, with or without brackets: ``user=68 and (job>=58 and job<=564)``.
 """

@@ -25,10 +25,10 @@ def format_swf(log: SwfLog) -> bytes:
     """Return the text of a log; whole numbers are written without a fraction."""
     lines = [f"; {name}: {value}" if name else f"; {value}".rstrip() for name, value in log.header]
     whole = (log.table == np.floor(log.table)).all(axis=0)
-    for row in log.table.tolist():
-        lines.append(
-            " ".join(str(int(value)) if whole[place] else _shortest(value) for place, value in enumerate(row))
-        )
+    lines += [
+        " ".join(str(int(value)) if whole[place] else _shortest(value) for place, value in enumerate(row))
+        for row in log.table.tolist()
+    ]
     return ("\n".join(lines) + "\n").encode()
 
 
