@@ -135,3 +135,32 @@ class CompletionSamples:
     requests_per_second: Floats
     cpu_pressure: Floats
     seconds: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoadForecast:
+    """The peak load of n hosts over the coming slots, in shares of capacity, each >= 0.
+
+    Attributes
+    ----------
+    point : (n,) the paper's forecast: last-state ARMA, or feedback AR (seed 000, section IV).
+    p50, p90, p99 : (n,) calibrated quantiles, ``p50 <= p90 <= p99``; read from the pool for hosts without history.
+    """
+
+    point: Floats
+    p50: Floats
+    p90: Floats
+    p99: Floats
+
+
+@runtime_checkable
+class HostLoadForecaster(Protocol):
+    """How loaded will each host be in the next slots?"""
+
+    def record(self, values: Floats) -> None:
+        """Take in one slot's maxima (n,), nan where a host has none; never read as zero."""
+        ...
+
+    def forecast(self, horizon_slots: int = 1) -> HostLoadForecast:
+        """Forecast the peak over the next slots."""
+        ...

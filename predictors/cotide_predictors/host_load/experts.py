@@ -1,0 +1,122 @@
+"""The experts whose quantiles are mixed: seven simple views of one host, each a location and a scale.
+
+Called by `forecaster`. None is good everywhere: a service with a daily course is seen best by yesterday, a jumpy
+virtual machine by the spread of its own levels, a smooth one by the recursion with a fast scale. Which counts is
+decided host by host (`mixture`).
+
+=============  =================================================  ===========================
+expert         location                                           scale: mean absolute error
+=============  =================================================  ===========================
+centre, fast   the centre model's peak (ARMA or feedback AR)      over 8 slots
+centre, slow   the same                                           over a day
+level, short   mean level over 3 hours                            over 6 hours
+level, long    mean level over 800 slots                          over 2 days
+smoothed       exponential smoothing, 0.5                         over 8 slots
+yesterday      0.65 centre + 0.35 the same time a day ago         over a day
+raw level      none: the histogram of the load itself             fixed
+=============  =================================================  ===========================
+
+Horizons in slots are chosen for five-minute slots. Invariant: a missing record changes no expert but the calendar of
+``yesterday``; scales are never below `SCALE_MIN`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats
+from cotide_predictors.host_load.residual_histograms import REACH
+
+EXPERTS: Final = ("centre, fast", "centre, slow", "level, short", "level, long", "smoothed", "yesterday", "raw level")
+LINEAR: Final = 6
+"""The first expert whose residuals are bounded and counted in equal bins."""
+DAY_SLOTS: Final = 288
+SCALE_MIN: Final = 0.002
+"""Of capacity: below it noise of the measurement is told apart from nothing (chosen)."""
+SCALE_START: Final = 0.02
+_SCALE_RATES: Final = np.array([1 / 8, 1 / 288, 1 / 72, 1 / 576, 1 / 8, 1 / 288])
+_SHORT_RATE: Final = 1 / 36
+_LONG_RATE: Final = 1 / 800
+_SMOOTHING: Final = 0.5
+_YESTERDAY_SHARE: Final = 0.35
+
+
+class ExpertBank:
+    """What the experts remember of n hosts.
+
+    Parameters
+    ----------
+    hosts : number of hosts. ceiling : highest load told apart by the raw histogram, in shares of capacity; > 0.
+    """
+
+    def __init__(self, hosts: int, *, ceiling: float) -> None:
+        self._ceiling = ceiling
+        self._day = np.full((DAY_SLOTS + 1, hosts), np.nan, dtype=np.float32)
+        self._slot = 0
+        self._records = np.zeros(hosts)
+        self._short = np.zeros(hosts)
+        self._long = np.zeros(hosts)
+        self._smoothed = np.zeros(hosts)
+        self._scales = np.full((hosts, len(EXPERTS)), SCALE_START)
+        self._scales[:, LINEAR] = ceiling / 2 / REACH
+
+    def forecast(self, centre: Floats, slots: int) -> tuple[Floats, Floats]:
+        """Return locations and scales (n, K) for the peak of the next slots, given the centre model's peak (n,)."""
+        locations = np.empty(self._scales.shape)
+        locations[:, 0] = locations[:, 1] = np.where(np.isfinite(centre), centre, self._long)
+        locations[:, 2] = self._short
+        locations[:, 3] = self._long
+        locations[:, 4] = self._smoothed
+        locations[:, 5] = self._yesterday(locations[:, 0], slots)
+        locations[:, LINEAR] = self._ceiling / 2
+        return locations, np.maximum(self._scales, SCALE_MIN)
+
+    def record(self, values: Floats, locations: Floats) -> None:
+        """Learn from one slot's records (n,), given the one-slot locations that were forecast for it."""
+        present = np.isfinite(values)
+        first = present & (self._records == 0)
+        self._records += present
+        errors = np.abs(values[:, None] - locations[:, :LINEAR])
+        # The first record has no forecast to be measured by; a young host averages evenly over what it has.
+        counted = (present & ~first)[:, None]
+        rates = np.maximum(_SCALE_RATES, 1 / (self._records[:, None] + 2))
+        kept = self._scales[:, :LINEAR]
+        kept += np.where(counted, rates * (errors - kept), 0.0)
+        even = 1 / np.maximum(self._records, 1)
+        self._short += np.where(present, np.maximum(_SHORT_RATE, even) * (values - self._short), 0.0)
+        self._long += np.where(present, np.maximum(_LONG_RATE, even) * (values - self._long), 0.0)
+        smoothing = np.where(first, 1.0, _SMOOTHING)
+        self._smoothed += np.where(present, smoothing * (values - self._smoothed), 0.0)
+        self._day[self._slot % len(self._day)] = values
+        self._slot += 1
+
+    def shift(self, rows: NDArray[np.intp], amounts: Floats) -> None:
+        """Move the levels of some hosts: their load was changed by a decision, not by chance."""
+        for level in (self._short, self._long, self._smoothed):
+            level[rows] += amounts
+        self._day[(self._slot - 1) % len(self._day), rows] += amounts
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these hosts."""
+        for state in (self._records, self._short, self._long, self._smoothed):
+            state[rows] = 0.0
+        self._scales[rows, :LINEAR] = SCALE_START
+        self._day[:, rows] = np.nan
+
+    def _yesterday(self, centre: Floats, slots: int) -> Floats:
+        """Return the centre drawn towards yesterday's load at this time, where yesterday is known."""
+        if self._slot <= DAY_SLOTS:
+            return centre
+        start = self._slot - DAY_SLOTS
+        if slots == 1:
+            # Three slots, the middle one twice the asked time's neighbour: one slot alone is too noisy.
+            before = [self._day[(start + offset) % len(self._day)] for offset in (-1, 0, 1)]
+            seen = ((before[0] + before[1]) + before[2]) / 3
+        else:
+            ahead = [self._day[(start + offset) % len(self._day)] for offset in range(min(slots, DAY_SLOTS - 1))]
+            seen = np.maximum.reduce(ahead)
+        mixed: Floats = (1 - _YESTERDAY_SHARE) * centre + _YESTERDAY_SHARE * seen
+        return np.where(np.isfinite(mixed), mixed, centre)

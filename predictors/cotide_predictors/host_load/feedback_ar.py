@@ -1,0 +1,111 @@
+"""Feedback AR(2) on the first differences of batch and gratis load, for every host at once.
+
+Called by `forecaster` at every record and after every placement: the scheduler's own decisions change this load, so
+fixed parameters do not fit, and Yule-Walker's are computed anew each time, from a sliding window (seed 000,
+section IV-B):
+
+    phi1 = (g0 g1 - g1 g2) / (g0^2 - g1^2)      phi2 = (g0 g2 - g1^2) / (g0^2 - g1^2)           (eq. 11)
+    x[t+1] = (1 + phi1) x[t] + (phi2 - phi1) x[t-1] - phi2 x[t-2]                                (eq. 14)
+
+Eq. 10 is misprinted: the autocovariance at lag 0 is E[X^2] - mu^2, not sigma^2 - mu^2. Autocovariances divide by the
+full window length at every lag, which keeps the AR(2) stationary. A constant window has g0 = 0: the forecast is the
+last value. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats
+from cotide_predictors.host_load.compiled import compiled
+
+WINDOW_SLOTS: Final = 36
+"""Records in the sliding window: three hours of five-minute slots (chosen; the paper gives none)."""
+_VARIANCE_MIN: Final = 1e-14
+
+
+class FeedbackAr:
+    """Sliding windows of n hosts, newest record last.
+
+    Parameters
+    ----------
+    hosts : number of hosts. window_slots : records kept of each, >= 5.
+    """
+
+    def __init__(self, hosts: int, *, window_slots: int = WINDOW_SLOTS) -> None:
+        if window_slots < 5:
+            raise ValueError(f"a window of {window_slots} slots is too short for two lags; at least 5 are needed")
+        self._window = np.full((hosts, window_slots), np.nan)
+        self._ar = np.zeros((hosts, 2))
+
+    @property
+    def last(self) -> Floats:
+        """(n,) the newest record, nan before the first."""
+        return self._window[:, -1].copy()
+
+    @property
+    def coefficients(self) -> Floats:
+        """(n, 2) phi1 and phi2 in force."""
+        return self._ar.copy()
+
+    def record(self, values: Floats) -> None:
+        """Take in one slot's records (n,) and compute the coefficients anew."""
+        filled = np.where(np.isfinite(values), values, self._window[:, -1])
+        self._window[:, :-1] = self._window[:, 1:]
+        self._window[:, -1] = filled
+        _yule_walker(self._window, self._ar)
+
+    def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
+        """Replace the newest record of some hosts: a placement or an eviction changed what is allocated there."""
+        self._window[rows, -1] = values
+        part = self._ar[rows]
+        _yule_walker(self._window[rows], part)
+        self._ar[rows] = part
+
+    def path(self, slots: int) -> Floats:
+        """Return (n, slots) forecasts by eq. 14, fed back into itself; nan for hosts without a record."""
+        x0, x1, x2 = (self._window[:, -1 - lag] for lag in range(3))
+        first = np.where(np.isfinite(x1), x0 - x1, 0.0)
+        second = np.where(np.isfinite(x2), x1 - x2, 0.0)
+        found = np.empty((len(x0), slots))
+        for slot in range(slots):
+            first, second = self._ar[:, 0] * first + self._ar[:, 1] * second, first
+            x0 = x0 + first
+            found[:, slot] = x0
+        return found
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these hosts."""
+        self._window[rows] = np.nan
+        self._ar[rows] = 0.0
+
+
+@compiled
+def _yule_walker(window: Floats, ar: Floats) -> None:
+    """Write each host's phi1 and phi2 (eq. 11) from the differences of its window; zeros where they say nothing."""
+    hosts, slots = window.shape
+    for host in range(hosts):
+        ar[host, 0] = ar[host, 1] = 0.0
+        start = 0
+        while start < slots and np.isnan(window[host, start]):
+            start += 1
+        count = slots - start - 1
+        if count < 4:
+            continue
+        mean = (window[host, slots - 1] - window[host, start]) / count
+        g0, g1, g2, before, earlier = 0.0, 0.0, 0.0, 0.0, 0.0
+        for slot in range(start + 1, slots):
+            now = window[host, slot] - window[host, slot - 1] - mean
+            g0 += now * now
+            g1 += now * before
+            g2 += now * earlier
+            before, earlier = now, before
+        g0, g1, g2 = g0 / count, g1 / count, g2 / count
+        below = g0 * g0 - g1 * g1
+        if g0 < _VARIANCE_MIN or below < _VARIANCE_MIN * g0:
+            continue
+        ar[host, 0] = (g0 * g1 - g1 * g2) / below
+        ar[host, 1] = (g0 * g2 - g1 * g1) / below

@@ -1,0 +1,202 @@
+"""Forecasts of the next slots' peak load of every host: a corrected point and p50, p90 and p99.
+
+The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast`
+when asked, `revise` when a placement changed what is allocated. The point is the paper's: last-state ARMA for online
+usage, feedback AR for what batch and gratis pods hold. The quantiles are mixed from several experts and calibrated on
+each host's own residuals, with a pooled prior (`mixture`), so that a host that joined a minute ago has quantiles too.
+
+Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
+record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
+from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
+from cotide_predictors.host_load.feedback_ar import FeedbackAr
+from cotide_predictors.host_load.mixture import LEVELS, QuantileMixture
+
+Centre = Literal["last-state-arma", "feedback-ar"]
+
+
+class HostLoadModel:
+    """Forecaster of n hosts; fulfils `cotide_core.forecasts.HostLoadForecaster`.
+
+    Parameters
+    ----------
+    hosts : number of rows.
+    centre : ``last-state-arma`` for online usage, ``feedback-ar`` for allocated batch and gratis load.
+    horizons : slots ahead that can be asked for; each has quantiles of its own, for the peak over its slots.
+    parameters : fitted ARMA parameters; None: the defaults until `refit`.
+    ceiling : highest load believed and forecast, in shares of capacity.
+    levels : the quantiles kept; must hold .5, .9 and .99.
+    """
+
+    def __init__(
+        self, hosts: int, *, centre: Centre = "last-state-arma", horizons: Sequence[int] = (1,),
+        parameters: ArmaParameters | None = None, ceiling: float = 1.0, levels: Sequence[float] = LEVELS,
+    ) -> None:  # fmt: skip
+        if not horizons or min(horizons) < 1 or not set(LEVELS) <= set(levels) or ceiling <= 0:
+            raise ValueError("horizons are whole slots from 1, levels hold .5, .9 and .99, the ceiling is above 0")
+        self.hosts = hosts
+        self.ceiling = ceiling
+        self.levels = tuple(levels)
+        self.arma = LastStateArma(_following(parameters or ArmaParameters.default(hosts)))
+        self.feedback = FeedbackAr(hosts) if centre == "feedback-ar" else None
+        self._bank = ExpertBank(hosts, ceiling=ceiling)
+        self._horizons = {slots: _Horizon(hosts, slots, levels) for slots in sorted({1, *horizons})}
+        self._places = [self.levels.index(level) for level in LEVELS]
+
+    def record(self, values: Floats) -> None:
+        """Take in one slot's maxima (n,), shares of capacity; nan, infinite and negative ones count as missing."""
+        if values.shape != (self.hosts,):
+            raise ValueError(f"records of shape {values.shape} for {self.hosts} hosts")
+        usable = np.isfinite(values) & (values >= 0)
+        clean = np.where(usable, np.minimum(values, self.ceiling), np.nan)
+        self._ensure_forecasts()
+        self._bank.record(clean, self._horizons[1].locations())
+        for horizon in self._horizons.values():
+            horizon.learn(clean)
+        self.arma.record(clean)
+        if self.feedback is not None:
+            self.feedback.record(clean)
+        for horizon in self._horizons.values():
+            horizon.advance()
+
+    def revise(self, rows: Sequence[int], values: Floats) -> None:
+        """Replace the newest record of some hosts after a placement or an eviction there, and forecast anew.
+
+        Raises
+        ------
+        ValueError
+            When the centre is not the feedback AR: usage is measured, not decided.
+        """
+        if self.feedback is None:
+            raise ValueError("only allocated load (centre feedback-ar) is revised by placements")
+        chosen = np.asarray(rows, dtype=np.intp)
+        before = self.feedback.last[chosen]
+        moved = np.where(np.isfinite(before), values - before, 0.0)
+        self.feedback.revise(chosen, np.clip(values, 0.0, self.ceiling))
+        self._bank.shift(chosen, moved)
+        for horizon in self._horizons.values():
+            horizon.withdraw()
+
+    def forecast(self, horizon_slots: int = 1) -> HostLoadForecast:
+        """Return the forecast of the peak over the next ``horizon_slots``, which must be one of the horizons."""
+        if horizon_slots not in self._horizons:
+            raise ValueError(f"no horizon of {horizon_slots} slots; there are {sorted(self._horizons)}")
+        self._ensure_forecasts()
+        quantiles = self._horizons[horizon_slots].quantiles(self.ceiling)
+        point = self._centre(horizon_slots, corrected=True)
+        half, most, nearly_all = (quantiles[:, place] for place in self._places)
+        point = np.where(np.isfinite(point), np.clip(point, 0.0, self.ceiling), half)
+        return HostLoadForecast(point=point, p50=half, p90=most, p99=nearly_all)
+
+    def quantiles(self, horizon_slots: int = 1) -> Floats:
+        """Return (n, Q) all kept quantiles of a horizon, in the order of ``levels``."""
+        self._ensure_forecasts()
+        return self._horizons[horizon_slots].quantiles(self.ceiling)
+
+    def refit(self, parameters: ArmaParameters) -> None:
+        """Put newly fitted ARMA parameters in force."""
+        self.arma.refit(_following(parameters))
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Forget hosts that vanished, so that their rows may serve others; these start from the pool."""
+        chosen = np.asarray(rows, dtype=np.intp)
+        self.arma.reset(chosen)
+        self._bank.reset(chosen)
+        if self.feedback is not None:
+            self.feedback.reset(chosen)
+        for horizon in self._horizons.values():
+            horizon.reset(chosen)
+
+    def bytes_per_host(self) -> float:
+        """Return the memory of the state, in bytes a host."""
+        parts: list[object] = [self._bank, self.arma, self.arma.parameters]
+        parts += [self.feedback] if self.feedback else []
+        total = sum(_array_bytes(part) for part in parts)
+        total += sum(horizon.bytes() for horizon in self._horizons.values())
+        return total / max(1, self.hosts)
+
+    def _ensure_forecasts(self) -> None:
+        for slots, horizon in self._horizons.items():
+            if horizon.stale:
+                horizon.issue(*self._bank.forecast(self._centre(slots, corrected=False), slots))
+
+    def _centre(self, slots: int, *, corrected: bool) -> Floats:
+        """Return the centre model's peak over the next slots."""
+        if self.feedback is not None:
+            peak: Floats = self.feedback.path(slots).max(axis=1)
+            return peak
+        return self.arma.corrected(slots) if corrected else np.asarray(self.arma.path(slots).max(axis=1))
+
+
+class _Horizon:
+    """The mixture of one horizon, and the forecasts issued whose peak is not known yet."""
+
+    def __init__(self, hosts: int, slots: int, levels: Sequence[float]) -> None:
+        self.slots = slots
+        self.stale = True
+        self._mixture = QuantileMixture(hosts, len(EXPERTS), LINEAR, levels)
+        self._pending: deque[tuple[Floats, Floats, Floats, Floats]] = deque()
+        self._seen: deque[Floats] = deque(maxlen=slots)
+
+    def issue(self, locations: Floats, scales: Floats) -> None:
+        """Forecast from the experts, and keep it until its peak is known."""
+        self._pending.append((locations, scales, *self._mixture.forecast(locations, scales)))
+        self.stale = False
+
+    def withdraw(self) -> None:
+        """Drop the newest forecast: what it was made from was changed by a decision."""
+        if not self.stale:
+            self._pending.pop()
+            self.stale = True
+
+    def learn(self, values: Floats) -> None:
+        """Score the forecast whose last slot this is; a missing slot leaves the peak unknown."""
+        self._seen.append(values)
+        if len(self._pending) == self.slots:
+            self._mixture.record(np.maximum.reduce(list(self._seen)), *self._pending.popleft())
+
+    def locations(self) -> Floats:
+        """Return the experts' locations of the newest forecast."""
+        return self._pending[-1][0]
+
+    def advance(self) -> None:
+        """Note that the newest forecast is a slot old."""
+        self.stale = True
+
+    def quantiles(self, ceiling: float) -> Floats:
+        """Return the newest forecast's quantiles within [0, ceiling]."""
+        return np.clip(self._pending[-1][2], 0.0, ceiling)
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these hosts: their pending forecasts will not be scored."""
+        self._mixture.reset(rows)
+        self.withdraw()
+        for seen in self._seen:
+            seen[rows] = np.nan
+
+    def bytes(self) -> int:
+        """Return the memory of the state, in bytes."""
+        pending = sum(array.nbytes for forecast in self._pending for array in forecast)
+        return _array_bytes(self._mixture) + pending + sum(seen.nbytes for seen in self._seen)
+
+
+def _following(parameters: ArmaParameters) -> ArmaParameters:
+    """Return the parameters without a fixed mean: a service that grew since the fit keeps growing."""
+    return ArmaParameters(parameters.ar, parameters.ma, np.full(len(parameters.mean), np.nan))
+
+
+def _array_bytes(holder: object) -> int:
+    names = getattr(holder, "__slots__", None) or vars(holder)
+    return sum(value.nbytes for name in names if isinstance(value := getattr(holder, name), np.ndarray))

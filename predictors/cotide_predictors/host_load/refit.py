@@ -1,0 +1,65 @@
+"""Fits the ARMA parameters of many hosts in worker processes, off the hot path, and says how far it is.
+
+Called by the operator's refit task and `benchmarks/bench_host_load.py`. Each worker fits whole hosts on one thread;
+results come back as they are done and are laid in host order. Invariant: the answer does not depend on the number of
+workers; a host that can't be fitted keeps the fallback's parameters.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Final
+
+import numpy as np
+
+from cotide_core.forecasts import Floats
+from cotide_predictors.host_load.arma import ArmaParameters
+from cotide_predictors.host_load.arma_fit import ArmaFit, fit_arma, stacked
+
+_CHUNK: Final = 8
+"""Hosts a worker fits before it reports: a second or so of work (chosen)."""
+
+Progress = Callable[[int, int], None]
+
+
+def refit(
+    histories: Floats, *, workers: int = 1, order: tuple[int, int] | None = (1, 1),
+    fallback: ArmaParameters | None = None, progress: Progress | None = None,
+) -> ArmaParameters:  # fmt: skip
+    """Fit each row of ``histories`` (n, m), nan where a slot is missing.
+
+    Parameters
+    ----------
+    workers : processes; 0 fits in this one.
+    order : see `arma_fit.fit_arma`.
+    fallback : parameters of hosts that can't be fitted; None: the defaults.
+    progress : called with the hosts done and the hosts in all.
+    """
+    hosts = len(histories)
+    fits: list[ArmaFit | None] = [None] * hosts
+    starts = range(0, hosts, _CHUNK)
+    done = 0
+    if workers <= 0:
+        for start in starts:
+            fits[start : start + _CHUNK] = _fit_rows(histories[start : start + _CHUNK], order)
+            done = min(hosts, start + _CHUNK)
+            if progress is not None:
+                progress(done, hosts)
+    else:
+        # Spawned, not forked: the operator has threads whose locks a fork would copy as held.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(max_workers=workers, mp_context=context) as pool:
+            tasks = {pool.submit(_fit_rows, histories[start : start + _CHUNK], order): start for start in starts}
+            for task in as_completed(tasks):
+                found = task.result()
+                fits[tasks[task] : tasks[task] + len(found)] = found
+                done += len(found)
+                if progress is not None:
+                    progress(done, hosts)
+    return stacked(fits, fallback if fallback is not None else ArmaParameters.default(hosts))
+
+
+def _fit_rows(histories: Floats, order: tuple[int, int] | None) -> list[ArmaFit | None]:
+    return [fit_arma(np.asarray(history), order=order) for history in histories]

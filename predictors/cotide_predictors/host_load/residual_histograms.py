@@ -1,0 +1,116 @@
+"""Decaying histograms of scaled residuals, and quantiles read from them: the conformal core of host-load forecasts.
+
+Called by `mixture`, once a slot for all hosts. A residual is what happened minus what an expert expected, in units of
+that expert's scale; its past distribution, newest heaviest, says how far above the expectation a quantile lies. To a
+host's own counts a prior is added that is spread like the pool of all hosts, so that a host with no history is answered
+from the pool, and one with a day of it nearly from itself alone.
+
+A bin is an equal step of a transformed residual: asinh (fine around zero, wide in the tails), or the residual itself
+for the experts from column ``linear`` on, whose residuals have bounds. Invariant: one slot's weight grows by 1 / decay
+instead of every older count shrinking; the caller divides all before that overflows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats
+from cotide_predictors.host_load.compiled import compiled
+
+Counts = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+BINS: Final = 96
+"""Steps of the transformed residual from -REACH to REACH: 0.1 scales wide at the centre (chosen)."""
+BLOCK: Final = 8
+"""Bins whose sum is kept beside them, so that a quantile is found without reading every bin (chosen)."""
+BLOCKS: Final = BINS // BLOCK
+REACH: Final = 4.8
+"""asinh of the largest residual told apart, 60 scales; further ones count in the last bin (chosen)."""
+_STEP: Final = 2 * REACH / BINS
+
+
+def bin_edges(experts: int, linear: int) -> Floats:
+    """Return (K, BINS + 1) the residuals between bins."""
+    steps = np.linspace(-REACH, REACH, BINS + 1)
+    return np.where(np.arange(experts)[:, None] >= linear, steps[None, :], np.sinh(steps)[None, :])
+
+
+def standard_shares() -> Floats:
+    """Return (BINS,) shares of the bins before any host was seen: Laplace of scale 1 in asinh bins (chosen); sum 1."""
+    edges = np.sinh(np.linspace(-REACH, REACH, BINS + 1))
+    below = np.where(edges < 0, 0.5 * np.exp(np.minimum(edges, 0)), 1 - 0.5 * np.exp(-np.maximum(edges, 0)))
+    shares: Floats = np.diff(below) / (below[-1] - below[0])
+    return shares
+
+
+@compiled
+def add_residuals(
+    counts: Counts, blocks: Counts, pool: Floats, values: Floats, present: Flags, locations: Floats, scales: Floats,
+    weight: float, linear: int,
+) -> None:  # fmt: skip
+    """Count each present host's residuals, in its own histograms and in the pool's; in place.
+
+    Parameters
+    ----------
+    counts : (n, K, BINS). blocks : (n, K, BLOCKS) the sums of each `BLOCK` bins. pool : (K, BINS).
+    values, present : (n,). locations, scales : (n, K). weight : of this slot.
+    """
+    hosts, experts = locations.shape
+    for host in range(hosts):
+        if not present[host]:
+            continue
+        for expert in range(experts):
+            residual = (values[host] - locations[host, expert]) / scales[host, expert]
+            step = residual if expert >= linear else np.arcsinh(residual)
+            place = int(min(max((step + REACH) / _STEP, 0.0), BINS - 1.0))
+            counts[host, expert, place] += weight
+            blocks[host, expert, place // BLOCK] += weight
+            pool[expert, place] += weight
+
+
+@compiled
+def residual_quantiles(
+    counts: Counts, blocks: Counts, masses: Floats, prior: Floats, levels: Floats, edges: Floats, found: Floats
+) -> None:
+    """Write into ``found`` (n, Q, K) the residuals below which each level's share of counts and prior lies.
+
+    Parameters
+    ----------
+    counts, blocks : see `add_residuals`. masses : (n,) sum of one expert's counts of a host.
+    prior : (K, BINS) in the same unit as the counts. levels : (n, Q), rising along the second axis.
+    edges : see `bin_edges`.
+    """
+    hosts, experts, bins = counts.shape
+    asked = levels.shape[1]
+    prior_blocks = np.zeros((experts, bins // BLOCK))
+    for expert in range(experts):
+        for place in range(bins):
+            prior_blocks[expert, place // BLOCK] += prior[expert, place]
+    prior_masses = prior_blocks.sum(axis=1)
+    for host in range(hosts):
+        for expert in range(experts):
+            total = masses[host] + prior_masses[expert]
+            # From the top, block by block: high levels are reached soon, and most bins are never looked at.
+            above, block = 0.0, bins // BLOCK - 1
+            for level in range(asked - 1, -1, -1):
+                target = (1.0 - levels[host, level]) * total
+                mass = blocks[host, expert, block] + prior_blocks[expert, block]
+                while block > 0 and above + mass < target:
+                    above += mass
+                    block -= 1
+                    mass = blocks[host, expert, block] + prior_blocks[expert, block]
+                place = (block + 1) * BLOCK - 1
+                within = above
+                mass = counts[host, expert, place] + prior[expert, place]
+                while place > block * BLOCK and within + mass < target:
+                    within += mass
+                    place -= 1
+                    mass = counts[host, expert, place] + prior[expert, place]
+                share = min(max((target - within) / mass, 0.0), 1.0) if mass > 0.0 else 0.0
+                found[host, level, expert] = edges[expert, place + 1] - share * (
+                    edges[expert, place + 1] - edges[expert, place]
+                )

@@ -1,0 +1,159 @@
+"""Scores of forecasts against what happened, over a recent window; and when to stop trusting them.
+
+Called by the operator after each slot, for metrics, the node's annotation and the ledger, and by the experiments. Pure:
+no clock, no I/O. A host is trusted, or falls back to requests, by this machine (hysteresis on both sides):
+
+::
+
+              coverage or floor broken, with >= records_min records
+    TRUSTED ---------------------------------------------------------> FALLEN_BACK
+       ^                                                                  |
+       +------------------------------------------------------------------+
+              coverage inside the narrower return band for `return_slots` slots in a row
+
+The band is stated for p99 coverage. A window of 288 slots holds about three misses when all is well, so the band is as
+wide as chance asks for: at p99 five misses or fewer come in 93 % of windows and nine or fewer in 99.9 % (Poisson).
+Too high a coverage is waste, not danger: it is measured, never a reason to fall back.
+
+Invariant: a slot without a record or without a forecast (nan) is not scored and does not age the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats, HostLoadForecast
+
+WINDOW_SLOTS: Final = 288
+QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+class Trust(IntEnum):
+    """Whether a host's forecasts are used."""
+
+    TRUSTED = 0
+    FALLEN_BACK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrustBand:
+    """When a host falls back and when it comes back (all chosen, see the module's docstring).
+
+    Attributes
+    ----------
+    coverage_min : p99 coverage below which a host falls back: more than nine misses of 288.
+    return_coverage : p99 coverage that it must reach again: at most five misses of 288.
+    return_slots : slots in a row at or above it.
+    records_min : records before anything is judged.
+    misses_min : misses below which a host never falls back, however short its window: two of 48 are chance.
+    """
+
+    coverage_min: float = 0.9675
+    return_coverage: float = 0.982
+    return_slots: int = 12
+    records_min: int = 48
+    misses_min: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.coverage_min <= self.return_coverage < 1 or self.return_slots < 1 or self.records_min < 1:
+            raise ValueError("0 < coverage_min <= return_coverage < 1, and return_slots and records_min are >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadScores:
+    """Scores of n hosts over the window; nan where nothing was scored yet.
+
+    Attributes
+    ----------
+    records : (n,) scored slots in the window.
+    absolute_error : (n,) mean absolute error of the point, shares of capacity.
+    bias : (n,) mean of point minus load: positive means too high.
+    underestimates : (n,) share of slots whose load was above the point.
+    underestimate_size : (n,) mean of load minus point over those; 0 without any.
+    coverage : (n, 3) share of slots at or below p50, p90, p99.
+    """
+
+    records: Floats
+    absolute_error: Floats
+    bias: Floats
+    underestimates: Floats
+    underestimate_size: Floats
+    coverage: Floats
+
+
+class LoadScorer:
+    """The recent window of n hosts, and each one's trust.
+
+    Parameters
+    ----------
+    hosts : number of rows. window_slots : scored slots kept. band : when to fall back.
+    """
+
+    def __init__(self, hosts: int, *, window_slots: int = WINDOW_SLOTS, band: TrustBand | None = None) -> None:
+        self.band = band or TrustBand()
+        self.trust: NDArray[np.int8] = np.zeros(hosts, dtype=np.int8)
+        self._errors = np.zeros((hosts, window_slots), dtype=np.float32)
+        self._covered = np.zeros((hosts, window_slots, len(QUANTILES)), dtype=np.bool_)
+        self._scored = np.zeros(hosts, dtype=np.intp)
+        self._calm = np.zeros(hosts, dtype=np.intp)
+
+    def score(self, forecast: HostLoadForecast, values: Floats) -> NDArray[np.intp]:
+        """Compare a slot's loads (n,) with what was forecast for it; return the rows whose trust changed."""
+        quantiles = np.column_stack([forecast.p50, forecast.p90, forecast.p99])
+        known = np.isfinite(values) & np.isfinite(forecast.point) & np.isfinite(quantiles).all(axis=1)
+        rows = np.flatnonzero(known)
+        places = self._scored[rows] % self._errors.shape[1]
+        self._errors[rows, places] = forecast.point[rows] - values[rows]
+        self._covered[rows, places] = values[rows, None] <= quantiles[rows]
+        self._scored[rows] += 1
+        return self._judge(rows)
+
+    def scores(self) -> LoadScores:
+        """Return the scores over the window."""
+        kept = self._kept()
+        used = self._used(kept)
+        count = np.where(kept > 0, kept, np.nan).astype(np.float64)
+        errors = np.where(used, self._errors, 0.0).astype(np.float64)
+        under = used & (errors < 0)
+        times = under.sum(axis=1)
+        size = -np.where(under, errors, 0.0).sum(axis=1) / np.maximum(times, 1)
+        return LoadScores(
+            records=kept.astype(np.float64),
+            absolute_error=np.abs(errors).sum(axis=1) / count,
+            bias=errors.sum(axis=1) / count,
+            underestimates=times / count,
+            underestimate_size=np.where(kept > 0, size, np.nan),
+            coverage=(self._covered & used[:, :, None]).sum(axis=1) / count[:, None],
+        )
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these hosts; they are trusted until judged anew."""
+        for state in (self.trust, self._scored, self._calm):
+            state[rows] = 0
+
+    def _judge(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        kept = self._kept()
+        misses = (~self._covered[:, :, -1] & self._used(kept)).sum(axis=1)
+        coverage = 1 - misses / np.maximum(kept, 1)
+        judged = np.zeros(len(self.trust), dtype=np.bool_)
+        judged[rows] = kept[rows] >= self.band.records_min
+        calm = coverage >= self.band.return_coverage
+        self._calm = np.where(judged, np.where(calm, self._calm + 1, 0), self._calm)
+        fallen = self.trust == Trust.FALLEN_BACK
+        falls = judged & ~fallen & (coverage < self.band.coverage_min) & (misses >= self.band.misses_min)
+        returns = judged & fallen & (self._calm >= self.band.return_slots)
+        self.trust[falls] = Trust.FALLEN_BACK
+        self.trust[returns] = Trust.TRUSTED
+        return np.flatnonzero(falls | returns)
+
+    def _kept(self) -> NDArray[np.intp]:
+        return np.minimum(self._scored, self._errors.shape[1])
+
+    def _used(self, kept: NDArray[np.intp]) -> NDArray[np.bool_]:
+        used: NDArray[np.bool_] = np.arange(self._errors.shape[1])[None, :] < kept[:, None]
+        return used
