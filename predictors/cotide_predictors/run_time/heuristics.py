@@ -33,7 +33,7 @@ def last_two_mean(rows: Floats, requested_seconds: Floats) -> Floats:
     """Return (n,) means of the user's two latest completed runs; one run where there is just one."""
     newest, older = rows[:, Column.RUN], rows[:, Column.RUN + 1]
     mean = np.where(np.isnan(older), newest, (newest + older) / 2)
-    return _bounded(mean, requested_seconds)
+    return bounded(mean, requested_seconds)
 
 
 def largest_ratio_of_five(rows: Floats, requested_seconds: Floats) -> Floats:
@@ -41,7 +41,7 @@ def largest_ratio_of_five(rows: Floats, requested_seconds: Floats) -> Floats:
     ratios = rows[:, Column.RATIO : Column.RATIO + DEPTH]
     largest = np.max(np.where(np.isnan(ratios), -np.inf, ratios), axis=1, initial=-np.inf)
     scaled = np.where(np.isfinite(largest), largest, np.nan) * requested_seconds
-    return _bounded(scaled, requested_seconds)
+    return bounded(scaled, requested_seconds)
 
 
 HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType(
@@ -49,7 +49,7 @@ HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType(
 )
 
 
-def _bounded(seconds: Floats, requested_seconds: Floats) -> Floats:
+def bounded(seconds: Floats, requested_seconds: Floats) -> Floats:
     """Fall back to the estimate where nan; hold between `SHORTEST_SECONDS` and the estimate."""
     estimate = user_estimate(seconds, requested_seconds)
     known = np.where(np.isnan(seconds), estimate, seconds)
