@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "nodes": "Run fake nodes on any API server.",
     "train": "Train a predictor from files.",
     "evaluate": "Score a predictor on held-out samples, beside its rivals.",
+    "experiment": "Run an experiment of a paper, its numbers beside ours.",
     "explain": "Say why a pod or a Job is where it is, or why it waits.",
     "replay": "Run a recorded ledger through the engine and compare.",
 }

@@ -1,0 +1,79 @@
+"""Load series: hosts (or machines, jobs, virtual machines standing for hosts) by five-minute slots.
+
+Value type of the readers `google_load`, `alibaba2018` and `vm_load`, of generated series and of a user's own files;
+used by `experiments.s1_forecast`. Invariant: loads are shares of capacity, finite and >= 0, or nan where a slot has no
+record; nothing is filled in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_core.forecasts import Floats
+from cotide_sim.traces.columns import read_table
+
+SLOT_SECONDS: Final = 300.0
+PERCENT: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadSeries:
+    """One set of series.
+
+    Attributes
+    ----------
+    name : of the set, as tables print it.
+    hosts : n names.
+    load : (n, m) share of capacity in each slot; nan: no record.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    load: Floats
+
+
+def stacked_series(name: str, series: dict[str, dict[int, float]], slots: int | None = None) -> LoadSeries:
+    """Return series given as slot to load, each from its own dictionary; ``slots``: length, default the longest."""
+    length = slots if slots is not None else 1 + max((max(loads) for loads in series.values() if loads), default=-1)
+    load = np.full((len(series), length), np.nan)
+    for row, loads in enumerate(series.values()):
+        for slot, value in loads.items():
+            if slot < length:
+                load[row, slot] = value
+    return LoadSeries(name, tuple(series), load)
+
+
+def read_own_series(path: Path) -> LoadSeries:
+    """Read a user's CSV file with columns ``series``, ``slot`` (from 0) and ``load`` (share of capacity or empty).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, a cell is no such number, or a load is above 4, which is no share.
+    """
+    table = read_table(path, texts=("series",), numbers=("slot",), optional=("load",))
+    found: dict[str, dict[int, float]] = {}
+    for line, name, slot, load in zip(
+        table.lines, table.texts["series"], table.numbers["slot"], table.numbers["load"], strict=True
+    ):
+        if slot != int(slot) or slot > SLOTS_MAX:
+            raise InputError(
+                f"{slot:g} is not a whole number up to {SLOTS_MAX}", file=str(path), line=line, field="slot"
+            )
+        if load > LOAD_MAX:
+            raise InputError(
+                f"{load:g} is no share of capacity: 1 is a full host", file=str(path), line=line, field="load"
+            )
+        found.setdefault(name, {})[int(slot)] = float(load)
+    return stacked_series(path.name.removesuffix(".gz").removesuffix(".csv"), found)
+
+
+SLOTS_MAX: Final = 1_000_000
+"""Ten years of slots: a larger number is a time stamp in the wrong column (chosen)."""
+LOAD_MAX: Final = 4.0
+"""Shares of capacity above which a load is taken for a percentage (chosen)."""
