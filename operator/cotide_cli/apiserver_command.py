@@ -6,6 +6,7 @@ Prints its URL (and the kubeconfig's path) on stdout and runs until SIGINT or SI
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from pathlib import Path
 
@@ -55,10 +56,15 @@ def command(
 
     import uvloop
 
+    from cotide_core.errors import InputError
     from cotide_sim.apiserver.cluster import Settings
     from cotide_sim.apiserver.kubeconfig import write_kubeconfig
     from cotide_sim.apiserver.server import ApiServer
 
+    # A range lets "nan" through: every comparison with it is false.
+    for value, option in ((event_ttl, "--event-ttl"), (bookmark_seconds, "--bookmark-seconds")):
+        if not math.isfinite(value):
+            raise InputError(f"{value:g} is no number of seconds", field=option)
     server = ApiServer(
         host=host,
         port=port,

@@ -15,7 +15,8 @@ from cotide_cli.demo.live import LiveView
 from cotide_cli.demo.options import DEFAULT_POLICIES, DemoOptions, checked, parse_policies
 from cotide_cli.demo.preparation import prepare
 from cotide_cli.demo.stage import raised, say_to_stderr
-from cotide_cli.demo.summary import PolicyOutcome, as_json, print_tables
+from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
+from cotide_cli.printing import as_text
 
 
 @click.command()
@@ -25,7 +26,7 @@ from cotide_cli.demo.summary import PolicyOutcome, as_json, print_tables
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of arrivals and draws.")
 @click.option("--policies", default=",".join(DEFAULT_POLICIES), show_default=True, help="Which to run, in order.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Keep each policy's ledger in DIR/POLICY.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(
     data: Path | None, seconds: float, nodes: int, seed: int, policies: str, ledger: Path | None, output: str
 ) -> None:
@@ -44,10 +45,10 @@ def command(
     # Kept after the demo: the ledgers and logs in it are what a user looks at next.
     workspace = Path(tempfile.mkdtemp(prefix="cotide-demo-"))
     outcomes = asyncio.run(_interruptible(options, workspace))
-    if options.output == "json":
-        click.echo(as_json(options.seed, options.nodes, outcomes))
-    else:
+    if options.output == "table":
         print_tables(Console(), outcomes)
+    else:
+        click.echo(as_text(as_data(options.seed, options.nodes, outcomes), options.output, indent=2))
     first = next(iter(outcomes.values())).ledger
     say_to_stderr(f"logs are in {workspace}; decide it all again with: cotide replay {first}")
 

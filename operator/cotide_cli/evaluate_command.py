@@ -6,7 +6,6 @@ with their standard deviation, so that noise can be told from signal. Invariant:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import click
 import numpy as np
 
 from cotide_cli import training_data
+from cotide_cli.printing import as_text
 from cotide_cli.train_command import TABLE_LIMITS, parse_limits
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
@@ -62,7 +62,7 @@ MODEL_FILES_MAX: Final = 16
     help="Score a stored model on all rows instead of training (in-sample if it was trained on them).",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(
     predictor: str,
     data: Path | None,
@@ -93,9 +93,9 @@ def command(
             raise click.UsageError("--limits is about the QoS predictor; run times have no limit")
         for name, jobs in _completion_sources(data, samples, ledger, table):
             rows += _completion_rows(name, jobs, model, options)
-    if output == "json":
+    if output != "table":
         report = {"predictor": predictor, "split_by": split_by, "splits": splits, "seed": seed, "scores": rows}
-        click.echo(json.dumps(report))
+        click.echo(as_text(report, output))
         return
     _print_table(rows, QOS_METRICS if predictor == "qos" else COMPLETION_METRICS)
     if model is None:

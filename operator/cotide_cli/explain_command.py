@@ -6,15 +6,14 @@ Reads the API server only; the operator need not run. The explanation itself is 
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Final, Literal
 
 import click
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cotide_cli.printing import as_text
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.explain import Explanation
@@ -43,12 +42,8 @@ def command(
 ) -> None:
     """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits."""
     explanation = asyncio.run(_explain(kind, name, namespace, kubeconfig, context))
-    if output == "json":
-        click.echo(json.dumps(explanation.data, indent=2, ensure_ascii=False))
-    elif output == "yaml":
-        click.echo(
-            yaml.safe_dump(json.loads(json.dumps(explanation.data)), sort_keys=False, allow_unicode=True), nl=False
-        )
+    if output != "table":
+        click.echo(as_text(explanation.data, output, indent=2))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from cotide_core.errors import InputError
     from cotide_operator.assembly import Operator
 
 
@@ -64,6 +65,12 @@ def command(
         models={**settings.models.model_dump(), "directory": models} if models is not None else None,
         ledger={"directory": ledger} if ledger is not None else None,
     )
+    for place, field in (
+        (settings.models.directory, "models.directory"),
+        (settings.ledger.directory if settings.ledger is not None else None, "ledger.directory"),
+    ):
+        if place is not None and place.exists() and not place.is_dir():
+            raise InputError(f"{place} is not a directory", field=field)
     options = Options(kubeconfig, context, metrics_host, metrics_port, install_crds)
     _run(Operator(settings, options))
 

@@ -7,12 +7,12 @@ model included.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
 import click
 
+from cotide_cli.printing import as_text
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.heuristics import HeuristicCatalogue
@@ -85,7 +85,7 @@ class ModelDirectory:
 
 @click.command()
 @click.argument("ledger", type=click.Path(path_type=Path))
-@click.option("-o", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(ledger: Path, output: str) -> int:
     """Run the recorded LEDGER (a directory or its ledger.jsonl) through the engine and compare.
 
@@ -98,7 +98,7 @@ def command(ledger: Path, output: str) -> int:
             result = replay(lines, ModelDirectory(file.parent / MODELS_NAME), on_cycle=_progress)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
-    click.echo(_as_json(result) if output == "json" else _as_table(result))
+    click.echo(_as_table(result) if output == "table" else as_text(_as_data(result), output))
     if result.difference is not None:
         click.echo(f"cotide: {file}: {result.difference}", err=True)
         return 1
@@ -110,15 +110,13 @@ def _progress(cycles: int) -> None:
         click.echo(f"{cycles:,} cycles reproduced so far", err=True)
 
 
-def _as_json(result: ReplayResult) -> str:
-    return json.dumps(
-        {
-            "reproduced": result.difference is None,
-            "cycles": result.cycles,
-            "instructions": result.instructions,
-            "difference": result.difference,
-        }
-    )
+def _as_data(result: ReplayResult) -> dict[str, object]:
+    return {
+        "reproduced": result.difference is None,
+        "cycles": result.cycles,
+        "instructions": result.instructions,
+        "difference": result.difference,
+    }
 
 
 def _as_table(result: ReplayResult) -> str:

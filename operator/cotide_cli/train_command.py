@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from cotide_cli import training_data
+from cotide_cli.printing import as_text
 from cotide_core.errors import InputError
 
 TABLE_LIMITS: Final[dict[str, tuple[float, ...]]] = {
@@ -60,7 +61,7 @@ def parse_limits(ctx: click.Context, param: click.Parameter, value: str | None) 
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model directory to write."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(
     predictor: str,
     data: Path | None,
@@ -160,8 +161,8 @@ def _report(out: Path, files: Mapping[str, bytes], output: str) -> None:
         "metrics": manifest["metrics"],
         "bytes": sum(map(len, files.values())),
     }
-    if output == "json":
-        click.echo(json.dumps(facts))
+    if output != "table":
+        click.echo(as_text(facts, output))
         return
     click.echo(f"{facts['kind']} model {facts['model'][:12]} in {out}, {facts['bytes']} bytes")
     click.echo(f"  {facts['samples']} samples of {len(facts['types'])} types: {', '.join(facts['types']) or 'none'}")

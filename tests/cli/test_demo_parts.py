@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from cotide_cli.demo.facts import DecisionFact, PodFact, RunFacts, ServiceFact, 
 from cotide_cli.demo.live import LiveView, progress_line, render
 from cotide_cli.demo.manifests import job_manifest, service_manifest
 from cotide_cli.demo.options import DemoOptions, checked, parse_policies
-from cotide_cli.demo.summary import PolicyOutcome, as_json, print_tables
+from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_sim.scorecard import Summary
@@ -146,7 +145,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then() -> None:
 
 def test_the_json_has_the_promised_keys_in_order() -> None:
     figures = some_figures()
-    document = json.loads(as_json(7, 40, {"qpsm": PolicyOutcome(figures, {"web": 0.25}, "somewhere/qpsm")}))
+    document = as_data(7, 40, {"qpsm": PolicyOutcome(figures, {"web": 0.25}, "somewhere/qpsm")})
     assert (document["seed"], document["nodes"]) == (7, 40)
     assert list(document["policies"]["qpsm"])[:7] == [
         "pods_bound",

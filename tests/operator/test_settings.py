@@ -27,6 +27,8 @@ MISTAKES = [
     ("models: {retraining: {enabled: true}}\n", "c.yaml:3: models: retraining needs a directory"),
     ("leaderElection: {renewDeadlineSeconds: 20}\n", "c.yaml:3: leaderElection: must be ordered: retryPeriodSeconds"),
     ("seed: [\n", "c.yaml:4: is not YAML"),
+    ("slotSeconds: .inf\n", "c.yaml:3: slotSeconds: input should be a finite number"),
+    ("simulatedTime: {originSeconds: .nan, speed: 1}\n", "c.yaml:3: simulatedTime.originSeconds: input should be a finite number"),
 ]  # fmt: skip
 
 

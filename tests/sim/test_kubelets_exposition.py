@@ -1,7 +1,12 @@
+import socket
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cotide_sim.kubelets.exposition import metrics_text
-from cotide_sim.machine import NodeUsage, ServiceSample
+from cotide_core.errors import InputError
+from cotide_sim.interference_generated import GeneratedInterference
+from cotide_sim.kubelets.exposition import MetricsPage, metrics_text, serve
+from cotide_sim.machine import MachinePark, NodeUsage, ServiceSample
 
 
 def parsed(text):
@@ -35,3 +40,13 @@ def test_odd_names_are_escaped():
 
 def test_a_fleet_without_pods_has_a_page_too():
     assert parsed(metrics_text([], [], [])) == {}
+
+
+async def test_a_port_in_use_is_called_so():
+    page = MetricsPage(MachinePark(GeneratedInterference()), lambda: 0.0, list)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"--metrics-port: port {port} on 127.0.0.1 is in use; choose another"):
+            await serve(page, lambda: True, "127.0.0.1", port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -64,6 +65,8 @@ def checked(options: DemoOptions) -> DemoOptions:
     InputError
         Naming the option that can't.
     """
+    if not math.isfinite(options.seconds):
+        raise InputError(f"{options.seconds:g} is no number of seconds", field="--seconds")
     if options.seconds < LEAST_SECONDS:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
     if not 1 <= options.nodes <= 2000:

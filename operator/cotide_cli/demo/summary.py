@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,8 +22,8 @@ class PolicyOutcome:
     ledger: str | None
 
 
-def as_json(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> str:
-    """Return the JSON document that the README promises."""
+def as_data(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> dict[str, Any]:
+    """Return the document that the README promises."""
     policies = {
         name: {
             **outcome.figures,
@@ -32,7 +32,7 @@ def as_json(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> str
         }
         for name, outcome in outcomes.items()
     }
-    return json.dumps({"seed": seed, "nodes": nodes, "policies": policies}, indent=2)
+    return {"seed": seed, "nodes": nodes, "policies": policies}
 
 
 def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> None:

@@ -6,13 +6,14 @@ every 250 ms of the wall, however often it is asked for.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from aiohttp import web
 
-from cotide_core.errors import ClusterError
+from cotide_core.errors import InputError
 from cotide_sim.machine import MachinePark, NodeUsage, ServiceSample
 
 REFRESH_SECONDS: Final = 0.25
@@ -108,8 +109,8 @@ async def serve(page: MetricsPage, healthy: Callable[[], bool], host: str, port:
 
     Raises
     ------
-    ClusterError
-        When the port can't be had.
+    InputError
+        When the port can't be had: as `cotide operator` says it.
     """
 
     async def metrics(request: web.Request) -> web.Response:
@@ -129,5 +130,6 @@ async def serve(page: MetricsPage, healthy: Callable[[], bool], host: str, port:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise ClusterError(f"port {port} for metrics on {host} can't be had: {error.strerror}") from error
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+        raise InputError(f"port {port} on {host} {why}; choose another one", field="--metrics-port") from error
     return runner, runner.addresses[0][1]

@@ -1,0 +1,56 @@
+"""Options that no command can work with: one line on stderr, exit code 2, and data in each promised form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotide_cli import main
+from cotide_cli.printing import as_text
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["cotide", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main.main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("apiserver", "--port", "0", "--event-ttl", "nan"), "--event-ttl: nan is no number of seconds"),
+        (("apiserver", "--port", "0", "--bookmark-seconds", "nan"), "--bookmark-seconds: nan is no number of seconds"),
+        (("demo", "--seconds", "nan"), "--seconds: nan is no number of seconds"),
+        (("demo", "--seconds", "inf"), "--seconds: inf is no number of seconds"),
+        (("nodes", "--speed", "nan"), "--speed: nan is no speed-up: it must be a number above 0"),
+    ],
+)
+def test_what_is_no_number_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments) == 2
+    assert capfd.readouterr() == ("", f"cotide: {message}\n")
+
+
+@pytest.mark.parametrize("option", ["models", "ledger"])
+def test_a_file_where_the_operator_needs_a_directory_is_refused(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert ended(monkeypatch, "operator", f"--{option}", str(file)) == 2
+    assert capfd.readouterr().err == f"cotide: {option}.directory: {file} is not a directory\n"
+
+
+def test_documents_are_the_same_in_json_and_in_yaml() -> None:
+    document = {"seed": 7, "nodes": ("a", "b"), "words": "mét", "none": None}
+    expected = {**document, "nodes": ["a", "b"]}
+    assert json.loads(as_text(document, "json")) == expected
+    assert yaml.safe_load(as_text(document, "yaml")) == expected
+    assert as_text({"words": "mét"}, "yaml") == "words: mét"
