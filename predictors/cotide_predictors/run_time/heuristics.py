@@ -49,9 +49,13 @@ HEURISTICS: Final[Mapping[str, Heuristic]] = MappingProxyType(
 )
 
 
-def bounded(seconds: Floats, requested_seconds: Floats) -> Floats:
-    """Fall back to the estimate where nan; hold between `SHORTEST_SECONDS` and the estimate."""
-    estimate = user_estimate(seconds, requested_seconds)
-    known = np.where(np.isnan(seconds), estimate, seconds)
+def within_request(seconds: Floats, requested_seconds: Floats) -> Floats:
+    """Return (n,) seconds held between `SHORTEST_SECONDS` and the request, where there is one."""
     limit = np.where(requested_seconds > 0, requested_seconds, np.inf)
-    return np.maximum(np.minimum(known, limit), SHORTEST_SECONDS)
+    return np.maximum(np.minimum(seconds, limit), SHORTEST_SECONDS)
+
+
+def bounded(seconds: Floats, requested_seconds: Floats) -> Floats:
+    """Return (n,) seconds within the request, and the user's estimate where they are nan."""
+    known = np.where(np.isnan(seconds), user_estimate(seconds, requested_seconds), seconds)
+    return within_request(known, requested_seconds)

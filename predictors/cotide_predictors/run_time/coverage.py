@@ -1,0 +1,55 @@
+"""Quantiles that keep their promise: the level asked of the distributions follows the misses of completed jobs.
+
+Called with forecasts of `rolling`; reservations take the upper quantiles. Users' habits drift, and distributions
+learned from the past are too narrow for what comes. So each target has one working level: a completed job that
+outlived its quantile raises it, one that did not lowers it, in the manner of adaptive conformal inference (Gibbs and
+Candes, 2021), here in log odds so that a level stays inside (0, 1). Invariant: a job's quantile uses completions
+before its submission.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.compiled import compiled
+from cotide_predictors.run_time.distributions import Distributions
+from cotide_predictors.run_time.jobs import Floats, Ints
+
+STEP: Final = 0.02
+"""Log odds by which one missed job moves the level, less the target's share (chosen: follows hundreds of jobs)."""
+REACH: Final = 7.0
+"""Bound of the level's log odds, .999 (chosen)."""
+
+
+def kept_quantile(events: Ints, forecasts: Distributions, run_seconds: Floats, target: float) -> Floats:
+    """Return (n,) seconds that a share ``target`` of the jobs does not outlive, level corrected as jobs complete.
+
+    Parameters
+    ----------
+    events : as in `jobs.event_order`. run_seconds : (n,) read for completions only.
+    """
+    out = np.empty(len(forecasts))
+    cumulative = np.cumsum(forecasts.masses, axis=1)
+    _walk(events, cumulative, forecasts.edges, run_seconds, target, out)
+    return out
+
+
+@compiled
+def _walk(events: Ints, cumulative: Floats, edges: Floats, run: Floats, target: float, out: Floats) -> None:
+    odds = np.log(target / (1.0 - target))
+    last = cumulative.shape[1] - 1
+    for event in events:
+        if event < 0:
+            missed = 1.0 if run[~event] > out[~event] else 0.0
+            odds = min(max(odds + STEP * (missed - (1.0 - target)), -REACH), REACH)
+            continue
+        level = 1.0 / (1.0 + np.exp(-odds))
+        place = 0
+        while place < last and cumulative[event, place] < level:
+            place += 1
+        before = cumulative[event, place - 1] if place > 0 else 0.0
+        mass = cumulative[event, place] - before
+        share = min(max((level - before) / mass, 0.0), 1.0) if mass > 0.0 else 1.0
+        out[event] = np.exp(edges[place] + share * (edges[place + 1] - edges[place]))

@@ -1,0 +1,85 @@
+"""How accurate will a run-time forecast be? Boosted trees that predict eq. 4.2, rebuilt every 24 simulated hours.
+
+Called by the hybrid platform (seed 002, section 4.4): jobs at `PREDICTABLE` or above go to the plan, the rest to
+backfilling. The trees see what the forecaster saw, the forecast itself and its distance from each anchor, and how
+sure the distribution was where there is one; they learn from forecasts whose jobs have completed. Invariant: as in
+`rolling`, a job that is not over moves no estimate; an estimate lies in [0, 1].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import xgboost
+
+from cotide_predictors.run_time.distributions import Distributions
+from cotide_predictors.run_time.jobs import Floats, RunLog
+from cotide_predictors.run_time.rolling import Progress, rebuilds
+from cotide_predictors.run_time.scores import accuracy
+from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures
+
+PREDICTABLE: Final = 0.6
+"""Estimated accuracy from which a job counts as predictable (seed 002, section 4.4)."""
+UNKNOWN_ACCURACY: Final = 0.0
+"""Before the first model no forecast is trusted (chosen: such jobs are backfilled by the user's estimate)."""
+TREES: Final = 60
+"""Boosting rounds, with depth and rate below (chosen on KTH-SP2 and LLNL-Atlas)."""
+_PARAMETERS: Final[dict[str, Any]] = {
+    "objective": "reg:squarederror",
+    "eta": 0.1,
+    "max_depth": 5,
+    "subsample": 0.7,
+    "min_child_weight": 5.0,
+    "max_bin": 64,
+    "tree_method": "hist",
+    "nthread": 1,
+}
+
+
+def reliability_features(
+    features: TreeFeatures, forecast_seconds: Floats, forecasts: Distributions | None = None
+) -> Floats:
+    """Return (n, R) features of n forecasts.
+
+    Parameters
+    ----------
+    forecast_seconds : (n,) the point whose accuracy is asked.
+    forecasts : the distributions that it came from, if any; they add their expected accuracy and their spread.
+    """
+    point = np.log(forecast_seconds)[:, None]
+    parts = [point, point - features.anchors, features.context]
+    if forecasts is not None:
+        _, expected = forecasts.expected_accuracies()
+        spread = np.log(forecasts.quantile(0.9)) - np.log(forecasts.quantile(0.1))
+        parts += [expected.max(axis=1)[:, None], spread[:, None]]
+    return np.concatenate(parts, axis=1)
+
+
+def rolling_reliability(
+    log: RunLog,
+    columns: Floats,
+    forecast_seconds: Floats,
+    *,
+    every_seconds: float = DAY_SECONDS,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> Floats:
+    """Return (n,) estimated accuracies of the forecasts, each as estimated at the job's submission.
+
+    Parameters
+    ----------
+    columns : (n, R) of `reliability_features`.
+    forecast_seconds : (n,) positive, each made at its job's submission.
+    """
+    found = np.full(len(log), UNKNOWN_ACCURACY)
+    for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=random_state):
+        learned = rebuild.learned
+        seen = accuracy(forecast_seconds[learned], log.run_seconds[learned])
+        data = xgboost.QuantileDMatrix(columns[learned], seen, max_bin=_PARAMETERS["max_bin"], nthread=1)
+        booster = xgboost.train({**_PARAMETERS, "seed": random_state}, data, TREES)
+        estimate = booster.inplace_predict(columns[rebuild.answered], validate_features=False)
+        found[rebuild.answered] = np.clip(np.asarray(estimate, dtype=np.float64), 0.0, 1.0)
+        if progress is not None:
+            progress(rebuild.answered.stop / len(log))
+    return found
