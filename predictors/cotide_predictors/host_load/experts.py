@@ -60,6 +60,7 @@ class ExpertBank:
         self._short = np.zeros(hosts)
         self._long = np.zeros(hosts)
         self._smoothed = np.zeros(hosts)
+        self._moved = np.zeros(hosts)
         self._scales = np.full((hosts, len(EXPERTS)), SCALE_START)
         self._scales[:, LINEAR] = ceiling / 2 / REACH
 
@@ -71,7 +72,8 @@ class ExpertBank:
         locations[:, 3] = self._long
         locations[:, 4] = self._smoothed
         locations[:, 5] = self._yesterday(locations[:, 0], slots)
-        locations[:, LINEAR] = self._ceiling / 2
+        # The raw histogram knows levels, not decisions: until the next record it is moved by what was decided.
+        locations[:, LINEAR] = self._ceiling / 2 + self._moved
         return locations, np.maximum(self._scales, SCALE_MIN)
 
     def record(self, values: Floats, locations: Floats) -> None:
@@ -90,18 +92,19 @@ class ExpertBank:
         self._long += np.where(present, np.maximum(_LONG_RATE, even) * (values - self._long), 0.0)
         smoothing = np.where(first, 1.0, _SMOOTHING)
         self._smoothed += np.where(present, smoothing * (values - self._smoothed), 0.0)
+        self._moved[:] = 0.0
         self._day[self._slot % len(self._day)] = values
         self._slot += 1
 
     def shift(self, rows: NDArray[np.intp], amounts: Floats) -> None:
         """Move the levels of some hosts: their load was changed by a decision, not by chance."""
-        for level in (self._short, self._long, self._smoothed):
+        for level in (self._short, self._long, self._smoothed, self._moved):
             level[rows] += amounts
         self._day[(self._slot - 1) % len(self._day), rows] += amounts
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts."""
-        for state in (self._records, self._short, self._long, self._smoothed):
+        for state in (self._records, self._short, self._long, self._smoothed, self._moved):
             state[rows] = 0.0
         self._scales[rows, :LINEAR] = SCALE_START
         self._day[:, rows] = np.nan

@@ -63,4 +63,5 @@ def _bursting(generator: np.random.Generator, slots: int) -> Floats:
 
 
 def _idle(generator: np.random.Generator, slots: int) -> Floats:
-    return np.full(slots, 0.02) + 0.005 * (generator.random(slots) < 0.1)
+    load: Floats = np.full(slots, 0.02) + 0.005 * (generator.random(slots) < 0.1)
+    return load
