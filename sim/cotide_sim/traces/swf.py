@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -133,27 +133,34 @@ def _header(text: str) -> tuple[str, str]:
 def _blocks(path: Path) -> Iterator[bytes | Fault]:
     """Yield whole lines; a damaged end becomes a fault after the last whole line that could be read."""
     rest = b""
+    parts: list[bytes] = []
+    held = 0
     try:
-        with _open(path) as stream:
-            while data := stream.read(BLOCK_BYTES):
-                data = rest + data
-                cut = data.rfind(b"\n") + 1
-                rest = data[cut:]
-                if cut:
-                    yield data[:cut]
+        with path.open("rb") as plain, _decoded(plain) as stream:
+            # One step at a time: a longer read of a damaged file would lose what came before the damage.
+            while data := stream.read1(BLOCK_BYTES):
+                parts.append(data)
+                held += len(data)
+                if held >= BLOCK_BYTES:
+                    whole, rest = _whole_lines(rest + b"".join(parts))
+                    parts, held = [], 0
+                    yield whole
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        yield _whole_lines(rest + b"".join(parts))[0]
         yield Fault(0, f"the compressed file is damaged or cut off here ({error})")
         return
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
-    if rest:
-        yield rest
+    yield rest + b"".join(parts)
 
 
-def _open(path: Path) -> BinaryIO:
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic == b"\x1f\x8b":
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)
-    return stream
+def _whole_lines(data: bytes) -> tuple[bytes, bytes]:
+    cut = data.rfind(b"\n") + 1
+    return data[:cut], data[cut:]
+
+
+def _decoded(plain: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
+    """Return the stream itself or, when it begins as gzip does, what it decompresses to."""
+    if plain.peek(2)[:2] == b"\x1f\x8b":
+        return gzip.GzipFile(fileobj=plain)
+    return plain

@@ -1,0 +1,76 @@
+"""The policies a log can be replayed under, by name: which kernel, which orders, what is promised.
+
+Called by `runner` and by the command line. Invariant: a name means one thing for ever; aliases are other papers' names.
+
+A policy's queue order says who is first; its backfill order says who of the others is tried first. Area and volume are
+the same thing on one resource: processors x forecast run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cotide_core.errors import InputError
+from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
+
+Kernel = Literal["queue", "conservative", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPolicy:
+    """One policy.
+
+    Attributes
+    ----------
+    order, backfill : codes of `cotide_core.kernels.easy`; backfill is read by the queue kernel only.
+    """
+
+    name: str
+    summary: str
+    kernel: Kernel
+    order: int = BY_SUBMIT
+    backfill: int = NO_BACKFILL
+
+
+POLICIES: Final[dict[str, ReplayPolicy]] = {
+    policy.name: policy
+    for policy in (
+        ReplayPolicy("fcfs", "in order of submission, nobody overtakes", "queue"),
+        ReplayPolicy("sjf", "shortest forecast first, nobody overtakes", "queue", BY_RUN),
+        ReplayPolicy("svf", "smallest volume first, nobody overtakes", "queue", BY_VOLUME),
+        ReplayPolicy("easy", "EASY: backfill that leaves the first job's start alone", "queue", BY_SUBMIT, BY_SUBMIT),
+        ReplayPolicy("easy-sjbf", "EASY, shortest tried first (FCFS-SJF)", "queue", BY_SUBMIT, BY_RUN),
+        ReplayPolicy("easy-svbf", "EASY, smallest volume tried first (FCFS-SVF)", "queue", BY_SUBMIT, BY_VOLUME),
+        ReplayPolicy("easy-sjf", "EASY behind a queue in order of forecast", "queue", BY_RUN, BY_RUN),
+        ReplayPolicy("easy-svf", "EASY behind a queue in order of volume", "queue", BY_VOLUME, BY_VOLUME),
+        ReplayPolicy("conservative", "every job is promised a start when submitted", "conservative"),
+        ReplayPolicy("online-sjf", "plan anew at each event, shortest first", "plan", BY_RUN),
+        ReplayPolicy("online-svf", "plan anew at each event, smallest volume first", "plan", BY_VOLUME),
+    )
+}
+"""The policies by name (seed 002, sections 3.2 and 4.2.1)."""
+
+ALIASES: Final[dict[str, str]] = {
+    "fcfs-sjf": "easy-sjbf",
+    "fcfs-svf": "easy-svbf",
+    "easy-sabf": "easy-svbf",
+    "sjf-plan": "online-sjf",
+    "svf-plan": "online-svf",
+}
+"""Other names of the same policies."""
+
+
+def policy_of(name: str) -> ReplayPolicy:
+    """Return a policy by name or alias.
+
+    Raises
+    ------
+    InputError
+        When there is none; lists those there are.
+    """
+    wanted = name.strip().lower()
+    policy = POLICIES.get(ALIASES.get(wanted, wanted))
+    if policy is None:
+        raise InputError(f"there is no {name!r}; there are {', '.join(POLICIES)}", field="policy")
+    return policy

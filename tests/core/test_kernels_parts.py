@@ -1,0 +1,178 @@
+"""Small parts of the replay kernels: heap, ordered lists, availability profile; compiled and not compiled alike."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotide_core.kernels import compiled as compiled_module
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
+from cotide_core.kernels.run_forecasts import corrected
+from cotide_core.kernels.time_heap import heap_pop, heap_push
+
+unhurried = settings(deadline=None)  # the first call compiles
+pairs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50)), max_size=30)
+
+
+def arrays(size):
+    return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+
+
+@unhurried
+@given(pairs)
+def test_a_heap_gives_pairs_back_in_order(values):
+    times, jobs = arrays(30)
+    size = 0
+    for time, job in values:
+        size = heap_push(times, jobs, size, time, job)
+    taken = []
+    while size:
+        taken.append((int(times[0]), int(jobs[0])))
+        size = heap_pop(times, jobs, size)
+    assert taken == sorted(values)
+
+
+@unhurried
+@given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 50)), max_size=30), st.randoms(use_true_random=False))
+def test_an_ordered_list_stays_in_order_through_insertions_and_removals(values, rng):
+    keys, jobs = arrays(30)
+    size = 0
+    for key, job in rng.sample(sorted(values), len(values)):
+        size = insert(keys, jobs, size, key, job)
+    gone = set(rng.sample(sorted(values), len(values) // 2))
+    for key, job in gone:
+        size = remove_at(keys, jobs, size, place_of(keys, jobs, size, key, job))
+    assert list(zip(keys[:size].tolist(), jobs[:size].tolist(), strict=True)) == sorted(values - gone)
+
+
+def build(blocks, capacity=10, horizon=60):
+    """Return a profile with blocks (begin, seconds, demand) laid in, and the same as one number a second."""
+    times, free = arrays(128)
+    times[0], free[0], size = 0, capacity, 1
+    seconds = np.full(horizon, capacity)
+    for begin, length, demand in blocks:
+        size = change(times, free, size, begin, begin + length, -demand)
+        seconds[begin : begin + length] -= demand
+    return times, free, size, seconds
+
+
+blocks = st.lists(st.tuples(st.integers(0, 25), st.integers(1, 15), st.integers(1, 2)), max_size=5)
+
+
+@unhurried
+@given(blocks, st.integers(0, 30), st.integers(1, 12), st.integers(1, 10))
+def test_the_earliest_start_is_the_first_second_that_fits(laid, now, length, demand):
+    times, free, size, seconds = build(laid)
+    found = earliest_start(times, free, size, now, length, demand)
+    assert found == next(t for t in range(now, 60) if (seconds[t : t + length] >= demand).all())
+
+
+@unhurried
+@given(blocks, st.integers(0, 20), st.integers(1, 12), st.integers(1, 10))
+def test_a_reserved_job_moves_to_the_first_second_that_fits_without_itself(laid, now, length, demand):
+    times, free, size, seconds = build(laid)
+    held = next(t for t in range(25, 60) if (seconds[t : t + length] >= demand).all())
+    size = change(times, free, size, held, held + length, -demand)
+    found = earlier_start(times, free, size, now, length, demand, held)
+    assert found == next(t for t in range(now, 60) if (seconds[t : t + length] >= demand).all())
+
+
+@unhurried
+@given(blocks, st.integers(0, 40))
+def test_taking_everything_back_leaves_one_segment_and_the_past_can_be_forgotten(laid, now):
+    times, free, size, seconds = build(laid)
+    kept_times, kept_free = times.copy(), free.copy()
+    kept = forget_past(kept_times, kept_free, size, now)
+    for moment in range(now, 60):
+        assert kept_free[np.searchsorted(kept_times[:kept], moment, side="right") - 1] == seconds[moment]
+    for begin, length, demand in laid:
+        size = change(times, free, size, begin, begin + length, demand)
+    assert (size, int(free[0])) == (1, 10)
+
+
+def test_a_job_that_outlives_its_forecast_is_given_its_request_and_then_twice_its_age():
+    assert corrected(100, 40) == 100
+    assert corrected(100, 100) == 200
+
+
+PROGRAM = """
+import sys
+if sys.argv[1] == "absent":
+    sys.modules["numba"] = None
+import hashlib
+import numpy as np
+from cotide_core.kernels.compiled import COMPILES
+from cotide_core.kernels.conservative import replay_conservative
+from cotide_core.kernels.easy import replay_queue
+from cotide_core.kernels.plan import replay_plan
+assert COMPILES == (sys.argv[1] == "compiled"), COMPILES
+rng = np.random.default_rng(5)
+jobs = 200
+log = (np.cumsum(rng.integers(0, 9, jobs)), rng.integers(1, 60, jobs), rng.integers(1, 17, jobs),
+       rng.integers(60, 90, jobs), rng.integers(-1, 4, jobs), 4, 16)
+said = hashlib.sha256()
+for mode in (0, 1):
+    for kernel, codes, outs in ((replay_queue, (0, 0, mode, 0), 3), (replay_queue, (1, 2, mode, 0), 3),
+                                (replay_conservative, (mode,), 3), (replay_plan, (2, mode), 2)):
+        arrays = [log[3].copy(), *np.full((2, jobs), -1, dtype=np.int64)][:outs]
+        said.update(str(kernel(*log, *codes, *arrays, np.zeros(2, dtype=np.int64))).encode())
+        for array in arrays:
+            said.update(array.tobytes())
+print(said.hexdigest())
+"""
+
+
+def digest(how: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_kernels_give_the_same_bytes_compiled_switched_off_and_without_numba():
+    found = {digest("compiled"), digest("off", NUMBA_DISABLE_JIT="1"), digest("absent")}
+    assert len(found) == 1
+
+
+def test_a_kernel_compiles_uncached_where_no_directory_can_be_written(monkeypatch):
+    asked = []
+
+    class Numba:
+        def njit(self, **options):
+            asked.append(options.get("cache", False))
+
+            def decorate(function):
+                if options.get("cache"):
+                    raise RuntimeError("cannot cache function: no locator available")
+                return function
+
+            return decorate
+
+    monkeypatch.setattr(compiled_module, "_NUMBA", Numba())
+    assert compiled_module.compiled(lambda: 3)() == 3
+    assert asked == [True, False]
+
+
+def test_the_cache_name_of_a_kernel_changes_with_what_it_calls(monkeypatch):
+    def kernel():
+        return heap_pop
+
+    before = compiled_module._digest(kernel)
+    other = globals()["heap_push"]
+    monkeypatch.setitem(globals(), "heap_pop", other)
+    assert compiled_module._digest(kernel) != before
+
+
+@pytest.mark.parametrize("begin", [3, 9])
+def test_an_empty_change_changes_nothing(begin):
+    times, free, size, _ = build([(2, 4, 1)])
+    assert change(times, free, size, begin, begin, -5) == size
