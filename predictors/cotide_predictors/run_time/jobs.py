@@ -50,6 +50,10 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.submit_seconds)
 
+    def rows(self, chosen: slice) -> JobTable:
+        """Return the chosen rows, as views."""
+        return JobTable(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
+
 
 @dataclass(frozen=True, slots=True)
 class RunLog:

@@ -55,12 +55,18 @@ def rebuilds(
         first, last = np.searchsorted(submit, [at, at + every_seconds], side="left")
         over = int(np.searchsorted(finished, at, side="left"))
         if last > first and over >= LEAST_JOBS:
-            cut = max(over - recent, 0)
-            generator = np.random.default_rng((random_state, number))
-            drawn = np.sort(generator.choice(cut, min(older, cut), replace=False))
-            yield Rebuild(at, order[np.concatenate([drawn, np.arange(cut, over)])], slice(int(first), int(last)))
+            learned = order[chosen(over, number, recent=recent, older=older, random_state=random_state)]
+            yield Rebuild(at, learned, slice(int(first), int(last)))
         at += every_seconds
         number += 1
+
+
+def chosen(over: int, number: int, *, recent: int, older: int, random_state: int) -> Ints:
+    """Return which of ``over`` completed jobs, oldest first, the rebuild of period ``number`` learns from."""
+    cut = max(over - recent, 0)
+    generator = np.random.default_rng((random_state, number))
+    drawn = np.sort(generator.choice(cut, min(older, cut), replace=False))
+    return np.concatenate([drawn, np.arange(cut, over)]).astype(np.int64)
 
 
 def rolling_distributions(
@@ -82,7 +88,7 @@ def rolling_distributions(
     """
     trees = HazardTrees() if model is None else model
     edges = trees.edges()
-    masses = _ignorant(edges, log.jobs.requested_seconds)
+    masses = ignorant_masses(edges, log.jobs.requested_seconds)
     for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=trees.random_state):
         trees.fit(features.rows(rebuild.learned), log.run_seconds[rebuild.learned])
         masses[rebuild.answered] = trees.predict(features.rows(rebuild.answered)).masses
@@ -91,7 +97,8 @@ def rolling_distributions(
     return Distributions(edges, masses)
 
 
-def _ignorant(edges: Floats, requested_seconds: Floats) -> Floats:
+def ignorant_masses(edges: Floats, requested_seconds: Floats) -> Floats:
+    """Return (n, K) masses that are even over log seconds up to the request: what is known before the first model."""
     limit = np.log(np.where(requested_seconds > 1.0, requested_seconds, np.exp(edges[-1])))
     width = edges[1] - edges[0]
     inside = np.clip((limit[:, None] - edges[:-1]) / width, 0.0, 1.0)

@@ -76,13 +76,17 @@ class TreeFeatures:
 def tree_features(log: RunLog) -> TreeFeatures:
     """Return the features of every job of a log as they stood at its submission."""
     jobs = log.jobs
-    keys = (
+    user, executable, twin = (snapshots(key, jobs, log.run_seconds, log.finish_seconds) for key in key_columns(jobs))
+    return features_of(jobs, user, executable, twin)
+
+
+def key_columns(jobs: JobTable) -> tuple[Ints, Ints, Ints]:
+    """Return (n,) keys of the user, of the user's executable and of the user's jobs of the same size and request."""
+    return (
         codes(jobs.user),
         codes(jobs.user, jobs.executable),
         codes(jobs.user, jobs.processors, jobs.requested_seconds),
     )
-    user, executable, twin = (snapshots(key, jobs, log.run_seconds, log.finish_seconds) for key in keys)
-    return features_of(jobs, user, executable, twin)
 
 
 def features_of(jobs: JobTable, user: Floats, executable: Floats, twin: Floats) -> TreeFeatures:
