@@ -38,9 +38,9 @@ LOSS_HALF_LIFE_SLOTS: Final = 288.0
 """A day of losses decides between experts (chosen)."""
 SHARPNESS: Final = 10.0
 """Nats by which an expert's weight falls for a loss higher by the experts' mean loss (measured: 1 and 3 were worse)."""
-POOL_RECORDS: Final = 24.0
-"""Records that the pooled prior counts for beside a host's own (chosen: two hours of slots)."""
-POOL_RECORDS_LINEAR: Final = 0.5
+POOL_RECORDS: Final = 200.0
+"""Records that the pooled prior counts for beside a host's own (measured: 6 and 24 were worse on young hosts)."""
+POOL_RECORDS_LINEAR: Final = 4.0
 """The same for the experts of raw level, about which other hosts say next to nothing (chosen)."""
 STANDARD_RECORDS: Final = 20.0
 """Records that the standard distribution counts for within the pool (chosen)."""
