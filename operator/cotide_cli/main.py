@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "experiment": "Run an experiment of a paper, its numbers beside ours.",
     "explain": "Say why a pod or a Job is where it is, or why it waits.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
+    "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",
 }
 """Command name to one line of help; the module ``cotide_cli.<name>_command`` holds a click command ``command``."""

@@ -1,0 +1,173 @@
+"""`cotide sweep`: many logs, policies, sources of run times and seeds, in parallel, into one file.
+
+Called by `main`. Reads the logs, builds the cells and hands them to `cotide_sim.sweeps`; says on stderr what happens.
+Invariant: the results file does not depend on workers, order or interruptions; exit 1 when a cell failed, 130 and 143
+after Ctrl-C and SIGTERM, and then the same command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.replay.runner import Runtime
+    from cotide_sim.sweeps.cells import Source
+
+LINE_SECONDS: Final = 5.0
+"""Time between two lines of progress where there is no terminal; chosen."""
+
+
+@click.command("sweep")
+@click.option("--trace", "traces", type=click.Path(path_type=Path), multiple=True, help="Log in SWF; repeatable.")
+@click.option("--synthetic", type=click.Choice(["synth1", "synth2"]), multiple=True, help="Generated jobs; repeatable.")
+@click.option("--jobs", type=click.IntRange(min=1), default=5000, show_default=True, help="Of each generated log.")
+@click.option("--load", default=0.9, show_default=True, help="Share of the machine that generated jobs fill.")
+@click.option("--policy", "policies", default="fcfs,easy,easy-sjbf", show_default=True, metavar="NAME,NAME,...")
+@click.option("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,...")
+@click.option("--seeds", metavar="log,1-20", help="Draws of weeks, or of generated jobs; 'log' is the log as it is.")
+@click.option("--weeks", type=click.IntRange(min=1), help="Length of a drawn log; default: the log's whole weeks.")
+@click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: each log's header.")
+@click.option(
+    "--demand", type=click.Choice(["requested", "allocated", "larger"]), default="requested", show_default=True
+)
+@click.option("--overrun", type=click.Choice(["cut", "raise"]), default="cut", show_default=True)
+@click.option("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable.")
+@click.option("--on-bad", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
+@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
+@click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
+@click.option("--results", type=click.Path(path_type=Path), required=True, help="File to write: .csv or .parquet.")
+def command(
+    traces: tuple[Path, ...],
+    synthetic: tuple[Any, ...],
+    jobs: int,
+    load: float,
+    policies: str,
+    runtimes: str,
+    seeds: str | None,
+    weeks: int | None,
+    processors: int | None,
+    demand: Any,
+    overrun: Any,
+    exclude: tuple[str, ...],
+    on_bad: Any,
+    workers: int | None,
+    dask: str | None,
+    retry_failed: bool,
+    results: Path,
+) -> int:
+    """Replay every log under every policy, source of run times and seed; stop it and go on as you like."""
+    from cotide_sim.replay.policies import policy_of
+    from cotide_sim.sweeps.execution import Workers, dask_workers
+    from cotide_sim.sweeps.plan import log_source, parse_seeds, synthetic_source, tasks_of
+    from cotide_sim.sweeps.result_file import check_ending
+    from cotide_sim.sweeps.stopping import Stopped
+    from cotide_sim.sweeps.sweep import run_sweep
+    from cotide_sim.traces.swf_cleaning import Cleaning
+    from cotide_sim.traces.swf_exclusion import parse_exclusion
+
+    check_ending(results)
+    if not 0 < load <= 10:
+        raise InputError(f"{load} is no share of a machine; between 0 and 10", field="--load")
+    if dask is not None and workers is not None:
+        raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
+    names = list(dict.fromkeys(policy_of(name).name for name in _parts(policies, "--policy")))
+    beliefs = _runtimes(runtimes)
+    chosen = None if seeds is None else parse_seeds(seeds)
+    strict: Literal["fail", "drop"] = "fail" if on_bad == "fail" else "drop"
+    cleaning = Cleaning(
+        processors=processors,
+        demand=demand,
+        overrun=overrun,
+        too_large=strict,
+        duplicates=strict,
+        unsorted="fail" if on_bad == "fail" else "sort",
+        exclusions=tuple(parse_exclusion(text) for text in exclude),
+    )
+    sources: list[Source] = []
+    for path in traces:
+        source, cleaned = log_source(path, cleaning, on_bad, weeks)
+        sources.append(source)
+        for sentence in cleaned.sentences():
+            _say(sentence)
+    sources += [synthetic_source(kind, jobs, load) for kind in dict.fromkeys(synthetic)]
+    if not sources:
+        raise InputError("nothing to replay: name a file, or a generator with --synthetic", field="--trace")
+    tasks = tasks_of(sources, names, beliefs, chosen)
+    with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, _progress() as watch:
+        try:
+            report = run_sweep(
+                tasks, results, cluster or Workers(workers or _cores()),
+                retry_failed=retry_failed, tell=_say, watch=watch,
+            )  # fmt: skip
+        except Stopped as stopped:
+            _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
+            return 128 + stopped.number
+    for outcome in report.failures:
+        cell = outcome.cell
+        seed = "" if cell.seed is None else f" seed {cell.seed}"
+        _say(f"failed: {cell.trace} {cell.policy} {cell.runtime}{seed}: {outcome.error}")
+    counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
+    _say(f"{results}: {len(tasks):,} cells, {counts}")
+    return 1 if report.failures else 0
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _cores() -> int:
+    import joblib  # type: ignore[import-untyped]  # it ships no types
+
+    return int(joblib.cpu_count())
+
+
+def _parts(text: str, option: str) -> list[str]:
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise InputError("names nothing", field=option)
+    return found
+
+
+def _runtimes(text: str) -> list[Runtime]:
+    from cotide_sim.replay.runner import RUNTIMES
+
+    known = {name: name for name in RUNTIMES}
+    found = []
+    for name in _parts(text, "--runtime"):
+        if name not in known:
+            raise InputError(f"there is no {name!r}; there are {', '.join(RUNTIMES)}", field="--runtime")
+        found.append(known[name])
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show finished cells on stderr: a bar on a terminal, else a line now and then."""
+    if not sys.stderr.isatty():
+        said = [time.monotonic()]
+
+        def line(done: int, total: int) -> None:
+            if time.monotonic() - said[0] >= LINE_SECONDS:
+                said[0] = time.monotonic()
+                _say(f"{done:,} of {total:,} cells")
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("cells")
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -1,0 +1,65 @@
+"""Runs one cell: draws or generates its log, replays it, checks the schedule and takes its figures.
+
+Called by `execution` in this process, in worker processes and on Dask workers. Invariant: never raises for what is
+wrong with one cell, its reason becomes the outcome; the outcome depends on the arguments alone, whoever runs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotide_core.errors import CotideError
+from cotide_sim.replay.check import faults_of
+from cotide_sim.replay.metrics import figures_of
+from cotide_sim.replay.policies import policy_of
+from cotide_sim.replay.runner import run_policy
+from cotide_sim.sweeps.cells import Cell, Columns, Outcome, Source, SyntheticSource
+from cotide_sim.sweeps.generated_log import generated_log
+from cotide_sim.sweeps.weeks import resampled
+from cotide_sim.traces.batch_jobs import BatchJobs
+
+
+def run_cell(cell: Cell, source: Source, columns: Columns | None = None, *, interruptible: bool = False) -> Outcome:
+    """Run a cell.
+
+    Parameters
+    ----------
+    columns : the log's jobs when they travel apart from their source (shared memory, scattered on a cluster).
+    interruptible : replay in a second thread, so that this one hears signals; for a run in the main process.
+    """
+    try:
+        return _run(cell, source, columns, interruptible)
+    except CotideError as error:
+        return failed(cell, str(error))
+    except Exception as error:  # noqa: BLE001  one broken cell must not lose the others; the reason is kept
+        return failed(cell, f"{type(error).__name__}: {error}")
+
+
+def failed(cell: Cell, reason: str) -> Outcome:
+    """Return the outcome of a cell that came to nothing; the reason is kept in one line."""
+    return Outcome(cell, 0, 0, {}, " ".join(reason.split()), 0.0)
+
+
+def _run(cell: Cell, source: Source, columns: Columns | None, interruptible: bool) -> Outcome:
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it ships no types
+
+    jobs = _jobs(cell, source, columns)
+    watch = (lambda _: None) if interruptible else None
+    schedule = run_policy(jobs, policy_of(cell.policy), cell.runtime, watch=watch)
+    faults = faults_of(jobs, schedule)
+    if faults:
+        raise CotideError(f"the schedule failed its check, please report this: {faults[0]}")
+    # One thread: how a matrix product is split among threads may show in the last digit of an interval.
+    with threadpool_limits(1):
+        found = figures_of(jobs, schedule.start)
+    figures = {name: (figure.value, figure.low, figure.high) for name, figure in found.items()}
+    return Outcome(cell, jobs.processors, len(jobs), figures, None, schedule.wall_seconds)
+
+
+def _jobs(cell: Cell, source: Source, columns: Columns | None) -> BatchJobs:
+    if isinstance(source, SyntheticSource):
+        return generated_log(source.trace, source.kind, source.count, source.load, cell.seed or 0)
+    if columns is not None:
+        source = replace(source, columns=columns)
+    jobs = source.jobs()
+    return jobs if cell.seed is None else resampled(jobs, cell.seed, source.weeks)

@@ -1,0 +1,168 @@
+"""Runs cells in parallel through joblib, on processes of this machine or on a Dask cluster, outcomes as they come.
+
+Called by `sweep`. Invariant: exactly one outcome for every cell, whatever happens to a worker: when one dies, the cells
+that were with workers at the time are run one by one, and the one that kills its worker again is the one that failed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import threading
+import time
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_sim.sweeps.cell_run import failed, run_cell
+from cotide_sim.sweeps.cells import Cell, Columns, LogSource, Outcome, Source
+
+PARENT_LOOK_SECONDS: Final = 0.5
+"""How often a worker looks whether the sweep is still there; chosen."""
+CONNECT_SECONDS: Final = 10
+"""How long a Dask scheduler may take to answer; chosen."""
+_NO_COLUMNS: Final[Columns] = np.empty((5, 0), dtype=np.int64)
+
+Task = tuple[Cell, Source]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Where cells run: ``count`` processes here, or the workers of a Dask ``client``."""
+
+    count: int
+    client: Any = None
+
+    def run(self, tasks: Sequence[Task]) -> Generator[Outcome]:
+        """Yield the outcome of each task, in the order in which they finish.
+
+        Raises
+        ------
+        ClusterError
+            When the Dask cluster is gone.
+        """
+        waiting = {cell.key: (cell, source) for cell, source in tasks}
+        while waiting:
+            try:
+                for outcome in self._pool(list(waiting.values())):
+                    del waiting[outcome.cell.key]
+                    yield outcome
+            except Exception as error:  # noqa: BLE001  a dead worker shows as one of several errors of loky or Dask
+                self._check_cluster(error)
+                for task in list(waiting.values())[: 2 * self.count]:
+                    del waiting[task[0].key]
+                    yield self._alone(task)
+
+    def close(self) -> None:
+        """Leave the cluster, if there is one."""
+        if self.client is not None:
+            self.client.close()
+
+    def _alone(self, task: Task) -> Outcome:
+        """Run one cell where its death harms no other."""
+        try:
+            return next(self._pool([task], spare=1))
+        except Exception as error:  # noqa: BLE001  as above; here the cell itself is to blame
+            self._check_cluster(error)
+            said = (str(error).splitlines() or [""])[0]
+            return failed(task[0], f"its worker died, out of memory perhaps ({type(error).__name__}: {said})")
+
+    def _pool(self, tasks: Sequence[Task], *, spare: int = 0) -> Generator[Outcome]:
+        if self.client is None and self.count + spare == 1:
+            for cell, source in tasks:
+                yield run_cell(cell, source, interruptible=True)
+            return
+        import joblib  # type: ignore[import-untyped]  # it ships no types
+
+        how: dict[str, Any] = {"backend": "dask", "client": self.client}
+        if self.client is None:
+            how = {"backend": "loky", "initializer": leave_with, "initargs": (os.getpid(),)}
+        # One cell a batch: what is finished is kept at once. The columns travel as an array of their own, which loky
+        # puts into shared memory and Dask sends to a worker once.
+        parallel = joblib.Parallel(
+            n_jobs=self.count + spare, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs", **how
+        )
+        outcomes = parallel(_calls(joblib.delayed(run_cell), tasks))
+        try:
+            yield from outcomes
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # joblib warns that the rest is lost; it is run again when resumed
+                outcomes.close()
+
+    def _check_cluster(self, error: Exception) -> None:
+        if self.client is not None and (self.client.status != "running" or isinstance(error, OSError)):
+            raise ClusterError(f"the Dask cluster is gone ({type(error).__name__}: {error})") from error
+
+
+def _calls(call: Any, tasks: Sequence[Task]) -> Iterator[Any]:
+    bare: dict[int, Source] = {}
+    for cell, source in tasks:
+        if isinstance(source, LogSource):
+            light = bare.setdefault(id(source), replace(source, columns=_NO_COLUMNS))
+            yield call(cell, light, source.columns)
+        else:
+            yield call(cell, source)
+
+
+def leave_with(parent: int) -> None:
+    """Start of a worker process: end soon after the sweep ends, whatever ended it, and leave Ctrl-C to the sweep."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_LOOK_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def dask_workers(address: str) -> Workers:
+    """Connect to a Dask scheduler whose workers have this version of Cotide.
+
+    Raises
+    ------
+    InputError
+        When distributed is not installed here, or the address is none.
+    ClusterError
+        When the scheduler does not answer, has no worker, or a worker has no Cotide or another version.
+    """
+    try:
+        # By name: an optional dependency that the type checker may or may not find.
+        distributed = importlib.import_module("distributed")
+    except ImportError as error:
+        raise InputError(
+            "needs dask.distributed, which is not installed; install it or leave the option out", field="--dask"
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except ValueError as error:
+        raise InputError(f"{address!r} is no address of a scheduler ({error})", field="--dask") from error
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(f"no Dask scheduler answers at {address}") from error
+    try:
+        _check_workers(client, address)
+    except BaseException:
+        client.close()
+        raise
+    return Workers(sum(client.ncores().values()), client)
+
+
+def _check_workers(client: Any, address: str) -> None:
+    ours = importlib.metadata.version("cotide")
+    if not client.ncores():
+        raise ClusterError(f"the Dask scheduler at {address} has no workers")
+    try:
+        found = client.run(importlib.metadata.version, "cotide")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ClusterError(f"a Dask worker at {address} has no cotide installed; each needs version {ours}") from error
+    for worker, theirs in found.items():
+        if theirs != ours:
+            raise ClusterError(f"the Dask worker {worker} has cotide {theirs}, this is {ours}: results could differ")

@@ -1,0 +1,127 @@
+"""What a sweep is to run: sources from files and generators, and the cells of policies x run times x seeds on them.
+
+Called by `cotide sweep`. First step of the flow. Invariant: the same files and options give the same cells in the same
+order; a name in a table stands for one trace only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_sim.replay.runner import Runtime
+from cotide_sim.sweeps.cells import Cell, LogSource, Source, SyntheticSource
+from cotide_sim.sweeps.execution import Task
+from cotide_sim.sweeps.generated_log import OVERESTIMATE_MAX, USERS, generated_log
+from cotide_sim.sweeps.weeks import WHOLE_WEEKS_MIN, whole_weeks
+from cotide_sim.traces.swf import OnBad, read_swf
+from cotide_sim.traces.swf_cleaning import Cleaning, CleaningReport, clean
+from cotide_sim.workloads.synthetic import Synthetic
+
+DEFAULT_SEED: Final = 0
+"""The seed of a generator when none is named."""
+
+
+def parse_seeds(text: str) -> tuple[int | None, ...]:
+    """Read ``log,1-20,25``: ``log`` (None) is the log as it is, numbers are seeds; sorted, none twice.
+
+    Raises
+    ------
+    InputError
+        At a part that is neither.
+    """
+    found: set[int | None] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if first == "log" and not dash:
+            found.add(None)
+        elif first.isdecimal() and (last.isdecimal() or not dash) and int(last or first) >= int(first):
+            found.update(range(int(first), int(last or first) + 1))
+        else:
+            raise InputError(f"{part.strip()!r} is no seed; write for example 'log,1-20'", field="--seeds")
+    return tuple(sorted(found, key=lambda seed: -1 if seed is None else seed))
+
+
+def log_source(path: Path, cleaning: Cleaning, on_bad: OnBad, weeks: int | None) -> tuple[LogSource, CleaningReport]:
+    """Read a log in the SWF format; the name in tables is the file's, without its directory.
+
+    Raises
+    ------
+    InputError
+        At what can't be read, or is refused by the cleaning.
+    """
+    log = read_swf(path, on_bad=on_bad)
+    jobs, report = clean(log, cleaning)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    settings = f"{jobs.processors} processors; broken rows {on_bad}; {cleaning.describe()}"
+    columns = np.stack([jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user])
+    return LogSource(path.name, digest, settings, jobs.processors, columns, weeks), report
+
+
+def synthetic_source(kind: Synthetic, count: int, load: float) -> SyntheticSource:
+    """Describe a generator; its checksum is of what it makes of seed 0, so that a changed generator is another one."""
+    name = f"{kind}-{count}-load-{load:g}"
+    jobs = generated_log(name, kind, count, load, DEFAULT_SEED)
+    digest = hashlib.sha256(np.stack([jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user]).tobytes())
+    settings = f"{jobs.processors} processors; Poisson arrivals; requests to {OVERESTIMATE_MAX:g} x; {USERS} users"
+    return SyntheticSource(name, digest.hexdigest(), settings, kind, count, load)
+
+
+def tasks_of(
+    sources: Sequence[Source],
+    policies: Sequence[str],
+    runtimes: Sequence[Runtime],
+    seeds: Sequence[int | None] | None,
+) -> list[Task]:
+    """Return every cell with what it runs on.
+
+    Parameters
+    ----------
+    seeds : None stands for a log as it is, and for a generator's seed 0.
+
+    Raises
+    ------
+    InputError
+        When two traces have one name, a generator is asked for its log, or a log is too short to draw weeks from.
+    """
+    names = [source.trace for source in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{name} is given twice; a name stands for one trace in the results", field="--trace")
+    tasks: list[Task] = []
+    for source in sources:
+        chosen = _seeds_for(source, seeds)
+        tasks += [
+            (Cell(source.trace, source.trace_sha256, _settings(source, seed), runtime, policy, seed), source)
+            for seed in chosen
+            for runtime in runtimes
+            for policy in policies
+        ]
+    return tasks
+
+
+def _seeds_for(source: Source, seeds: Sequence[int | None] | None) -> Sequence[int | None]:
+    if isinstance(source, SyntheticSource):
+        chosen: Sequence[int | None] = [DEFAULT_SEED] if seeds is None else [seed for seed in seeds if seed is not None]
+        if not chosen:
+            raise InputError(f"'log' is for trace files; {source.trace} needs numbers", field="--seeds")
+        return chosen
+    if seeds is not None and any(seed is not None for seed in seeds):
+        available = whole_weeks(source.jobs())
+        if available < WHOLE_WEEKS_MIN:
+            raise InputError(
+                f"{source.trace} spans {available} whole weeks; to draw weeks takes {WHOLE_WEEKS_MIN}", field="--seeds"
+            )
+    return [None] if seeds is None else seeds
+
+
+def _settings(source: Source, seed: int | None) -> str:
+    if seed is None or isinstance(source, SyntheticSource):
+        return source.settings
+    weeks = "as many" if source.weeks is None else source.weeks
+    return f"{source.settings}; {weeks} weeks drawn with replacement"
