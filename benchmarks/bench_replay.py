@@ -1,0 +1,126 @@
+"""Trace replay: parsing, time and memory a job, and the growth with the log's length.
+
+Run with ``python benchmarks/bench_replay.py [--data DIR]``; DIR holds the logs of the Parallel Workloads Archive (by
+default ``$COTIDE_DATA/swf``), without it a made-up log is used. Prints medians over several runs after compilation;
+reading the file is timed apart. To see growth a log is repeated end to end; memory is the slope of a process's peak
+over the number of jobs, so it counts the columns, what the kernel allocates and what the runner copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cotide_core.kernels.compiled import COMPILES
+from cotide_sim.replay.policies import POLICIES
+from cotide_sim.replay.runner import run_policy
+from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.traces.swf import read_swf
+from cotide_sim.traces.swf_cleaning import clean
+
+LOGS = (
+    "KTH-SP2-1996-2.1-cln", "CTC-SP2-1996-3.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln",
+    "SDSC-BLUE-2000-4.2-cln",
+)  # fmt: skip
+NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "online-svf")
+
+
+def made_up(count: int = 50_000) -> BatchJobs:
+    """A log with the load of about 0.8 on 128 processors."""
+    rng = np.random.default_rng(0)
+    run = np.ceil(rng.lognormal(6.5, 1.8, count)).astype(np.int64)
+    demand = 2 ** rng.integers(0, 6, count)
+    gap = (run * demand).mean() / 128 / 0.8
+    submit = np.cumsum(rng.exponential(gap, count)).astype(np.int64)
+    return BatchJobs(
+        name="made up", processors=128, numbers=np.arange(count), submit=submit, run=run,
+        demand=demand, request=run * rng.integers(1, 12, count), user=rng.integers(0, 60, count),
+    )  # fmt: skip
+
+
+def repeated(jobs: BatchJobs, times: int) -> BatchJobs:
+    """The log several times over, end to end, so that load and queues stay what they are."""
+    period = int((jobs.submit + jobs.run).max()) + 86_400
+    columns = {name: np.tile(getattr(jobs, name), times) for name in ("run", "demand", "request", "user")}
+    submit = np.concatenate([jobs.submit + place * period for place in range(times)])
+    return replace(jobs, numbers=np.arange(len(submit)), submit=submit, **columns)
+
+
+def load(data: Path | None, name: str) -> BatchJobs:
+    return made_up() if data is None else clean(read_swf(data / f"{name}.swf.gz"))[0]
+
+
+def median_seconds(action, runs: int) -> float:
+    found = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - begin)
+    return statistics.median(found)
+
+
+def peak_bytes(data: Path | None, name: str, times: int, policy: str) -> int:
+    """The peak of a fresh process that replays a log so many times over."""
+    command = [sys.executable, __file__, "--peak", f"{name},{times},{policy}", *(["--data", data] if data else [])]
+    return int(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+
+
+def print_peak(data: Path | None, what: str) -> None:
+    name, times, policy = what.split(",")
+    run_policy(repeated(load(data, name), int(times)), POLICIES[policy])
+    # getrusage would not do: on Linux its peak starts from that of the process which started this one.
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    print(int(peak.split()[1]) * 1024)
+
+
+def main() -> None:
+    given = os.environ.get("COTIDE_DATA")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(given) / "swf" if given else None)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    data = arguments.data
+    if arguments.peak:
+        print_peak(data, arguments.peak)
+        return
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, compiled: {COMPILES}")
+    print(f"medians of {arguments.runs} runs after compilation; milliseconds\n")
+    print(f"{'log':24} {'jobs':>8} {'read':>7} " + " ".join(f"{name:>12}" for name in NAMES))
+    names = LOGS if data else ("made up",)
+    for name in names:
+        jobs = load(data, name)
+        read = median_seconds(lambda path=name: read_swf(data / f"{path}.swf.gz"), 3) if data else 0.0
+        cells = []
+        for policy in NAMES:
+            walls = [run_policy(jobs, POLICIES[policy]).wall_seconds for _ in range(arguments.runs)]
+            cells.append(f"{statistics.median(walls) * 1000:12.1f}")
+        print(f"{name:24} {len(jobs):8} {read * 1000:7.0f} " + " ".join(cells), flush=True)
+    longest = "HPC2N-2002-2.2-cln" if data else "made up"
+    jobs = load(data, longest)
+    print(f"\n{longest} repeated end to end: nanoseconds a job")
+    for policy in ("easy", "conservative"):
+        for times in (1, 2, 4, 8):
+            log = repeated(jobs, times)
+            runs = arguments.runs if policy == "easy" else 1
+            wall = statistics.median(run_policy(log, POLICIES[policy]).wall_seconds for _ in range(runs))
+            print(f"  {policy:14} {len(log):9} jobs {wall * 1e9 / len(log):9.0f}", flush=True)
+    if not Path("/proc/self/status").exists():
+        return
+    print("\npeak memory, bytes a job (slope between 4 and 12 repetitions, columns of the log included)")
+    for policy in ("easy", "easy-sjbf", "conservative"):
+        few, many = (peak_bytes(data, longest, times, policy) for times in (4, 12))
+        print(f"  {policy:14} {(many - few) / (8 * len(jobs)):6.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
