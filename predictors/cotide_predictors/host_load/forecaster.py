@@ -86,8 +86,9 @@ class HostLoadModel:
         moved = np.where(np.isfinite(before), values - before, 0.0)
         self.feedback.revise(chosen, np.clip(values, 0.0, self.ceiling))
         self._bank.shift(chosen, moved)
-        for horizon in self._horizons.values():
-            horizon.withdraw()
+        for slots, horizon in self._horizons.items():
+            if not horizon.stale:
+                horizon.revise(chosen, *self._bank.forecast(self._centre(slots, corrected=False), slots))
 
     def forecast(self, horizon_slots: int = 1) -> HostLoadForecast:
         """Return the forecast of the peak over the next ``horizon_slots``, which must be one of the horizons."""
@@ -155,8 +156,14 @@ class _Horizon:
         self._pending.append((locations, scales, *self._mixture.forecast(locations, scales)))
         self.stale = False
 
+    def revise(self, rows: NDArray[np.intp], locations: Floats, scales: Floats) -> None:
+        """Make the newest forecast of some hosts anew: what it was made from was changed by a decision."""
+        found = self._mixture.forecast(locations[rows], scales[rows], rows)
+        for newest, part in zip(self._pending[-1], (locations[rows], scales[rows], *found), strict=True):
+            newest[rows] = part
+
     def withdraw(self) -> None:
-        """Drop the newest forecast: what it was made from was changed by a decision."""
+        """Drop the newest forecast, to make it anew."""
         if not self.stale:
             self._pending.pop()
             self.stale = True

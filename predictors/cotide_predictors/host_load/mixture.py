@@ -82,17 +82,25 @@ class QuantileMixture:
         self.loss_masses = np.zeros(hosts)
         self.asked = np.tile(self.levels, (hosts, 1))
 
-    def forecast(self, locations: Floats, scales: Floats) -> tuple[Floats, Floats]:
-        """Return the mixed quantiles (n, Q) and those of each expert (n, Q, K) for locations and scales (n, K)."""
+    def forecast(
+        self, locations: Floats, scales: Floats, rows: NDArray[np.intp] | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return the mixed quantiles (n, Q) and those of each expert (n, Q, K) for locations and scales (n, K).
+
+        ``rows``: forecast these hosts only, of which locations and scales are given.
+        """
         hosts, experts = locations.shape
+        part: NDArray[np.intp] | slice = slice(None) if rows is None else rows
         each = np.empty((hosts, len(self.levels), experts))
         pool = self._pool / self._weight + self._standard
         prior = self._weight * self._prior_records[:, None] * pool / pool.sum(axis=1, keepdims=True)
-        residual_quantiles(self.counts, self.blocks, self.masses, prior, self.asked, self._edges, each)
+        residual_quantiles(
+            self.counts[part], self.blocks[part], self.masses[part], prior, self.asked[part], self._edges, each
+        )
         mixed = np.empty((hosts, len(self.levels)))
         sums = self.losses.sum(axis=0)
         pooled = sums / np.maximum(sums.mean(axis=1, keepdims=True), 1e-12)
-        _mix(each, locations, scales, self.losses, self.loss_masses, pooled, self._pool_slots, mixed)
+        _mix(each, locations, scales, self.losses[part], self.loss_masses[part], pooled, self._pool_slots, mixed)
         return mixed, each
 
     def record(self, values: Floats, locations: Floats, scales: Floats, mixed: Floats, each: Floats) -> None:
