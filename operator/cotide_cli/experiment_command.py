@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.s7_completion_command import s7_completion
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ _NUMBER: Final = ".6f"
 @click.group("experiment")
 def command() -> None:
     """Run an experiment of one of the papers and print its numbers beside ours."""
+
+
+command.add_command(s7_completion)
 
 
 @command.command("s1-forecast")

@@ -37,7 +37,10 @@ def _single(jobs: JobList, machines: int, generator: np.random.Generator) -> Sch
 ALGORITHMS: Final[dict[str, Algorithm]] = {
     **{f"{order}-{rule}": _listed(order, rule) for order in (*ORDERS, RANDOM) for rule in ASSIGNMENTS},
     "hybrid": lambda jobs, machines, _: hybrid(jobs, machines),
+    "hybrid-relisted": lambda jobs, machines, _: hybrid(jobs, machines, relist=True),
     "block": lambda jobs, machines, _: block_schedule(jobs, machines),
     "block-trimmed": lambda jobs, machines, _: block_schedule(jobs, machines, trim=True),
+    "block-spread": lambda jobs, machines, _: block_schedule(jobs, machines, spread=True),
+    "block-spread-trimmed": lambda jobs, machines, _: block_schedule(jobs, machines, trim=True, spread=True),
     "single": _single,
 }
