@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotide_core.errors import CotideError
+from cotide_predictors.one_thread import on_one_thread
 from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import figures_of
 from cotide_sim.replay.policies import policy_of
@@ -41,17 +42,14 @@ def failed(cell: Cell, reason: str) -> Outcome:
 
 
 def _run(cell: Cell, source: Source, columns: Columns | None, interruptible: bool) -> Outcome:
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it ships no types
-
     jobs = _jobs(cell, source, columns)
     watch = (lambda _: None) if interruptible else None
     schedule = run_policy(jobs, policy_of(cell.policy), cell.runtime, watch=watch)
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule failed its check, please report this: {faults[0]}")
-    # One thread: how a matrix product is split among threads may show in the last digit of an interval.
-    with threadpool_limits(1):
-        found = figures_of(jobs, schedule.start)
+    # On one thread: how a matrix product is split among threads may show in the last digit of an interval.
+    found = on_one_thread(figures_of)(jobs, schedule.start)
     figures = {name: (figure.value, figure.low, figure.high) for name, figure in found.items()}
     return Outcome(cell, jobs.processors, len(jobs), figures, None, schedule.wall_seconds)
 

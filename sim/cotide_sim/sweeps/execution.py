@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import re
 import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +28,8 @@ PARENT_LOOK_SECONDS: Final = 0.5
 """How often a worker looks whether the sweep is still there; chosen."""
 CONNECT_SECONDS: Final = 10
 """How long a Dask scheduler may take to answer; chosen."""
+ADDRESS: Final = re.compile(r"((tcp|tls|ws|wss|ucx)://)?[^\s/]+:\d+")
+"""Of a Dask scheduler; checked first, since a client of a wrong one takes long to give up."""
 _NO_COLUMNS: Final[Columns] = np.empty((5, 0), dtype=np.int64)
 
 Task = tuple[Cell, Source]
@@ -52,8 +56,8 @@ class Workers:
                 for outcome in self._pool(list(waiting.values())):
                     del waiting[outcome.cell.key]
                     yield outcome
-            except Exception as error:  # noqa: BLE001  a dead worker shows as one of several errors of loky or Dask
-                self._check_cluster(error)
+            except Exception as error:  # noqa: BLE001  raised again unless a worker died, of which loky and Dask differ
+                self._check_death(error)
                 for task in list(waiting.values())[: 2 * self.count]:
                     del waiting[task[0].key]
                     yield self._alone(task)
@@ -67,10 +71,9 @@ class Workers:
         """Run one cell where its death harms no other."""
         try:
             return next(self._pool([task], spare=1))
-        except Exception as error:  # noqa: BLE001  as above; here the cell itself is to blame
-            self._check_cluster(error)
-            said = (str(error).splitlines() or [""])[0]
-            return failed(task[0], f"its worker died, out of memory perhaps ({type(error).__name__}: {said})")
+        except Exception as error:  # noqa: BLE001  as above; a death is now this cell's own
+            self._check_death(error)
+            return failed(task[0], f"its worker process died, out of memory perhaps ({type(error).__name__})")
 
     def _pool(self, tasks: Sequence[Task], *, spare: int = 0) -> Generator[Outcome]:
         if self.client is None and self.count + spare == 1:
@@ -84,20 +87,26 @@ class Workers:
             how = {"backend": "loky", "initializer": leave_with, "initargs": (os.getpid(),)}
         # One cell a batch: what is finished is kept at once. The columns travel as an array of their own, which loky
         # puts into shared memory and Dask sends to a worker once.
-        parallel = joblib.Parallel(
-            n_jobs=self.count + spare, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs", **how
-        )
-        outcomes = parallel(_calls(joblib.delayed(run_cell), tasks))
+        with joblib.parallel_config(**how):
+            parallel = joblib.Parallel(
+                n_jobs=self.count + spare, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
+            )
+            outcomes = parallel(_calls(joblib.delayed(run_cell), tasks))
         try:
-            yield from outcomes
+            for outcome in outcomes:  # noqa: UP028  `yield from` would close them outside the lines below
+                yield outcome
         finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns that the rest is lost; it is run again when resumed
                 outcomes.close()
 
-    def _check_cluster(self, error: Exception) -> None:
+    def _check_death(self, error: Exception) -> None:
+        """Let pass the death of a worker; raise what ends the whole sweep."""
+        if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
+            return
         if self.client is not None and (self.client.status != "running" or isinstance(error, OSError)):
             raise ClusterError(f"the Dask cluster is gone ({type(error).__name__}: {error})") from error
+        raise error
 
 
 def _calls(call: Any, tasks: Sequence[Task]) -> Iterator[Any]:
@@ -141,10 +150,12 @@ def dask_workers(address: str) -> Workers:
         raise InputError(
             "needs dask.distributed, which is not installed; install it or leave the option out", field="--dask"
         ) from error
+    if not ADDRESS.fullmatch(address):
+        raise InputError(
+            f"{address!r} is no address of a scheduler; write for example tcp://10.0.0.1:8786", field="--dask"
+        )
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except ValueError as error:
-        raise InputError(f"{address!r} is no address of a scheduler ({error})", field="--dask") from error
     except (OSError, TimeoutError) as error:
         raise ClusterError(f"no Dask scheduler answers at {address}") from error
     try:
