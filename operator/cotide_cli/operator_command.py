@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from cotide_core.errors import InputError
     from cotide_operator.assembly import Operator
 
 
@@ -53,6 +52,7 @@ def command(
     # Set before the first import that reads it; who sets it outside has the last word.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Imported here: kopf and the engine take a second to load, which `--help` need not wait for.
+    from cotide_core.errors import InputError
     from cotide_operator.assembly import Operator, Options
     from cotide_operator.logs import set_up
     from cotide_operator.settings import read_settings, with_changes

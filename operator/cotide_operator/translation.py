@@ -45,7 +45,8 @@ class Affiliation:
     owner_kind: str | None = None
     priority_class_value: int | None = None
     max_class: str | None = None
-    job_priority: int = DEFAULT_JOB_PRIORITY
+    job_priority: int | None = None
+    """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
 
 
 def affiliation(pod: PodObject, mirror: Mirror) -> Affiliation:
@@ -53,13 +54,13 @@ def affiliation(pod: PodObject, mirror: Mirror) -> Affiliation:
     key = key_of(pod.metadata)
     job_key, workload_key = mirror.job_of(key), mirror.workload_of(key)
     owner_class: WorkloadClass | None = None
-    job_priority = DEFAULT_JOB_PRIORITY
+    job_priority: int | None = None
     if job_key is not None:
         job = mirror.jobs.get(job_key)
         spec: Mapping[str, Any] = job.spec if job is not None else {}
         declared = spec.get("class", WorkloadClass.BATCH)
         owner_class = WorkloadClass(declared) if declared in set(WorkloadClass) else WorkloadClass.BATCH
-        job_priority = _bounded_priority(spec.get("priority"))
+        job_priority = _bounded_priority(spec.get("priority")) if job is not None else None
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
     named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
@@ -123,7 +124,8 @@ def translate_pod(
         priority=priority,
         job=around.job,
         workload=around.workload,
-        job_priority=_annotated_priority(annotations, around.job_priority),
+        # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
+        job_priority=around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
         type=annotations.get(TYPE_ANNOTATION, ""),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
         requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
@@ -140,14 +142,14 @@ def translate_pod(
     )
 
 
-def _annotated_priority(annotations: Mapping[str, str], fallback: int) -> int:
+def _annotated_priority(annotations: Mapping[str, str]) -> int:
     text = annotations.get(JOB_PRIORITY_ANNOTATION)
     if text is None:
-        return fallback
+        return DEFAULT_JOB_PRIORITY
     try:
         return _bounded_priority(int(text))
     except ValueError:
-        return fallback
+        return DEFAULT_JOB_PRIORITY
 
 
 def _bounded_priority(value: object) -> int:

@@ -275,6 +275,12 @@ def test_a_job_gives_its_pods_key_and_priority() -> None:
     assert (pod.job, pod.job_priority) == ("ns/j", 250)
 
 
+def test_a_job_that_changed_its_priority_outweighs_what_its_pods_were_made_with() -> None:
+    pod = pod_object(ownerReferences=owner("Job", "cotide.dev/v1alpha1"), annotations={"cotide.dev/job-priority": "50"})
+    assert translated(pod, mirror_with(job_class="batch")).job_priority == 250
+    assert translated(pod).job_priority == 50  # the Job is not known yet, or no more
+
+
 def test_a_named_priority_class_stands_in_where_the_server_resolved_no_priority() -> None:
     assert (
         translated(pod_object({"priorityClassName": "mid"}), mirror_with(priority_class=("mid", 2000))).priority == 2000
