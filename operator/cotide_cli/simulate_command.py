@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_POLICIES: Final = "fcfs,easy,easy-sjbf,conservative"
 PROGRESS_JOBS: Final = 20_000
 """Shorter logs are done before a bar could be read; chosen."""
+FAULTS_SHOWN: Final = 20
+"""Broken rows told one by one; more are told as a number. Chosen."""
 
 
 @click.command("simulate")
@@ -102,14 +104,21 @@ def command(
     )
     log = read_swf(trace, on_bad=on_bad)
     jobs, cleaned = clean(log, cleaning)
-    for fault in log.faults:
+    for fault in log.faults[:FAULTS_SHOWN]:
         click.echo(f"{log.file}:{fault.line}: skipped: {fault.message}", err=True)
+    if len(log.faults) > FAULTS_SHOWN:
+        last = log.faults[-1].line
+        click.echo(f"{log.file}: skipped {len(log.faults) - FAULTS_SHOWN:,} more such lines, up to {last}", err=True)
     for sentence in cleaned.sentences():
         click.echo(sentence, err=True)
     schedules = _replay(jobs, list(chosen.values()), runtime)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output == "json":
-        click.echo(json.dumps(_document(jobs, cleaned, cleaning.describe(), runtime, seed, schedules, figures)))
+        click.echo(
+            json.dumps(
+                _document(jobs, cleaned, cleaning.describe(), len(log.faults), runtime, seed, schedules, figures)
+            )
+        )
     else:
         _print_table(jobs, cleaned, cleaning.describe(), runtime, schedules, figures)
     if report is not None:
@@ -163,6 +172,7 @@ def _document(
     jobs: BatchJobs,
     cleaned: CleaningReport,
     described: str,
+    broken_rows: int,
     runtime: str,
     seed: int,
     schedules: list[Schedule],
@@ -181,6 +191,7 @@ def _document(
         "trace": jobs.name,
         "jobs": len(jobs),
         "rows": cleaned.rows,
+        "broken_rows": broken_rows,
         "processors": jobs.processors,
         "runtime": runtime,
         "filter": described,

@@ -97,3 +97,11 @@ def test_a_log_that_is_not_there_is_a_usage_error(tmp_path):
     done = cotide("--trace", tmp_path / "none.swf")
     assert done.returncode == 2
     assert done.stderr.startswith("cotide: ")
+
+
+def test_many_broken_rows_are_told_as_a_number_and_counted(log):
+    log.write_text(log.read_text() + "1 2 x\n" * 30)
+    done = cotide("--trace", log, "--policy", "fcfs", "--on-bad", "skip", "-o", "json")
+    assert json.loads(done.stdout)["broken_rows"] == 30
+    assert len(done.stderr.splitlines()) == 21
+    assert "skipped 10 more such lines, up to 230" in done.stderr
