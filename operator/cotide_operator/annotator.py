@@ -2,7 +2,8 @@
 
 Told by the loop which pod has something new; writes through the low-priority lane what the board says at the moment
 of writing. Invariant: a pod is patched only when something a reader would notice has changed, and at most once per
-`NOTE_SECONDS`; the class label is written at most once, and never over another one.
+`NOTE_SECONDS`; the class label is written at most once, and over another one only where that names no class or claims
+more than its namespace may.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL
+from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import WaitReason
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.board import Board, Decision
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
@@ -56,7 +58,7 @@ class Annotator:
     def label(self, key: str) -> None:
         """Write the class on a pod that carries none, some time."""
         pod = self._mirror.pods.get(key)
-        if pod is not None and CLASS_LABEL not in pod.metadata.labels:
+        if pod is not None and self._lacks_class(pod):
             self._submit_label(key)
 
     def note(self, key: str) -> None:
@@ -85,13 +87,24 @@ class Annotator:
         self._later.pop(key, None)
         self._unlabelled.pop(key, None)
 
+    def _lacks_class(self, pod: PodObject) -> bool:
+        """Whether a pod's label tells readers nothing, or a class that its namespace does not allow."""
+        label = pod.metadata.labels.get(CLASS_LABEL)
+        if label is None or label not in set(WorkloadClass):
+            return True
+        namespace = self._mirror.namespaces.get(pod.metadata.namespace)
+        cap = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None
+        if cap is None or cap not in set(WorkloadClass):
+            return False
+        return WorkloadClass(cap).rank < WorkloadClass(label).rank
+
     def _submit_label(self, key: str) -> None:
         if not self._lane.submit(("label", key), lambda: self._label(key)):
             self._unlabelled[key] = None
 
     async def _label(self, key: str) -> None:
         pod, decided = self._mirror.pods.get(key), self._class_of(key)
-        if pod is None or decided is None or CLASS_LABEL in pod.metadata.labels:
+        if pod is None or decided is None or not self._lacks_class(pod):
             return
         # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
         await self._patch(key, "", {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}})
@@ -105,7 +118,7 @@ class Annotator:
         self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
         labels: dict[str, str] = {}
         decided = self._class_of(key)
-        if decided is not None and CLASS_LABEL not in pod.metadata.labels:
+        if decided is not None and self._lacks_class(pod):
             labels[CLASS_LABEL] = decided
         metadata: dict[str, Any] = {"uid": decision.uid, "annotations": {DECISION_ANNOTATION: encode(decision)}}
         if labels:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cotide_kube.answers import ApiError
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator import annotator as annotator_module
 from cotide_operator.annotator import Annotator
 from cotide_operator.board import Board, Decision
@@ -128,6 +128,19 @@ async def test_a_class_that_is_there_is_never_overwritten(scene: Scene) -> None:
     scene.waits("m")
     (_, metadata), _ = await scene.write()
     assert "labels" not in metadata["metadata"]
+
+
+@pytest.mark.parametrize(("label", "cap"), [("vip", None), ("online", "batch")])
+async def test_a_label_that_names_no_class_or_claims_too_much_is_set_right(
+    label: str, cap: str | None, scene: Scene
+) -> None:
+    labels = {"cotide.dev/max-class": cap} if cap is not None else {}
+    namespace = msgspec.convert({"metadata": {"name": "ns", "labels": labels}}, NamespaceObject)
+    scene.mirror.apply("namespaces", "ADDED", namespace)
+    scene.pod(labels={"cotide.dev/class": label})
+    scene.annotator.label("ns/p")
+    ((_, patch),) = await scene.write()
+    assert patch["metadata"]["labels"] == {"cotide.dev/class": "batch"}
 
 
 async def test_a_pod_that_was_bound_meanwhile_is_not_called_waiting(scene: Scene) -> None:
