@@ -259,7 +259,7 @@ def test_a_new_first_of_the_queue_opens_the_way_for_a_job_that_its_predecessor_h
     """Ten processors, shortest first. Running: 5 until 100 and 2 until 200, so 3 are free.
 
     At 1 comes a job for 6 (50 s): it can start at 100 and leaves 2. At 2 comes one for 3 (150 s): too long, too wide.
-    At 3 comes one for 9 (40 s), which is first now and can't start before 200: by then the one for 3 is over: it starts.
+    At 3 comes one for 9 (40 s), which is first now and can't start before 200: by then the one for 3 is over.
     """
     rows = [(0, 100, 5), (0, 200, 2), (1, 50, 6), (2, 150, 3), (3, 40, 9)]
     jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
