@@ -148,5 +148,5 @@ class UsageFeed:
     def _tell_refusals(self, refused: dict[str, str]) -> None:
         for what, why in refused.items():
             if self._refused.get(what) != why:
-                _LOG.warning("Prometheus refuses the query of %s: %s", what, why)
+                _LOG.warning("Prometheus gives nothing for %s: %s", what, why)
         self._refused = dict(refused)

@@ -116,47 +116,104 @@ def parse_text(text: str, now: float) -> Iterable[tuple[str, bool, float | None,
         yield pod, name == LATENCY_NAME, usable(value), int(stamp) / 1000 if stamp else now
 
 
-class PrometheusSource:
-    """Instant queries, as each Workload names them in ``rpsQuery`` and ``latencyQuery``."""
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """One query of one Workload."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, mirror: Mirror) -> None:
+    workload: str
+    namespace: str
+    field: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.workload} {self.field}"
+
+
+class PrometheusSource:
+    """Instant queries, as each Workload names them in ``rpsQuery`` and ``latencyQuery``.
+
+    Parameters
+    ----------
+    stale_after_seconds : float
+        How far back Prometheus may look for a sample. It stamps an answer with the time of the query, never with the
+        sample's own, and looks back 5 minutes by default: without this limit an old value would seem to be new.
+    """
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, mirror: Mirror, stale_after_seconds: float = 60.0
+    ) -> None:
         self._session = session
         self._url = f"{url}/api/v1/query"
+        self._look_back = f"{stale_after_seconds:g}"
         self._mirror = mirror
         self._slots = asyncio.Semaphore(CONCURRENT_QUERIES)
         self.refused: dict[str, str] = {}
-        """Queries that Prometheus does not take, with its words, by Workload key and field."""
+        """Queries that gave nothing usable, with the reason, by Workload key and field."""
 
     async def read(self) -> list[Reading]:
-        """Run all queries; a query that is refused says so in `refused`, the others go on."""
-        asked: list[tuple[str, str, str, str]] = []
+        """Run all queries; one that fails says so in `refused`, the others go on.
+
+        Raises
+        ------
+        SourceDown
+            When no query at all was answered.
+        """
+        asked = list(self._queries())
+        if not asked:
+            await self._answer("vector(1)")  # whether it is up is known before the first Workload asks something
+        answers = await asyncio.gather(*(self._ask(one) for one in asked))
+        faults = [answer for answer in answers if isinstance(answer, SourceDown)]
+        if asked and len(faults) == len(asked):
+            raise faults[0]
+        self.refused = {}
+        values: list[tuple[str, bool, float | None, float]] = []
+        for one, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, (SourceDown, str)):
+                self.refused[one.name] = str(answer)
+            else:
+                values += answer
+        return merge(values)
+
+    def _queries(self) -> Iterable[_Query]:
         for key, workload in self._mirror.workloads.items():
             qos = workload.spec.get("qos")
             for field in ("rpsQuery", "latencyQuery"):
                 query = qos.get(field) if isinstance(qos, dict) else None
                 if query:
-                    asked.append((key, workload.metadata.namespace, field, str(query)))
-        answers = await asyncio.gather(*(self._ask(*one) for one in asked))
-        return merge(value for values in answers for value in values)
+                    yield _Query(key, workload.metadata.namespace, field, str(query))
 
-    async def _ask(
-        self, key: str, namespace: str, field: str, query: str
-    ) -> list[tuple[str, bool, float | None, float]]:
-        async with self._slots:
-            body = await _fetch(self._session, self._url, {"query": query}, refusals=(400, 422))
-        answer = _decoded(body)
+    async def _ask(self, one: _Query) -> list[tuple[str, bool, float | None, float]] | str | SourceDown:
+        """Return the values, or why this query gave none, or that nobody answered."""
+        try:
+            answer = await self._answer(one.text)
+        except SourceDown as error:
+            return error
         if answer.get("status") != "success":
-            self.refused[f"{key} {field}"] = str(answer.get("error", "no reason given"))
-            return []
-        self.refused.pop(f"{key} {field}", None)
-        values: list[tuple[str, bool, float | None, float]] = []
+            return str(answer.get("error", "no reason given"))
         data = answer.get("data")
-        for series in data.get("result", ()) if isinstance(data, dict) and data.get("resultType") == "vector" else ():
-            labels, sample = series.get("metric", {}), series.get("value", (0, None))
-            if "pod" in labels:
-                pod = f"{labels.get('namespace', namespace)}/{labels['pod']}"
-                values.append((pod, field == "latencyQuery", usable(sample[1]), usable(sample[0]) or 0.0))
+        series = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
+        if not isinstance(series, list):
+            return "it gives no instant vector"
+        values = [value for value in (_value(one, each) for each in series) if value is not None]
+        if series and not values:
+            return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
         return values
+
+    async def _answer(self, query: str) -> dict[str, Any]:
+        async with self._slots:
+            params = {"query": query, "lookback_delta": self._look_back}
+            return _decoded(await _fetch(self._session, self._url, params, refusals=(400, 422)))
+
+
+def _value(one: _Query, series: object) -> tuple[str, bool, float | None, float] | None:
+    """Return (pod key, whether it is a latency, value, wall seconds) of a series; None when it names no pod."""
+    labels = series.get("metric") if isinstance(series, dict) else None
+    sample = series.get("value") if isinstance(series, dict) else None
+    if not isinstance(labels, dict) or "pod" not in labels or not isinstance(sample, list) or len(sample) != 2:
+        return None
+    pod = f"{labels.get('namespace', one.namespace)}/{labels['pod']}"
+    return pod, one.field == "latencyQuery", usable(sample[1]), usable(sample[0]) or 0.0
 
 
 def _decoded(body: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Source of names and buckets: kubernetes/pkg/scheduler/metrics/metrics.go
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -88,7 +89,11 @@ class Telemetry:
         self.model_info = gauge("model_info", "The models in use (value 1).", "kind", "model_id", "schema_version")
         self.model_reloads = counter("model_reload_total", "Model files taken up or refused.", "result")
         self.trainings = counter("model_trainings_total", "Trainings from the cluster's own samples.", "kind", "result")
-        self.source_up = gauge("metrics_source_up", "1 while the source of rates and latencies answers.")
+        self.source_up = gauge(
+            "metrics_source_up",
+            "1 while the source of rates and latencies answers, 0 while it does not, NaN where none is read.",
+        )
+        self.source_up.set(math.nan)  # zero would call a source down that nobody configured, and each standby's
         self.samples = counter("service_samples_total", "Service samples: taken, stale or invalid.", "outcome")
         self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use (metrics API).", "class")
         self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use (metrics API).", "class")
