@@ -75,9 +75,10 @@ def s7_completion(
     log = None
     if trace is not None:
         from cotide_sim.traces.swf import read_swf
-        from cotide_sim.traces.swf_cleaning import clean
+        from cotide_sim.traces.swf_cleaning import Cleaning, clean
 
-        jobs, cleaning = clean(read_swf(trace))
+        # A size is what a job really took, whatever its user had asked for.
+        jobs, cleaning = clean(read_swf(trace), Cleaning(overrun="raise"))
         for sentence in cleaning.sentences():
             click.echo(sentence, err=True)
         log = (jobs.run, jobs.demand)
