@@ -16,8 +16,9 @@ help: ## Show this list
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "cotide needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "setting up $(VENV), once" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
@@ -32,7 +33,7 @@ check: setup ## Lint, types and the import rules
 	$(BIN)/lint-imports
 
 demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
-	$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
+	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
 
 bench: setup ## Run every benchmark and print its figures
 	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
