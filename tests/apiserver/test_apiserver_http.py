@@ -485,3 +485,12 @@ async def test_split_and_pipelined_requests_are_answered_in_order() -> None:
         assert text.startswith(b"HTTP/1.1 201 ")
         assert text.count(b"HTTP/1.1 200 OK") == 1
         writer.close()
+
+
+async def test_what_needs_a_container_is_refused_in_a_sentence() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod())
+        for subresource in ("log", "exec", "portforward"):
+            status, answer = await call("GET", f"{PODS}/web/{subresource}")
+            assert (status, answer["reason"]) == (501, "NotImplemented")
+            assert answer["message"] == f"pods/{subresource} is not served: this emulator runs no containers"

@@ -6,7 +6,7 @@ Called by `dispatch`. Pure reading; every misunderstanding is a `Refusal` that n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -14,9 +14,11 @@ from cotide_sim.apiserver import protobuf
 from cotide_sim.apiserver.cluster import WriteOptions
 from cotide_sim.apiserver.event_views import view_for
 from cotide_sim.apiserver.http_protocol import Request
-from cotide_sim.apiserver.refusals import bad_request, no_such_path, unsupported_media
+from cotide_sim.apiserver.refusals import Refusal, bad_request, no_such_path, unsupported_media
 from cotide_sim.apiserver.resources import Json, Registry, Resource, ServedVersion
 from cotide_sim.apiserver.writing import decode_json
+
+_NEEDS_A_CONTAINER: Final = frozenset({"log", "exec", "attach", "portforward", "ephemeralcontainers"})
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ def target_of(registry: Registry, path: str) -> Target:
         stored = registry.get("events")
         assert stored is not None  # noqa: S101 - a built-in kind
         resource = view_for(stored, resource)
+    if resource.key == "pods" and subresource in _NEEDS_A_CONTAINER:
+        raise Refusal(501, "NotImplemented", f"pods/{subresource} is not served: this emulator runs no containers")
     if subresource and subresource not in resource.subresources:
         raise no_such_path()
     if name and resource.namespaced and namespace is None:
