@@ -325,7 +325,9 @@ class WorkloadStatus(Schema):
     latency_p95_milliseconds: float | None = Field(
         default=None, alias="latencyP95Milliseconds", description="Worst p95 latency of its pods, in milliseconds."
     )
-    violations: int = Field(default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back.")
+    violations: int = Field(
+        default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
+    )
     observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
     conditions: list[StatusCondition] = Field(
         default_factory=list,
