@@ -132,7 +132,7 @@ def _scan(data: npt.NDArray[np.uint8], table: Table, starts: Lines, kinds: npt.N
                     digits += 1
                     if fraction:
                         scale *= 10.0
-                    if digits > _SHORT:
+                    if digits > _SHORT:  # too long to be exact: left to the slow parser
                         break
                 elif character == 46 and not fraction:
                     fraction = True
@@ -140,7 +140,7 @@ def _scan(data: npt.NDArray[np.uint8], table: Table, starts: Lines, kinds: npt.N
                     break
                 place += 1
             ended = place == size or data[place] in (32, 9, 10, 13)
-            if digits == 0 or digits > _SHORT or not ended or column == COLUMNS:
+            if digits == 0 or not ended or column == COLUMNS:
                 plain = False
                 while place < size and data[place] != 10:
                     place += 1
