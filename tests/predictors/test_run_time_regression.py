@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotide_predictors.run_time import regression
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import Floats, Ints, JobTable, codes, event_order
-from cotide_predictors.run_time.regression import FEATURES, TERMS, OnlineRegression, regressed, table_4_1
+from cotide_predictors.run_time.regression import FEATURES, PADDED, TERMS, OnlineRegression, regressed, table_4_1
 
 
 def jobs_of(submit: Floats, requested: Floats, processors: Floats) -> JobTable:
@@ -107,8 +107,8 @@ def test_plain_python_and_machine_code_agree() -> None:
     compiled, plain = np.empty(30), np.empty(30)
     model.walk(events, features, run, compiled)
     walk = getattr(regression._walk, "py_func", regression._walk)
-    blank = [np.zeros(TERMS) for _ in range(3)]
-    walk(events, features, run, *blank, np.zeros(2), model.rate, model.penalty, plain)
+    knobs = np.array([model.rate, model.penalty])
+    walk(events, features, run, np.zeros((4, PADDED)), np.zeros(2), knobs, plain)
     np.testing.assert_allclose(compiled, plain, rtol=1e-9)
 
 
