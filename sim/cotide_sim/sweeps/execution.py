@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import os
 import re
 import threading
@@ -48,7 +49,7 @@ class Workers:
         Raises
         ------
         ClusterError
-            When the Dask cluster is gone.
+            When the Dask cluster fails.
         """
         waiting = {cell.key: (cell, source) for cell, source in tasks}
         while waiting:
@@ -104,8 +105,9 @@ class Workers:
         """Let pass the death of a worker; raise what ends the whole sweep."""
         if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
             return
-        if self.client is not None and (self.client.status != "running" or isinstance(error, OSError)):
-            raise ClusterError(f"the Dask cluster is gone ({type(error).__name__}: {error})") from error
+        if self.client is not None:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ClusterError(f"the Dask cluster failed, finished cells are kept ({said})") from error
         raise error
 
 
@@ -150,6 +152,8 @@ def dask_workers(address: str) -> Workers:
         raise InputError(
             "needs dask.distributed, which is not installed; install it or leave the option out", field="--dask"
         ) from error
+    for name in ("distributed", "distributed.client"):  # its logs hold tracebacks of what we say in one line
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     if not ADDRESS.fullmatch(address):
         raise InputError(
             f"{address!r} is no address of a scheduler; write for example tcp://10.0.0.1:8786", field="--dask"
