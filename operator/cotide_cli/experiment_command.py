@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.runtime_forecasts_command import runtime_forecasts
 from cotide_cli.s7_completion_command import s7_completion
 from cotide_core.errors import InputError
 
@@ -31,6 +32,7 @@ def command() -> None:
 
 
 command.add_command(s7_completion)
+command.add_command(runtime_forecasts)
 
 
 @command.command("s1-forecast")

@@ -1,8 +1,8 @@
 """Run-time forecasts on a log, each made at its job's submission: how accurate, how far off, how well covered.
 
-Called by the benchmark and by anyone with an SWF log: ``python -m cotide_sim.experiments.runtime_forecasts
-LOG.swf.gz``. The first fifth of the jobs is there to learn from; all figures are of the other four fifths. Invariant:
-every forecast uses only jobs that finished before its submission (`cotide_predictors.run_time.jobs.event_order`).
+Called by `cotide experiment runtime-forecasts`. The first fifth of the jobs is there to learn from; all figures are of
+the other four fifths. Invariant: every forecast uses only jobs that finished before its submission
+(`cotide_predictors.run_time.jobs.event_order`).
 
 A row counts as a job when its run time and processors are known; a run of 0 s counts as 1 s, runs beyond the request
 stay as they are, and a job without a request stays without one.
@@ -10,18 +10,14 @@ stay as they are, and a job without a request stays without one.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from cotide_core.errors import InputError
@@ -60,13 +56,13 @@ class Reliability:
     ----------
     correlation : Pearson's, of estimated and actual accuracy.
     predictable_share : of jobs with an estimate of `PREDICTABLE` or more.
-    predictable_accuracy, other_accuracy : mean actual accuracy of those and of the others; nan where there are none.
+    predictable_accuracy, other_accuracy : mean actual accuracy of those and of the others; None where there are none.
     """
 
     correlation: float
     predictable_share: float
-    predictable_accuracy: float
-    other_accuracy: float
+    predictable_accuracy: float | None
+    other_accuracy: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +175,7 @@ def tables(report: RunTimeReport) -> list[Table]:
     estimates = Table(*headings, title="estimated accuracy")
     for name, one in report.reliability.items():
         share = f"{100 * one.predictable_share:.1f}"
-        means = (f"{one.predictable_accuracy:.3f}", f"{one.other_accuracy:.3f}")
+        means = ["-" if mean is None else f"{mean:.3f}" for mean in (one.predictable_accuracy, one.other_accuracy)]
         estimates.add_row(name, f"{one.correlation:.3f}", share, *means)
     return [points, covered, estimates]
 
@@ -189,33 +185,10 @@ def _reliability(estimate: Floats, actual: Floats) -> Reliability:
     return Reliability(
         correlation=float(np.corrcoef(estimate, actual)[0, 1]) if estimate.std() > 0 and actual.std() > 0 else 0.0,
         predictable_share=float(chosen.mean()),
-        predictable_accuracy=float(actual[chosen].mean()) if chosen.any() else float("nan"),
-        other_accuracy=float(actual[~chosen].mean()) if not chosen.all() else float("nan"),
+        predictable_accuracy=float(actual[chosen].mean()) if chosen.any() else None,
+        other_accuracy=float(actual[~chosen].mean()) if not chosen.all() else None,
     )
 
 
 def _numbers(rows: Floats, which: Field) -> Ints:
     return rows[:, which].astype(np.int64)
-
-
-def main(paths: list[str]) -> None:
-    """Print the tables of each log and, as one line of JSON, its report; progress goes to stderr."""
-    console = Console(width=100)
-    with Progress(console=Console(stderr=True)) as bar:
-        for path in paths:
-            steps: dict[str, TaskID] = {}
-
-            def told(step: str, share: float, path: str = path, steps: dict[str, TaskID] = steps) -> None:
-                if step not in steps:
-                    steps[step] = bar.add_task(f"{Path(path).name} {step}", total=1.0)
-                bar.update(steps[step], completed=share)
-
-            report = run(Path(path), progress=told)
-            for table in tables(report):
-                console.print(table)
-            sys.stdout.write(json.dumps(asdict(report)) + "\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
