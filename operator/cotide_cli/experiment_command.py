@@ -42,7 +42,7 @@ command.add_command(runtime_forecasts)
     "own",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="CSV file with columns series, slot, load; may be given again.",
+    help="CSV file with columns series, slot, load, or in a public trace's format; may be given again.",
 )
 @click.option("--set", "sets", type=click.Choice(SETS), multiple=True, help="Only these sets of --data.")
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
@@ -93,9 +93,9 @@ def _readers(
     """Return what reads each set, so that only one is in memory at a time."""
     from cotide_sim.experiments.generated_load import generated_load
     from cotide_sim.traces import alibaba2018, google_load, vm_load
-    from cotide_sim.traces.load_series import read_own_series
+    from cotide_sim.traces.any_load import read_load_series
 
-    found: list[Callable[[], LoadSeries]] = [lambda path=path: read_own_series(path) for path in own]  # type: ignore[misc]  # bound now
+    found: list[Callable[[], LoadSeries]] = [lambda path=path: read_load_series(path) for path in own]  # type: ignore[misc]  # bound now
     if data is not None:
         if not data.is_dir():
             raise InputError("no such directory", file=str(data), field="--data")

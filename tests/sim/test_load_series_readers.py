@@ -10,6 +10,7 @@ import pytest
 
 from cotide_core.errors import InputError
 from cotide_sim.traces import alibaba2018, google_load, vm_load
+from cotide_sim.traces.any_load import read_load_series
 from cotide_sim.traces.load_series import read_own_series
 
 
@@ -99,3 +100,30 @@ def test_a_users_broken_row_is_named(tmp_path: Path, row: str, field: str) -> No
     with pytest.raises(InputError) as caught:
         read_own_series(path)
     assert (caught.value.line, caught.value.field) == (2, field)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "series,day,slot,cpu_percent,mem_percent\na,6,0,50,1\n",
+        "avg_cpu,avg_mem\n0.5,0.1\n",
+        "machine,time_s,cpu_percent\nm_1,0,50\n",
+        "t,7\n1,50\n",
+        "one," + "50," * 287 + "50\n",
+        "series,slot,load\nweb,0,0.5\n",
+    ],
+)
+def test_a_named_file_is_read_in_the_format_its_first_line_shows(tmp_path: Path, text: str) -> None:
+    series = read_load_series(written(tmp_path, "another part.csv.gz", text))
+    assert series.name == "another part"
+    assert series.load[0, 0] == 0.5
+
+
+def test_a_file_of_no_known_format_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fits no format"):
+        read_load_series(written(tmp_path, "odd.csv", "a,b\n1,2\n"))
+
+
+def test_another_part_of_a_trace_is_found_by_its_kind_of_name(tmp_path: Path) -> None:
+    written(tmp_path, "google/google2011_job_load_days6-9.csv.gz", "series,day,slot,cpu_percent\na,6,0,50\n")
+    assert google_load.read_google2011_load(tmp_path).load.tolist() == [[0.5]]

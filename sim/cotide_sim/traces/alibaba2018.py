@@ -13,14 +13,15 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_predictors.host_load.slots import slot_maxima
-from cotide_sim.traces.load_series import PERCENT, SLOT_SECONDS, LoadSeries
+from cotide_sim.traces.load_series import PERCENT, SLOT_SECONDS, LoadSeries, file_of
 from cotide_sim.traces.rows import stream_rows
 
 FILE: Final = "alibaba/alibaba2018_machine_usage_10machines.csv.gz"
+PATTERN: Final = "alibaba/alibaba2018_machine_usage*.csv*"
 
 
-def read_alibaba2018_usage(directory: Path) -> LoadSeries:
-    """Return the cpu usage of each machine as shares of 100 percent.
+def read_alibaba2018_usage(place: Path) -> LoadSeries:
+    """Return the cpu usage of each machine as shares of 100 percent; ``place``: the file, or a data directory.
 
     Raises
     ------
@@ -28,7 +29,7 @@ def read_alibaba2018_usage(directory: Path) -> LoadSeries:
         When the file is missing or a row is broken; names file, line and column.
     """
     samples: dict[str, tuple[list[float], list[float]]] = {}
-    path = directory / FILE
+    path = file_of(place, FILE, PATTERN)
     for row in stream_rows(path, ("machine", "time_s", "cpu_percent"), what="Alibaba 2018 machine usage"):
         load = row.optional_number("cpu_percent")
         times, loads = samples.setdefault(row.text("machine"), ([], []))

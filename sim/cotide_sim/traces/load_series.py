@@ -7,9 +7,10 @@ record; nothing is filled in.
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import numpy as np
 
@@ -35,6 +36,20 @@ class LoadSeries:
     name: str
     hosts: tuple[str, ...]
     load: Floats
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a text file, gzip when its name ends in ``.gz``."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def file_of(place: Path, default: str, pattern: str) -> Path:
+    """Return the file itself, or the one below a directory: of the default name, else the first that fits."""
+    if not place.is_dir() or (place / default).is_file():
+        return place / default if place.is_dir() else place
+    return next(iter(sorted(place.glob(pattern))), place / default)
 
 
 def stacked_series(name: str, series: dict[str, dict[int, float]], slots: int | None = None) -> LoadSeries:

@@ -7,7 +7,6 @@ come again, so each row is a series of its own. Invariant: one value for each sl
 from __future__ import annotations
 
 import csv
-import gzip
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,22 +14,26 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import Floats
-from cotide_sim.traces.load_series import PERCENT, LoadSeries
+from cotide_sim.traces.load_series import PERCENT, LoadSeries, file_of, open_text
 
 AZURE_FILE: Final = "vm/azure2017_vm_cpu_{kind}_70vms_300s.csv.gz"
 PLANETLAB_FILE: Final = "vm/planetlab2011_vm_cpu_percent_6days_300s.csv.gz"
+AZURE_PATTERN: Final = "vm/azure2017_vm_cpu_{kind}*.csv*"
+PLANETLAB_PATTERN: Final = "vm/planetlab2011_vm_cpu*.csv*"
 PLANETLAB_SLOTS: Final = 288
 
 
-def read_azure_cpu(directory: Path, kind: Literal["avg", "max"]) -> LoadSeries:
+def read_azure_cpu(place: Path, kind: Literal["avg", "max"]) -> LoadSeries:
     """Return the machines' cpu: the first row names them, each further row is a slot that starts with its time.
+
+    ``place``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file and line.
     """
-    path = directory / AZURE_FILE.format(kind=kind)
+    path = file_of(place, AZURE_FILE.format(kind=kind), AZURE_PATTERN.format(kind=kind))
     rows = _rows(path)
     if len(rows) < 2 or len(rows[0]) < 2:
         raise InputError("has no rows below a header of machines", file=str(path), line=1)
@@ -38,15 +41,15 @@ def read_azure_cpu(directory: Path, kind: Literal["avg", "max"]) -> LoadSeries:
     return LoadSeries(f"azure2017-{kind}", tuple(rows[0][1:]), load.T.copy())
 
 
-def read_planetlab_cpu(directory: Path) -> LoadSeries:
-    """Return the machine-days: each row is a name and 288 values.
+def read_planetlab_cpu(place: Path) -> LoadSeries:
+    """Return the machine-days: each row is a name and 288 values; ``place``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file and line.
     """
-    path = directory / PLANETLAB_FILE
+    path = file_of(place, PLANETLAB_FILE, PLANETLAB_PATTERN)
     rows = _rows(path)
     if not rows:
         raise InputError("has no rows", file=str(path))
@@ -56,7 +59,7 @@ def read_planetlab_cpu(directory: Path) -> LoadSeries:
 
 def _rows(path: Path) -> list[list[str]]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+        with open_text(path) as stream:
             return [cells for cells in csv.reader(stream) if cells]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
