@@ -275,3 +275,10 @@ def test_all_jobs_that_end_at_the_reserved_time_leave_room_for_a_long_narrow_one
     rows = [(0, 10, 2), (0, 10, 2), (1, 20, 3), (2, 50, 1)]
     jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
     assert replay(replay_queue, jobs, 5, BY_SUBMIT, BY_SUBMIT, GIVEN, 0)[0] == [0, 0, 10, 2]
+
+
+def test_a_plan_counts_every_job_that_ends_at_one_moment():
+    """Five processors. Two jobs of 2 until 10; the next needs 3 from then on, which leaves 2."""
+    rows = [(0, 10, 2), (0, 10, 2), (1, 20, 3), (2, 50, 1)]
+    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    assert replay(replay_plan, jobs, 5, BY_SUBMIT, GIVEN, promises=False)[0] == [0, 0, 10, 2]

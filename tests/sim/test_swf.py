@@ -95,7 +95,22 @@ def test_a_missing_file_an_empty_log_and_a_text_are_refused_in_a_sentence(tmp_pa
 cells = st.one_of(
     st.integers(-5, 10**16).map(str),
     st.floats(-1e6, 1e6).map(lambda value: f"{value:.3f}"),
-    st.sampled_from(["1e3", ".5", "5.", "-", "x", "+4", "inf", "0x1", "-0", "00012"]),
+    st.sampled_from(
+        [
+            "1e3",
+            ".5",
+            "5.",
+            "-",
+            "x",
+            "+4",
+            "inf",
+            "0x1",
+            "-0",
+            "00012",
+            "12345678901234567890123",
+            "0.1234567890123456789",
+        ]
+    ),
 )
 lines = st.one_of(
     st.lists(cells, min_size=17, max_size=19).map(" ".join),
@@ -208,3 +223,9 @@ def test_a_schedule_is_written_with_its_waits(tmp_path):
     assert text.endswith("2 4 5 5 2 -1 -1 2 10 -1 1 1 -1 -1 -1 -1 -1 -1\n")
     with pytest.raises(InputError, match="can't be written"):
         write_swf(log_of_schedule(jobs, np.array([3, 9]), "x"), tmp_path / "no" / "such.swf")
+
+
+def test_numbers_too_long_for_the_compiled_scan_are_read_exactly(tmp_path):
+    log = read_swf(write(tmp_path, row(1, run="0.1234567890123456789", limit="12345678901234567890123")))
+    assert log.table[0, Field.RUN] == 0.1234567890123456789
+    assert log.table[0, Field.LIMIT] == 12345678901234567890123.0
