@@ -30,6 +30,7 @@ class Resource:
     plural: str
     short_name: str
     columns: tuple[Column, ...]
+    subresources: dict[str, Any]
 
     @property
     def crd_name(self) -> str:
@@ -65,6 +66,7 @@ JOB: Final = Resource(
         _column("Nodes", "string", ".status.nodes", "Where its pods run.", wide=True),
         _AGE,
     ),
+    {"status": {}},
 )
 WORKLOAD: Final = Resource(
     Workload,
@@ -81,6 +83,7 @@ WORKLOAD: Final = Resource(
         _column("Nodes", "string", ".status.nodes", "Where its pods run.", wide=True),
         _AGE,
     ),
+    {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
 )
 RESOURCES: Final = (JOB, WORKLOAD)
 
@@ -92,7 +95,7 @@ def definition(resource: Resource) -> dict[str, Any]:
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+        "metadata": NAME_RULE.shape,
         **schema["properties"],
     }
     return {
@@ -116,7 +119,7 @@ def definition(resource: Resource) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": schema},
-                    "subresources": {"status": {}},
+                    "subresources": resource.subresources,
                     "additionalPrinterColumns": list(resource.columns),
                 }
             ],

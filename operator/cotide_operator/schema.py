@@ -2,7 +2,8 @@
 
 Called by `crds` only. Pydantic writes JSON Schema 2020 (``$defs``, ``anyOf`` with null, titles, numeric
 ``exclusiveMinimum``); an API server takes a dialect of OpenAPI 3.0 with one type for each value. Invariant: the result
-holds no ``$ref``, no ``title``, no ``anyOf`` but the one of int-or-string, and a type for every value.
+holds no ``$ref``, no ``title``, no ``anyOf`` but the one of int-or-string and those of rules, and a type for every
+value.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """

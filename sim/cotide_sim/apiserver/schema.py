@@ -142,8 +142,11 @@ def _check_object(value: Json, schema: Json, path: str, causes: list[Cause], *, 
     others = schema.get("additionalProperties")
     for key, item in value.items():
         if top and key in _TOP:
-            continue
-        if key in properties:
+            # Of the metadata a schema may bound the name, and nothing else.
+            bound = ((properties.get("metadata") or {}).get("properties") or {}).get("name")
+            if key == "metadata" and bound:
+                _check(item.get("name", ""), bound, "metadata.name", causes)
+        elif key in properties:
             _check(item, properties[key], prefix + key, causes)
         elif isinstance(others, dict):
             _check(item, others, prefix + key, causes)
