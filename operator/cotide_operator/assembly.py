@@ -287,7 +287,7 @@ class Operator:
 
     def _source(self, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
         if settings.prometheus is not None:
-            return PrometheusSource(session, settings.prometheus.url, self.mirror, settings.stale_after_seconds)
+            return PrometheusSource(session, settings.prometheus.url, self.mirror)
         if settings.scrape is None:
             raise ClusterError("no metrics source is configured")
         return TextSource(session, settings.scrape.url)

@@ -31,6 +31,8 @@ _LINE: Final = re.compile(
     re.MULTILINE,
 )
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_SELECTOR: Final = re.compile(r'\s*(?:[a-zA-Z_:][\w:]*\s*)?(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s*')
+"""A plain selector: a name, labels in braces, or both; for these alone timestamp() tells the samples' own times."""
 CONCURRENT_QUERIES: Final = 8
 """Chosen: Prometheus runs 20 queries at once by default and has other users."""
 
@@ -135,17 +137,20 @@ class PrometheusSource:
 
     Parameters
     ----------
-    stale_after_seconds : float
-        How far back Prometheus may look for a sample. It stamps an answer with the time of the query, never with the
-        sample's own, and looks back 5 minutes by default: without this limit an old value would seem to be new.
+    session, url : where to ask.
+    mirror : Mirror
+        The Workloads, with their queries.
+
+    Notes
+    -----
+    Prometheus stamps an answer with the time of the query and looks back 5 minutes by default, so that an old value
+    seems to be new. Of a query that is a plain selector the time of each sample is asked for too. Of any other
+    expression nobody can tell; the time of the query stands for it.
     """
 
-    def __init__(
-        self, session: aiohttp.ClientSession, url: str, mirror: Mirror, stale_after_seconds: float = 60.0
-    ) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, mirror: Mirror) -> None:
         self._session = session
         self._url = f"{url}/api/v1/query"
-        self._look_back = f"{stale_after_seconds:g}"
         self._mirror = mirror
         self._slots = asyncio.Semaphore(CONCURRENT_QUERIES)
         self.refused: dict[str, str] = {}
@@ -191,19 +196,39 @@ class PrometheusSource:
             return error
         if answer.get("status") != "success":
             return str(answer.get("error", "no reason given"))
-        data = answer.get("data")
-        series = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
-        if not isinstance(series, list):
+        series = _vector(answer)
+        if series is None:
             return "it gives no instant vector"
         values = [value for value in (_value(one, each) for each in series) if value is not None]
         if series and not values:
             return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
-        return values
+        if not values or _SELECTOR.fullmatch(one.text) is None:
+            return values
+        times = await self._sample_times(one)
+        return [(pod, kind, value, min(wall, times.get(pod, wall))) for pod, kind, value, wall in values]
+
+    async def _sample_times(self, one: _Query) -> dict[str, float]:
+        """Return the epoch second of the oldest sample of each pod, as far as it can be had."""
+        try:
+            series = _vector(await self._answer(f"timestamp({one.text})"))
+        except SourceDown:
+            return {}
+        times: dict[str, float] = {}
+        for value in (_value(one, each) for each in series or ()):
+            if value is not None and value[2] is not None:
+                times[value[0]] = min(value[2], times.get(value[0], value[2]))
+        return times
 
     async def _answer(self, query: str) -> dict[str, Any]:
         async with self._slots:
-            params = {"query": query, "lookback_delta": self._look_back}
-            return _decoded(await _fetch(self._session, self._url, params, refusals=(400, 422)))
+            return _decoded(await _fetch(self._session, self._url, {"query": query}, refusals=(400, 422)))
+
+
+def _vector(answer: dict[str, Any]) -> list[object] | None:
+    """Return the series of an instant vector; None when the answer is something else."""
+    data = answer.get("data")
+    series = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
+    return series if isinstance(series, list) else None
 
 
 def _value(one: _Query, series: object) -> tuple[str, bool, float | None, float] | None:

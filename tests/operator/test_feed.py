@@ -174,7 +174,7 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         asked.append(query)
         if query == "bad(":
             return web.json_response({"status": "error", "errorType": "bad_data", "error": "parse error"}, status=400)
-        value = {"rps": "1200", "latency": "NaN"}[query]
+        value = {"rps": "1200", "latency": "NaN", "timestamp(rps)": "990.5", "timestamp(latency)": "1000"}[query]
         series = [
             {"metric": {"pod": "a"}, "value": [1000.5, value]},
             {"metric": {"job": "no pod"}, "value": [1000.5, "1"]},
@@ -191,8 +191,8 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
         mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     source = PrometheusSource(session, url, mirror)
-    assert await source.read() == [Reading("ns/a", 1200.0, None, 1000.5)]
-    assert sorted(asked) == ["bad(", "latency", "rps"]
+    assert await source.read() == [Reading("ns/a", 1200.0, None, 990.5)]  # the sample's own time
+    assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)"]
     assert source.refused == {"ns/odd rpsQuery": "parse error"}
     await runner.cleanup()
 
