@@ -223,6 +223,8 @@ def test_a_spread_step_ends_by_the_time_that_the_proof_gives_it(jobs: JobList, m
 def test_the_single_machine_algorithm_completes_the_small_ones_of_a_doubling_length_first() -> None:
     # L = 1 takes the job of size 1; L = 2 nothing new (the others are longer); L = 4 both others, on one level.
     assert single_machine(jobs_of((3, 5), (1, 1), (4, 5))).starts.tolist() == [1, 0, 1]
+    # Whole machines: 1 + 2 slots of work fit into L = 4 but not into 2, all 7 into L = 8; no packing puts 4 before 2.
+    assert single_machine(jobs_of((4, 10), (1, 10), (2, 10))).starts.tolist() == [3, 0, 1]
 
 
 def test_machines_that_an_algorithm_can_not_use_are_refused() -> None:
