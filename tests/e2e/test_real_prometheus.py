@@ -24,12 +24,19 @@ import pytest
 import yaml
 from aiohttp import web
 
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
+from cotide_operator.calibration import Calibration
+from cotide_operator.clock import ScaledClock
+from cotide_operator.feed import UsageFeed
 from cotide_operator.metric_sources import PrometheusSource, SourceDown
 from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.settings import parse_settings
+from cotide_operator.readings import ServiceReading
+from cotide_operator.settings import MetricsSourceSettings, UrlSource, parse_settings
+from cotide_operator.telemetry import Telemetry
 from cotide_sim.apiserver.testing import running_server
 from cotide_sim.interference import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
@@ -416,3 +423,40 @@ async def test_without_a_workload_a_prometheus_that_fails_is_seen_all_the_same()
         behaviour.mood = "fails"
         with pytest.raises(SourceDown):
             await source.read()
+
+
+@pytest.mark.parametrize("mood", ["hangs", "fails"])
+async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_lines(
+    mood: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="cotide_operator.feed")
+    pod = Pod("ns/a", "a", WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
+    told: list[Event] = []
+    telemetry = Telemetry()
+    async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
+        feed = UsageFeed(
+            source,
+            MetricsSourceSettings(prometheus=UrlSource(url="http://x"), stale_after_seconds=1.0),
+            clock=ScaledClock(),
+            pod_of={"ns/a": pod}.get,
+            tell=told.append,
+            calibration=Calibration(telemetry, lambda key: 10.0, 300.0),
+            telemetry=telemetry,
+        )
+        assert math.isnan(telemetry.registry.get_sample_value("cotide_metrics_source_up") or 0.0)
+        await feed.read_once()
+        assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
+        behaviour.mood = mood
+
+        async def silent() -> bool:
+            await feed.read_once()
+            return feed.get("ns/web") is None
+
+        await until("the reading is too old", silent)
+        assert telemetry.registry.get_sample_value("cotide_metrics_source_up") == 0
+        behaviour.mood = "well"
+        behaviour.released.set()
+        await feed.read_once()
+        assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
+    assert told == [ServiceSampled("ns/a", 1000.0, 4.0)]  # never a zero, and the same again is no news
+    assert changes(caplog) == ["up", "down", "up"]
