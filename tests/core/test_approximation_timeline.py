@@ -84,6 +84,9 @@ def test_a_timeline_of_many_blocks_answers_as_one_entry_a_slot_does(seed: int, s
         slots.reserve(demand, size, start)
         reserve(lines, 0, demand, size, start)
     assert lines.used[0] > 3
+    for block in range(lines.used[0]):
+        free = lines.free[block, : lines.length[block]]
+        assert (lines.most[block], lines.least[block]) == (free.max(), free.min())
 
 
 @given(REQUESTS, st.integers(1, 4), st.sampled_from(sorted(ORDERS)))
