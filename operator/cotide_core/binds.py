@@ -71,6 +71,8 @@ def bind_instructions(
 
 def _reason(bind: DecidedBind, policy: str, threshold: float) -> str:
     probability = bind.placement.probability
+    if bind.placement.why:
+        return f"{policy}: {bind.placement.why}"
     if probability is not None:
         risk = f"a latency limit breaks there with p={probability:.2f}, at most {threshold:.2f} is accepted"
         return f"{policy}: {risk}"

@@ -50,6 +50,8 @@ class NodeColumns:
     allocatable, free : (R, capacity) amounts by resource column.
     type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
+    held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
+        2 online).
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
     service_rates : (capacity,) their summed requests per second.
     versions : (capacity,) rises with every change of the row.
@@ -72,6 +74,7 @@ class NodeColumns:
         self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
         self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
+        self.held: Integers = np.zeros((3, 2, self.capacity), np.int64)
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
         self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_rates: Floats = np.zeros(self.capacity, np.float64)
@@ -174,6 +177,9 @@ class NodeColumns:
             wider = np.zeros((old.shape[0], self.capacity), np.int64)
             wider[:, : old.shape[1]] = old
             setattr(self, name, wider)
+        held = np.zeros((3, 2, self.capacity), np.int64)
+        held[:, :, : self.held.shape[2]] = self.held
+        self.held = held
         for name in (
             "alive", "batch_millicores", "service_counts", "exclusive_counts",
             "service_rates", "versions", "relief_versions", "spec_versions",

@@ -12,6 +12,69 @@ from cotide_core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
+class HierarchicalConfig:
+    """The knobs of the policy `hierarchical` and of its monitor (seed 000); values without a source are chosen.
+
+    Attributes
+    ----------
+    victims : ``cheapest`` (fewest victims, least work lost) or ``random`` (host and victims drawn, Algorithm 1, 11-12).
+    capacity_share : of a node's allocatable cpu and memory that may be planned with; the paper plans with all of it.
+    usage_stale_seconds : a measurement older than this says nothing: three misses of a scrape each 15 s.
+    nomination_seconds : for how long freed space is kept for the pod that it was freed for.
+    eviction_timeout_seconds : a victim that is still there after so long counts as staying; above the usual grace of
+        30 s.
+    eviction_retry_seconds : a refused eviction is not asked for again before.
+    overload_share, relieved_share : a node is overloaded above the first share and relieved below the second.
+    overload_observation_seconds : for how long a node must be over before anything is done.
+    overload_pause_seconds : between two rounds of evictions on a node, so that the first can show its effect.
+    overload_evictions : most victims in a round on a node.
+    flap_episodes, flap_window_seconds, cordon_seconds : a node that was overloaded so often within the window gets no
+        batch or gratis pod for a while.
+    """
+
+    victims: str = "cheapest"
+    capacity_share: float = 0.95
+    usage_stale_seconds: float = 60.0
+    nomination_seconds: float = 120.0
+    eviction_timeout_seconds: float = 90.0
+    eviction_retry_seconds: float = 30.0
+    overload_share: float = 1.0
+    relieved_share: float = 0.9
+    overload_observation_seconds: float = 15.0
+    overload_pause_seconds: float = 15.0
+    overload_evictions: int = 5
+    flap_episodes: int = 3
+    flap_window_seconds: float = 1800.0
+    cordon_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.victims not in ("cheapest", "random"):
+            raise InputError(f"{self.victims!r} is neither cheapest nor random", field="hierarchical.victims")
+        if not 0.0 < self.capacity_share <= 1.0:
+            raise InputError("must be above 0 and at most 1", field="hierarchical.capacityShare")
+        if not 0.0 < self.relieved_share <= self.overload_share <= 1.0:
+            raise InputError("must be above 0, and at most the overload share", field="hierarchical.relievedShare")
+        for name, value in (
+            ("usageStaleSeconds", self.usage_stale_seconds),
+            ("nominationSeconds", self.nomination_seconds),
+            ("evictionTimeoutSeconds", self.eviction_timeout_seconds),
+            ("evictionRetrySeconds", self.eviction_retry_seconds),
+            ("overloadEvictions", self.overload_evictions),
+            ("flapEpisodes", self.flap_episodes),
+        ):
+            if not value > 0:
+                raise InputError("must be above 0", field=f"hierarchical.{name}")
+        for name, value in (
+            ("overloadObservationSeconds", self.overload_observation_seconds),
+            ("overloadPauseSeconds", self.overload_pause_seconds),
+            ("flapWindowSeconds", self.flap_window_seconds),
+            ("cordonSeconds", self.cordon_seconds),
+        ):
+            if not value >= 0:
+                raise InputError("must not be negative", field=f"hierarchical.{name}")
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """How the engine decides. Values without a source are chosen; each says what it trades.
 
@@ -31,6 +94,7 @@ class SchedulerConfig:
     max_decisions_per_cycle : placement attempts in one `handle`, so that a cycle stays short and events get their turn.
     assume_timeout_seconds : a bind that was neither confirmed nor refused for so long is forgotten and tried again.
     max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as places become free.
+    hierarchical : knobs of the policy of that name; None for its defaults, and for every other policy.
     """
 
     policy: str = "qpsm"
@@ -44,10 +108,14 @@ class SchedulerConfig:
     max_decisions_per_cycle: int = 512
     assume_timeout_seconds: float = 120.0
     max_queue: int = 1_000_000
+    hierarchical: HierarchicalConfig | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
             raise InputError("must be between 0 and 1", field="qosRiskThreshold")
+        if self.policy == "hierarchical" and self.hierarchical is None:
+            # Written out, so that a ledger's header says what was in force.
+            object.__setattr__(self, "hierarchical", HierarchicalConfig())
         for name, value in (
             ("backoffInitialSeconds", self.backoff_initial_seconds),
             ("backoffMaxSeconds", self.backoff_max_seconds),

@@ -12,6 +12,7 @@ instructions, byte for byte.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,10 +20,11 @@ import numpy as np
 from cotide_core.arrivals import needs_placing, same_wish
 from cotide_core.binds import DecidedBind, bind_instructions
 from cotide_core.columns import CPU_COLUMN
-from cotide_core.config import SchedulerConfig
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import (
     BindRefused,
     Event,
+    EvictRefused,
     ModelsChanged,
     Pod,
     PodDeleted,
@@ -32,6 +34,7 @@ from cotide_core.events import (
 )
 from cotide_core.feasibility import FITS
 from cotide_core.forecasts import ModelCatalogue
+from cotide_core.hierarchy import Hierarchy
 from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
 from cotide_core.placement import LOOKAHEAD, Placement, Placer
 from cotide_core.policies import build_policy
@@ -69,14 +72,19 @@ class Scheduler:
         self.state = ClusterState()
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
+        by_slack = self._placer.policy.by_slack
         self._queue = SchedulingQueue(self._placer.policy.order, config)
-        self._shapes = ShapeTable()
+        self._shapes = ShapeTable(by_class=by_slack)
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
-        self._in_flight: dict[str, QueuedPod] = {}
         self._stretched: dict[str, float] = {}
+        self._hierarchy: Hierarchy | None = None
+        if by_slack:
+            knobs = config.hierarchical or HierarchicalConfig()
+            self._hierarchy = Hierarchy(knobs, config.seed, self.state, self._placer, self._stretched)
+        self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
         self._arrivals: dict[str, QueuedPod] = {}
         self._sequence = 0
@@ -94,7 +102,7 @@ class Scheduler:
         Returns
         -------
         list of Instruction
-            Waits and Binds (already assumed), each pod at most once.
+            Evicts, Waits and Binds (already assumed), each pod at most once.
         """
         self._out = []
         self._now = now
@@ -103,6 +111,8 @@ class Scheduler:
             self._take(event, now)
         self._enqueue(now)
         self._queue.advance(now)
+        if self._hierarchy is not None:
+            self._out.extend(self._hierarchy.begin(now))
         snapshot = Snapshot.of(self.state)
         self._wake(snapshot, now)
         binds = self._decide(snapshot, now)
@@ -124,6 +134,8 @@ class Scheduler:
         assumed = self.state.oldest_assumption()
         if assumed is not None:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
+        if self._hierarchy is not None and (change := self._hierarchy.next_change(now)) < math.inf:
+            times.append(change)
         return min(times, default=None)
 
     def pending(self) -> dict[str, int]:
@@ -170,6 +182,9 @@ class Scheduler:
                     self._return(key, now, f"the binding to {node} was refused ({code}): {reason}")
                 elif was_assumed:
                     self._in_flight.pop(key, None)
+            case EvictRefused():
+                if self._hierarchy is not None:
+                    self._hierarchy.refused(event, now)
             case ModelsChanged(qos, completion):
                 self._change_models(qos, completion, now)
             case WorkloadUpserted() | WorkloadDeleted():
@@ -189,6 +204,7 @@ class Scheduler:
                 self._in_flight.pop(pod.key, None)
             if record is not None and record.row < 0:
                 self._stretched.pop(pod.key, None)
+                self._forget_claims(pod.key)
             return
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
         if entry is None or entry.pod.uid != pod.uid:
@@ -203,6 +219,11 @@ class Scheduler:
         self._arrivals.pop(key, None)
         self._in_flight.pop(key, None)
         self._stretched.pop(key, None)
+        self._forget_claims(key)
+
+    def _forget_claims(self, key: str) -> None:
+        if self._hierarchy is not None:
+            self._hierarchy.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
         """Note a pod that must be queued once the forecasts of this cycle's arrivals are known."""
@@ -283,8 +304,12 @@ class Scheduler:
             shape = entry.shape
             if shape.failed_at == columns.relief_clock and shape in self._failures:
                 placement = self._failures[shape]
+            elif self._hierarchy is not None and not shape.online:
+                placement = self._hierarchy.place(snapshot, entry)
             else:
                 placement = self._placer.place(snapshot, shape, self._qos, self._upcoming)
+            if placement.row < 0 and self._make_room(entry, snapshot, now):
+                continue
             if placement.row < 0:
                 shape.failed_at = columns.relief_clock
                 self._failures[shape] = placement
@@ -293,6 +318,16 @@ class Scheduler:
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
         return binds
+
+    def _make_room(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
+        """Evict for a pod that found no node, if that helps it; it then waits for the space."""
+        room = None if self._hierarchy is None else self._hierarchy.make_room(snapshot, entry)
+        if room is None:
+            return False
+        self._queue.failed(entry, now)
+        self._out.extend(room.evictions)
+        self._tell(entry, WaitReason.WAITING_FOR_TURN, room.message)
+        return True
 
     def _upcoming(self) -> list[Shape]:
         return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]

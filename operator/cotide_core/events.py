@@ -122,6 +122,12 @@ class Pod:
     demotions: int = 0
     started_seconds: float | None = None
     finished_seconds: float | None = None
+    do_not_disrupt: bool = False
+    """Never chosen as a victim, neither for a batch pod nor to relieve a node."""
+    prefer_no_eviction: bool = False
+    """Chosen only where no other pod would do."""
+    deletion_cost: int = 0
+    """As of the ReplicaSet controller: the cheaper pod of two goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,42 @@ class BindRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictRefused:
+    """The API server did not take an eviction, most often for a disruption budget: the victim stays for now."""
+
+    key: str
+    uid: str
+    node: str
+    code: int
+    """HTTP status, or 0 when no answer came."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsageSampled:
+    """What the online pods of a node were measured to use; a value that can't be is as good as none."""
+
+    node: str
+    at_seconds: float
+    online_millicores: float
+    online_memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForecasted:
+    """The predicted peak loads of a node over the next slot, made by the driver's `forecasts.HostLoadForecaster`."""
+
+    node: str
+    until_seconds: float
+    """End of the slot: later the forecast says nothing."""
+    online_millicores: float
+    online_memory_bytes: float
+    batch_millicores: float
+    """What batch and gratis pods together will hold at most."""
+    batch_memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelsChanged:
     """The driver put other models into the catalogue; ids are sha256 of the model file, empty for none."""
 
@@ -224,6 +266,9 @@ Event = (
     | BindRefused
     | ModelsChanged
     | Tick
+    | EvictRefused
+    | NodeUsageSampled
+    | NodeForecasted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -237,4 +282,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     BindRefused,
     ModelsChanged,
     Tick,
+    EvictRefused,
+    NodeUsageSampled,
+    NodeForecasted,
 )

@@ -82,6 +82,14 @@ class Wait:
     retry_at_seconds: float | None = None
 
 
+class EvictCause(StrEnum):
+    """Why a pod must go: what users count apart."""
+
+    PREEMPTED = "Preempted"
+    """A batch pod needs the space."""
+    OVERLOADED = "NodeOverloaded"
+
+
 @dataclass(frozen=True, slots=True)
 class Evict:
     """Take a pod off its node through the eviction API, which honours disruption budgets."""
@@ -90,6 +98,7 @@ class Evict:
     uid: str
     node: str
     reason: str
+    cause: EvictCause = EvictCause.PREEMPTED
 
 
 Instruction = Bind | Wait | Evict

@@ -50,6 +50,7 @@ class Policy:
     rank : score of the nodes.
     guard : QoS check; None looks at resources only.
     lowest_risk : whether the guard's least risky candidate wins, or the best-ranked that passes.
+    by_slack : whether batch and gratis pods go where the predicted load leaves most room (see `hierarchy`).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Policy:
     rank: Rank
     guard: QosGuard | None = None
     lowest_risk: bool = False
+    by_slack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,14 @@ class Placement:
     probability : predicted probability of breaking a limit there; None when no service is concerned.
     refused : why other nodes were refused.
     guarded : whether the latency limits were looked at.
+    why : the choice in one sentence, where the policy has more to say than its name.
     """
 
     row: int
     probability: float | None
     refused: tuple[NodeVerdict, ...]
     guarded: bool = False
+    why: str = ""
 
 
 class Placer:

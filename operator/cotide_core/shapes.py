@@ -67,6 +67,8 @@ class Shape:
     """Number of the shape in order of first appearance: breaks ties the same way in every run."""
     failed_at: int = field(default=-1)
     """Relief clock at which no node was found for it; while the clock stands there, none will be."""
+    gratis: bool = False
+    """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
 
     @property
     def online(self) -> bool:
@@ -75,9 +77,15 @@ class Shape:
 
 
 class ShapeTable:
-    """Interns the shapes of pods."""
+    """Interns the shapes of pods.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
+    """
+
+    def __init__(self, *, by_class: bool = False) -> None:
+        self._by_class = by_class
         self._constraints: dict[object, Constraints] = {}
         self._fits: dict[object, FitShape] = {}
         self._shapes: dict[object, Shape] = {}
@@ -91,7 +99,10 @@ class ShapeTable:
         exclusive = workload is not None and online and workload.exclusive
         constraints = (pod.node_selector, pod.node_terms, pod.tolerations)
         fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online)
-        key = fit_key if online else (fit_key, pod.type, pod.input_bytes)
+        gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
+        key: object = fit_key if online else (fit_key, pod.type, pod.input_bytes)
+        if gratis:
+            key = (key, gratis)
         shape = self._shapes.get(key)
         if shape is None:
             fit = self._fits.get(fit_key)
@@ -102,6 +113,7 @@ class ShapeTable:
                 fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
             column = -1 if online else state.columns.type_column(pod.type)
             shape = Shape(fit, "" if online else pod.type, 0 if online else pod.input_bytes, column, self._count)
+            shape.gratis = gratis
             self._count += 1
             self._shapes[key] = shape
         return shape

@@ -42,6 +42,7 @@ class Snapshot:
     versions: Integers
     relief_versions: Integers
     spec_versions: Integers
+    held: Integers
     columns: NodeColumns
     """The live table, for its clocks and its journal of changed rows."""
     state: ClusterState
@@ -72,6 +73,7 @@ class Snapshot:
             versions=_frozen(columns.versions[:size]),
             relief_versions=_frozen(columns.relief_versions[:size]),
             spec_versions=_frozen(columns.spec_versions[:size]),
+            held=_frozen(columns.held[:, :, :size]),
             columns=columns,
             state=state,
         )

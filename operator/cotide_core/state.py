@@ -24,7 +24,9 @@ from cotide_core.events import (
     Event,
     Node,
     NodeDeleted,
+    NodeForecasted,
     NodeUpserted,
+    NodeUsageSampled,
     Pod,
     PodDeleted,
     PodPhase,
@@ -34,7 +36,8 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.units import CPU, PODS, RECLAIMED_CPU
+from cotide_core.host_load import HostLoad
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
@@ -51,6 +54,8 @@ class Demand:
     """(resource column, amount)."""
     millicores: int
     """Cpu, plain and reclaimed."""
+    memory_bytes: int
+    """Memory, plain and reclaimed."""
 
 
 @dataclass(slots=True)
@@ -74,12 +79,14 @@ class ClusterState:
     Attributes
     ----------
     columns : the arrays; read them through `snapshot.Snapshot`.
+    host_load : measured and predicted load of each row.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
 
     def __init__(self) -> None:
         self.columns = NodeColumns()
+        self.host_load = HostLoad(self.columns)
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -155,7 +162,8 @@ class ClusterState:
             wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
             amounts = tuple((self.columns.resource_column(name), amount) for name, amount in [*wanted, (PODS, 1)])
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
-            found = self._demands[requests] = Demand(amounts, millicores)
+            memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
+            found = self._demands[requests] = Demand(amounts, millicores, memory)
         return found
 
     def apply(self, event: Event) -> None:
@@ -182,6 +190,8 @@ class ClusterState:
                 record = self._pods.get(key)
                 if record is not None and record.pod.uid == uid and record.node == node:
                     self.forget(key)
+            case NodeUsageSampled() | NodeForecasted():
+                self.host_load.apply(event)
             case _:
                 pass
 
@@ -252,6 +262,7 @@ class ClusterState:
             self._release(record)
             self._orphans.setdefault(name, {})[record.pod.key] = record
         self.columns.remove(name)
+        self.host_load.forget(row)
         self.relieved.discard(row)
         self.eased.discard(row)
 
@@ -333,6 +344,9 @@ class ClusterState:
         free = columns.free
         for resource, amount in demand.amounts:
             free[resource, row] -= sign * amount
+        held = columns.held[pod.workload_class.rank]
+        held[0, row] += sign * demand.millicores
+        held[1, row] += sign * demand.memory_bytes
         for port in pod.host_ports:
             taken = columns.ports[row]
             taken[port] = taken.get(port, 0) + sign

@@ -89,8 +89,8 @@ def nodes_of(out: list[object]) -> dict[str, str]:
     return {one.key.removeprefix("d/"): one.node for one in out if isinstance(one, Bind)}
 
 
-def test_the_registry_holds_the_five_policies_and_an_unknown_name_is_the_users_error() -> None:
-    assert set(POLICIES) == {"qpsm", "fifo", "random", "fifo-guarded", "random-guarded"}
+def test_the_registry_holds_the_policies_and_an_unknown_name_is_the_users_error() -> None:
+    assert set(POLICIES) == {"qpsm", "fifo", "random", "fifo-guarded", "random-guarded", "hierarchical"}
     with pytest.raises(InputError, match="policy: 'best' is not one of qpsm"):
         Scheduler(SchedulerConfig(policy="best"), Catalogue())
 

@@ -10,6 +10,7 @@ from cotide_core.errors import InputError
 from cotide_core.placement import Policy
 from cotide_core.policies.fifo import fifo
 from cotide_core.policies.guarded import fifo_guarded, random_guarded
+from cotide_core.policies.hierarchical import hierarchical
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
 
@@ -19,6 +20,7 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "random": random_order,
     "fifo-guarded": fifo_guarded,
     "random-guarded": random_guarded,
+    "hierarchical": hierarchical,
 }
 """Policy name to its builder."""
 

@@ -1,0 +1,18 @@
+"""Hierarchical prediction based scheduling (seed 000, Algorithm 1): batch and gratis pods by predicted slack.
+
+Batch and gratis pods go where the predicted load leaves most room; batch may evict gratis, gratis waits. How is told in
+`hierarchy`. The order is that of arrival, batch before gratis; online pods are placed by what they ask for, as by fifo.
+"""
+
+from __future__ import annotations
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import ArrivalOrder
+from cotide_core.placement import Policy
+from cotide_core.scoring import LeastAllocated
+
+
+def hierarchical(config: SchedulerConfig) -> Policy:
+    """Oldest first; batch and gratis to the node with the most predicted slack."""
+    del config
+    return Policy("hierarchical", ArrivalOrder(), LeastAllocated(), by_slack=True)
