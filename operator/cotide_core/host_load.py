@@ -107,7 +107,8 @@ class HostLoad:
 
     def physical(self) -> Floats:
         """Return (2, N) allocatable cpu and memory."""
-        return np.asarray(self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], : self._columns.size], np.float64)
+        amounts: Floats = self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], : self._columns.size].astype(np.float64)
+        return amounts
 
     def _possible(self, row: int, values: tuple[float, float]) -> bool:
         most = IMPOSSIBLE * self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], row]
