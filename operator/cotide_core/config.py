@@ -18,6 +18,8 @@ class HierarchicalConfig:
     Attributes
     ----------
     victims : ``cheapest`` (fewest victims, least work lost) or ``random`` (host and victims drawn, Algorithm 1, 11-12).
+    gratis_subtracts : ``highest``: what gratis pods find is reduced by the higher of what batch and gratis pods hold and
+        will hold; ``both``: by one and the other, a literal reading of the paper that keeps much more free.
     capacity_share : of a node's allocatable cpu and memory that may be planned with; the paper plans with all of it.
     usage_stale_seconds : a measurement older than this says nothing: three misses of a scrape each 15 s.
     nomination_seconds : for how long freed space is kept for the pod that it was freed for.
@@ -33,6 +35,7 @@ class HierarchicalConfig:
     """
 
     victims: str = "cheapest"
+    gratis_subtracts: str = "highest"
     capacity_share: float = 0.95
     usage_stale_seconds: float = 60.0
     nomination_seconds: float = 120.0
@@ -50,6 +53,10 @@ class HierarchicalConfig:
     def __post_init__(self) -> None:
         if self.victims not in ("cheapest", "random"):
             raise InputError(f"{self.victims!r} is neither cheapest nor random", field="hierarchical.victims")
+        if self.gratis_subtracts not in ("highest", "both"):
+            raise InputError(
+                f"{self.gratis_subtracts!r} is neither highest nor both", field="hierarchical.gratisSubtracts"
+            )
         if not 0.0 < self.capacity_share <= 1.0:
             raise InputError("must be above 0 and at most 1", field="hierarchical.capacityShare")
         if not 0.0 < self.relieved_share <= self.overload_share <= 1.0:

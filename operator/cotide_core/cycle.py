@@ -113,6 +113,8 @@ class Scheduler:
         self._queue.advance(now)
         if self._hierarchy is not None:
             self._out.extend(self._hierarchy.begin(now))
+            for shape in self._hierarchy.take_reopened():
+                self._queue.wake(shape, now, urgent=True)
         snapshot = Snapshot.of(self.state)
         self._wake(snapshot, now)
         binds = self._decide(snapshot, now)

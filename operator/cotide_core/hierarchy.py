@@ -3,12 +3,12 @@
 Called by `cycle.Scheduler` for policies with ``by_slack``. With C the usable capacity of a node, P the predicted peak
 of its online pods, B and G what batch and gratis pods hold, and L >= B + G the predicted load of both together::
 
-    batch pods find   C - P - (B + G)          gratis pods find   C - P - L
+    batch pods find   C - P - (B + G)
+    gratis pods find  C - P - L, or C - P - (B + G) - L where the configuration says ``both``
 
 The node with the most left takes the pod. A batch pod that finds none evicts gratis pods (`victims`) and is nominated
-for the space, which nobody else gets meanwhile. L already contains what is held (eq. 14 forecasts the level), so it
-takes the place of B + G instead of being subtracted beside it. What a kubelet would refuse (`feasibility`) is refused
-first.
+for the space, which nobody else gets meanwhile. L already contains what is held (eq. 14 forecasts the level), so by
+default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is refused first.
 
 Invariants: an online pod is never evicted; a node is never filled above C - P by a decision of this module; same state,
 same events and same seed give the same decisions.
@@ -34,6 +34,7 @@ from cotide_core.nominations import Nomination, Nominations
 from cotide_core.overload import OverloadMonitor
 from cotide_core.placement import Placement, Placer
 from cotide_core.queued import QueuedPod
+from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 from cotide_core.state import ClusterState, PodRecord
 from cotide_core.units import PODS
@@ -77,14 +78,14 @@ class Hierarchy:
         self._peak: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
         self._now = 0.0
+        self._reopened: dict[Shape, None] = {}
 
     def begin(self, now: float) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, what the forecasts say, and whom the monitor evicts."""
         self._now = now
         for key in self._evictions.expire(now):
-            self._nominations.drop_where_stays(key)
-        for nomination in self._nominations.expire(now):
-            self._relieve(nomination.node)
+            self._reopen(self._nominations.drop_where_stays(key))
+        self._reopen(self._nominations.expire(now))
         for name in self._monitor.end_cordons(now):
             self._relieve(name)
         self._refresh(now)
@@ -100,8 +101,12 @@ class Hierarchy:
     def refused(self, event: EvictRefused, now: float) -> None:
         """A victim stays: those who counted on it look for room anew."""
         if self._evictions.refuse(event, now):
-            for nomination in self._nominations.drop_where_stays(event.key):
-                self._relieve(nomination.node)
+            self._reopen(self._nominations.drop_where_stays(event.key))
+
+    def take_reopened(self) -> list[Shape]:
+        """Return the shapes whose nominations came to nothing since the last call: they look for room anew."""
+        reopened, self._reopened = list(self._reopened), {}
+        return reopened
 
     def next_change(self, now: float) -> float:
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
@@ -124,7 +129,7 @@ class Hierarchy:
                 self._nominations.drop(nomination.pod)
                 self._nominations.drop(pod.key)
                 return Placement(row, None, (), why="the space there was freed for it")
-        left = room - self._reserved() - asked
+        left = room - self._reserved(on_their_way=True) - asked
         enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
         for nomination in self._nominations:
             row = self._state.columns.row_of.get(nomination.node, -1)
@@ -200,31 +205,45 @@ class Hierarchy:
         """Return (2, N) what batch or gratis pods find, nominations not counted."""
         load = self._state.host_load
         size = self._state.columns.size
-        held = load.batch_load(self._now) if gratis else self._state.columns.held[:2, :, :size].sum(axis=0)
+        held: Floats = self._state.columns.held[:2, :, :size].sum(axis=0).astype(np.float64)
+        if gratis:
+            expected = load.batch_load(self._now)
+            held = held + expected if self._config.gratis_subtracts == "both" else expected
         return np.asarray(self._config.capacity_share * load.physical() - self._peak - held)
 
-    def _reserved(self) -> Floats:
+    def _reserved(self, *, on_their_way: bool) -> Floats:
+        """Return (2, N) what is nominated; with ``on_their_way`` less what victims still hold and will free."""
         reserved = np.zeros((2, self._state.columns.size))
         for nomination in self._nominations:
             row = self._state.columns.row_of.get(nomination.node)
             if row is not None:
                 reserved[:, row] += (nomination.millicores, nomination.memory_bytes)
+        if on_their_way:
+            for row in np.flatnonzero(reserved.any(axis=0)).tolist():
+                coming = np.sum([self._frees(one, ()) for one in self._going(row)], axis=0) if self._going(row) else 0.0
+                reserved[:, row] = np.maximum(0.0, reserved[:, row] - coming)
         return reserved
 
+    def _going(self, row: int) -> list[PodRecord]:
+        return [one for one in self._state.records_on(row) if self._evictions.leaving(one)]
+
     def _leaves(self, room: Floats, row: int, pod: Pod, *, without: str) -> bool:
-        """Whether a row takes a pod and all that are nominated there, one of them left out."""
+        """Whether a row takes a pod now and, once the victims are gone, all that are nominated but one."""
         name = self._name(row)
         others = [one for one in self._nominations if one.node == name and one.pod != without]
-        cpu = sum(one.millicores for one in others)
-        memory = sum(one.memory_bytes for one in others)
-        if not (room[:, row] - (cpu, memory) >= self._asked(pod)[:, 0] + ENOUGH_ROOM).all():
-            return False
-        columns = self._state.columns
-        for column, amount in self._state.demand(pod.requests).amounts:
-            claimed = sum(dict(self._state.demand(one.requests).amounts).get(column, 0) for one in others)
-            if columns.free[column, row] - claimed < amount:
-                return False
-        return True
+        resources = [resource for resource, amount in pod.requests if amount > 0 and resource != PODS] + [PODS]
+        claimed = np.zeros(2 + len(resources))
+        for one in others:
+            wanted = dict(one.requests)
+            by_name = [1 if resource == PODS else wanted.get(resource, 0) for resource in resources]
+            claimed += (one.millicores, one.memory_bytes, *by_name)
+        for victim in self._going(row):
+            claimed -= self._frees(victim, resources)
+        free = [self._state.columns.free[self._state.columns.resource_column(name), row] for name in resources]
+        wanted = dict(pod.requests)
+        asked = [*self._asked(pod)[:, 0], *(1 if name == PODS else wanted[name] for name in resources)]
+        left = np.array([*room[:, row], *free]) - np.maximum(0.0, claimed)
+        return bool((left >= np.array(asked) + ENOUGH_ROOM).all())
 
     def _plan(self, snapshot: Snapshot, entry: QueuedPod) -> tuple[int, list[Candidate], frozenset[str]] | None:
         """Return (row, victims, keys of pods already on their way out that are counted on), or None."""
@@ -234,7 +253,7 @@ class Hierarchy:
         if fit.host_ports:
             fits &= self._placer.candidates(snapshot, fit).codes == FITS
         asked = self._asked(pod)
-        lacking = asked - (self._room(gratis=False) - self._reserved())
+        lacking = asked - (self._room(gratis=False) - self._reserved(on_their_way=False))
         hopeful = fits & (lacking <= self._state.columns.held[0, :, : snapshot.size] - ENOUGH_ROOM).all(axis=0)
         rows = np.flatnonzero(hopeful)
         if self._config.victims == "random":
@@ -270,9 +289,8 @@ class Hierarchy:
             short.append(float(amounts[column] - columns.free[column, row] + claimed))
         gap = np.concatenate([lacking + ENOUGH_ROOM, np.array(short)])
         records = self._state.records_on(row)
-        going = [one for one in records if self._evictions.leaving(one)]
         coming: set[str] = set()
-        for one in going:
+        for one in self._going(row):
             gap = gap - self._frees(one, resources)
             coming.add(one.pod.key)
         candidates = [
@@ -298,6 +316,11 @@ class Hierarchy:
     def _asked(self, pod: Pod) -> Floats:
         demand = self._state.demand(pod.requests)
         return np.array([[demand.millicores], [demand.memory_bytes]], np.float64)
+
+    def _reopen(self, ended: Sequence[Nomination]) -> None:
+        for nomination in ended:
+            self._relieve(nomination.node)
+            self._reopened[nomination.shape] = None
 
     def _drop_own(self, key: str) -> None:
         own = self._nominations.drop(key)

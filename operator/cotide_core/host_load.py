@@ -103,11 +103,13 @@ class HostLoad:
         size = self._columns.size
         held = self._columns.held[:ONLINE_RANK, :, :size].sum(axis=0).astype(np.float64)
         moved = self._batch[:, :size] + held - self._batch_then[:, :size]
-        return np.where(self._until[:size] >= now, np.maximum(held, moved), held)
+        load: Floats = np.where(self._until[:size] >= now, np.maximum(held, moved), held)
+        return load
 
     def physical(self) -> Floats:
         """Return (2, N) allocatable cpu and memory."""
-        amounts: Floats = self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], : self._columns.size].astype(np.float64)
+        rows = slice(0, self._columns.size)
+        amounts: Floats = self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], rows].astype(np.float64)
         return amounts
 
     def _possible(self, row: int, values: tuple[float, float]) -> bool:
