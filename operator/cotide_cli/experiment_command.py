@@ -20,6 +20,7 @@ from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.s1_forecast import SetReport
+    from cotide_sim.experiments.s1_schedule import Report
     from cotide_sim.traces.load_series import LoadSeries
 
 SETS: Final = ("google2011", "google2019", "alibaba2018", "azure2017-avg", "azure2017-max", "planetlab2011")
@@ -176,3 +177,72 @@ def _print_report(report: SetReport) -> None:
         f"  slack when {same.violation:.2%} of slots are above the forecast: {same.slack:.2%},"
         f" max(N-sigma, percentile) {same.rival_slack:.2%}\n"
     )
+
+
+@command.command("s1-schedule")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Directory of the public traces: production as in Google's."
+)
+@click.option("--slots", default="100,200,300,400,500", show_default=True, help="Slot sizes in seconds, by commas.")
+@click.option("--load", type=click.FloatRange(min=0.1, max=10.0), help="Scales what tasks ask for.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+def s1_schedule(data: Path | None, slots: str, load: float | None, seed: int, output: str, plot: Path | None) -> int:
+    """Schedule a day of tasks on the paper's machines, with and without prediction.
+
+    Without --data production usage is generated; the tasks always are, since the paper's were never published.
+    """
+    from cotide_sim.experiments import schedule_plot
+    from cotide_sim.experiments.s1_schedule import DEFAULT_LOAD, run
+    from cotide_sim.traces import google_load
+
+    if plot is not None:
+        schedule_plot.check_suffix(plot)
+    series = None
+    if data is not None:
+        if not data.is_dir():
+            raise InputError("no such directory", file=str(data), field="--data")
+        series = google_load.read_google2011_load(data)
+    report = run(
+        seed=seed,
+        series=series,
+        slot_sizes=_slot_sizes(slots),
+        load=DEFAULT_LOAD if load is None else load,
+        progress=lambda text: click.echo(text, err=True),
+    )
+    if plot is not None:
+        schedule_plot.draw(report, plot)
+    if output == "json":
+        click.echo(json.dumps({"seed": seed, **asdict(report)}))
+    else:
+        _print_schedule(report)
+    return 3 if report.missed else 0
+
+
+def _slot_sizes(text: str) -> tuple[float, ...]:
+    from cotide_sim.experiments.s1_cluster import SAMPLE_SECONDS
+
+    sizes = []
+    for part in text.split(","):
+        if not part.strip().isdigit() or int(part) < 3 * SAMPLE_SECONDS or int(part) % SAMPLE_SECONDS:
+            raise InputError(
+                f"{part!r} is not a multiple of {SAMPLE_SECONDS:g} s, from {3 * SAMPLE_SECONDS:g} up", field="--slots"
+            )
+        sizes.append(float(part))
+    return tuple(sizes)
+
+
+def _print_schedule(report: Report) -> None:
+    lines = [["run", "by", "slot s", "overloads", "kills", "evictions", "undelayed", "mean delay s", "max delay s"]]
+    for row in report.rows:
+        counts = ["-" if count is None else str(count) for count in (row.overloads, row.kills, row.evictions)]
+        delays = [str(row.undelayed), f"{row.mean_delay:.0f}", f"{row.max_delay:.0f}"]
+        lines.append([row.name, row.source, f"{row.slot_seconds:.0f}", *counts, *delays])
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
+        cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+        click.echo("  ".join(cells))
+    click.echo(f"{report.tasks} tasks here (what Table II adds up to), 2017 in the paper's text")
+    click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))

@@ -1,10 +1,10 @@
 """The paper's data center for experiment s1-schedule: machines, a day of tasks, and what its production uses.
 
-Called by `s1_schedule`. The six machines are Table I of seed 000, and the numbers of tasks by priority those of Table II
-(2287, which is what the table adds up to; the text says 2017). The trace slice itself was never published, so tasks and
-usage are generated: run times follow the text and figure 4 (over 40 % within 300 s, half within 500 s), tasks come in
-bursts as jobs do, and their requests are set so that *without prediction* about as many tasks start undelayed as the
-paper says (1826 of 2017). Real series of production usage may be given instead. Invariant: same seed, same day.
+Called by `s1_schedule`. The six machines are Table I of seed 000, and the numbers of tasks by priority those of Table
+II (2287, which is what the table adds up to; the text says 2017). The trace slice itself was never published, so tasks
+and usage are generated: run times follow the text and figure 4 (over 40 % within 300 s, half within 500 s), tasks come
+in bursts as jobs do, and their requests are chosen; `s1_schedule.DEFAULT_LOAD` scales them. Real series of production
+usage may be given instead. Invariant: same seed, same day.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def draw_tasks(seed: int, *, load: float = 1.0) -> list[Task]:
     """Return the day's tasks in order of submission; ``load`` scales what they ask for."""
     generator = np.random.default_rng([seed, 1])
     classes = [WorkloadClass.GRATIS] * GRATIS_TASKS + [WorkloadClass.BATCH] * BATCH_TASKS
-    generator.shuffle(classes)  # type: ignore[arg-type]  # shuffles any sequence in place
+    generator.shuffle(classes)
     tasks: list[Task] = []
     while len(tasks) < len(classes):
         # A job: tasks alike in size and class, submitted within some seconds.

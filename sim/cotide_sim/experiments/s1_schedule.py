@@ -32,6 +32,9 @@ from cotide_sim.traces.load_series import LoadSeries
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
 PAPER_SLOT: Final = 300.0
 RESOURCES: Final = 2
+DEFAULT_LOAD: Final = 1.3
+"""Scale of what tasks ask for. Calibrated on the run without prediction alone, whose mean delay it brings near the
+paper's 573 s."""
 PLAIN: Final = HierarchicalConfig(
     victims="random",
     capacity_share=1.0,
@@ -140,7 +143,7 @@ def run(
     seed: int = 0,
     series: LoadSeries | None = None,
     slot_sizes: tuple[float, ...] = SLOT_SIZES,
-    load: float = 1.0,
+    load: float = DEFAULT_LOAD,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Play the day without prediction, with it for each slot size, and with our choices at slots of 300 s.
@@ -164,8 +167,8 @@ def run(
 
     rows = [play("without prediction", PAPER_SLOT, Present, PLAIN)]
     rows += [play("with prediction", slot, predicted(slot), AS_PRINTED) for slot in slot_sizes]
-    rows.append(play("load in place of held, cheapest victims", PAPER_SLOT, predicted(PAPER_SLOT), DEFAULTS))
-    rows.append(play("the same with p99 of production", PAPER_SLOT, predicted(PAPER_SLOT, "p99"), DEFAULTS))
+    for name, quantile in (("ours", "point"), ("ours, p90 of production", "p90"), ("ours, p99 of production", "p99")):
+        rows.append(play(name, PAPER_SLOT, predicted(PAPER_SLOT, quantile), DEFAULTS))
     return Report((*PAPER, *rows), len(tasks), tuple(missed(rows)))
 
 

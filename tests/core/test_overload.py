@@ -1,0 +1,145 @@
+"""The overload monitor: waits before it acts, takes the cheapest first, never online, rests a flapping node."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.cycle import Scheduler
+from cotide_core.events import (
+    Event,
+    EvictRefused,
+    Node,
+    NodeUpserted,
+    NodeUsageSampled,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+)
+from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Bind, Evict, EvictCause, Instruction
+
+GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
+KNOBS = HierarchicalConfig(overload_observation_seconds=0.0, overload_pause_seconds=0.0, relieved_share=1.0)
+
+
+def engine(*events: Event, **knobs: object) -> Scheduler:
+    settings = replace(KNOBS, **knobs)  # type: ignore[arg-type]  # as named by each test
+    scheduler = Scheduler(SchedulerConfig(policy="hierarchical", hierarchical=settings), HeuristicCatalogue())
+    node = Node("a", (("cotide.dev/reclaimed-cpu", 1000), ("cpu", 1000), ("pods", 50)))
+    scheduler.handle([NodeUpserted(node), *events], 0.0)
+    return scheduler
+
+
+def runs(name: str, cls: WorkloadClass, cpu: int, since: float = 0.0, **fields: object) -> PodUpserted:
+    resource = "cpu" if cls is ONLINE else "cotide.dev/reclaimed-cpu"
+    base = Pod(f"d/{name}", f"u-{name}", cls, ((resource, cpu),), 0.0, PodPhase.RUNNING, "a", started_seconds=since)
+    return PodUpserted(replace(base, **fields))  # type: ignore[arg-type]  # as named by each test
+
+
+def uses(cpu: float, when: float) -> NodeUsageSampled:
+    return NodeUsageSampled("a", when, cpu, 0.0)
+
+
+def gone(name: str) -> PodDeleted:
+    return PodDeleted(f"d/{name}", f"u-{name}")
+
+
+def evicted(out: list[Instruction]) -> list[str]:
+    return [one.key[2:] for one in out if isinstance(one, Evict)]
+
+
+def test_gratis_goes_before_batch_and_the_least_work_lost_before_more() -> None:
+    pods = [runs("batch", BATCH, 300), runs("old", GRATIS, 300, since=-100.0), runs("young", GRATIS, 300, since=-5.0)]
+    out = engine(*pods).handle([uses(200, 0.0)], 0.0)
+    # 200 used + 900 held = 1100: one pod of 300 is enough.
+    assert evicted(out) == ["young"]
+    (evict,) = [one for one in out if isinstance(one, Evict)]
+    assert evict.cause is EvictCause.OVERLOADED
+    assert evict.reason == "a is overloaded (cpu at 110 % of what is allocatable); a gratis pod with 2 core s done"
+    assert sorted(evicted(engine(*pods).handle([uses(600, 0.0)], 0.0))) == ["old", "young"]
+    assert sorted(evicted(engine(*pods).handle([uses(900, 0.0)], 0.0))) == ["batch", "old", "young"]
+
+
+def test_a_victim_that_would_not_help_is_spared() -> None:
+    nothing = runs("nothing", GRATIS, 0)
+    assert evicted(engine(nothing, runs("g", GRATIS, 500, since=-100.0)).handle([uses(600, 0.0)], 0.0)) == ["g"]
+
+
+def test_online_pods_and_those_that_must_not_be_disrupted_are_never_touched() -> None:
+    scheduler = engine(runs("web", ONLINE, 900), runs("never", GRATIS, 500, do_not_disrupt=True))
+    assert evicted(scheduler.handle([uses(1400, 0.0)], 0.0)) == []
+
+
+def test_a_short_peak_is_waited_out() -> None:
+    scheduler = engine(runs("g", GRATIS, 500), overload_observation_seconds=30.0)
+    assert evicted(scheduler.handle([uses(600, 0.0)], 0.0)) == []
+    assert evicted(scheduler.handle([uses(400, 20.0)], 20.0)) == []
+    assert evicted(scheduler.handle([uses(600, 25.0)], 25.0)) == [], "the observation starts again"
+    assert scheduler.next_wakeup(25.0) == 55.0
+    assert evicted(scheduler.handle([uses(600, 54.0)], 54.0)) == []
+    assert evicted(scheduler.handle([], 55.0)) == ["g"]
+
+
+def test_relief_goes_on_down_to_the_lower_share() -> None:
+    pods = [runs(f"g{number}", GRATIS, 100, since=-number) for number in range(6)]
+    out = engine(*pods, relieved_share=0.8).handle([uses(500, 0.0)], 0.0)
+    # 500 + 600 = 1100, down to 800: three pods, the youngest.
+    assert sorted(evicted(out)) == ["g0", "g1", "g2"]
+
+
+def test_a_round_is_limited_and_the_next_one_waits_for_its_effect() -> None:
+    pods = [runs(f"g{number}", GRATIS, 100, since=-number) for number in range(6)]
+    scheduler = engine(*pods, overload_evictions=2, overload_pause_seconds=15.0)
+    assert evicted(scheduler.handle([uses(800, 0.0)], 0.0)) == ["g0", "g1"]
+    assert evicted(scheduler.handle([gone("g0"), gone("g1"), uses(800, 10.0)], 10.0)) == []
+    assert scheduler.next_wakeup(10.0) == 15.0
+    assert evicted(scheduler.handle([], 15.0)) == ["g2", "g3"], "800 + 400 is still 200 too much"
+
+
+def test_pods_on_their_way_out_count_as_gone() -> None:
+    pods = [runs("g", GRATIS, 500, since=-99.0), runs("h", GRATIS, 400)]
+    scheduler = engine(*pods)
+    assert evicted(scheduler.handle([uses(400, 0.0)], 0.0)) == ["h"]
+    assert evicted(scheduler.handle([uses(400, 1.0)], 1.0)) == []
+    leaving = engine(runs("g", GRATIS, 500), runs("h", GRATIS, 400, terminating=True))
+    assert evicted(leaving.handle([uses(400, 0.0)], 0.0)) == []
+
+
+def test_a_refused_eviction_takes_the_next_victim() -> None:
+    scheduler = engine(runs("g", GRATIS, 500), runs("h", GRATIS, 500, since=-99.0))
+    assert evicted(scheduler.handle([uses(500, 0.0)], 0.0)) == ["g"]
+    refused = EvictRefused("d/g", "u-g", "a", 429, "disruption budget")
+    assert evicted(scheduler.handle([refused], 1.0)) == ["h"]
+
+
+@pytest.mark.parametrize("cpu", [math.nan, math.inf, -5.0, 1e9])
+def test_nobody_is_evicted_on_a_measurement_that_can_not_be(cpu: float) -> None:
+    assert evicted(engine(runs("g", GRATIS, 500)).handle([uses(cpu, 0.0)], 0.0)) == []
+
+
+def test_nobody_is_evicted_on_an_old_measurement() -> None:
+    scheduler = engine(runs("g", GRATIS, 500), overload_observation_seconds=100.0)
+    scheduler.handle([uses(900, 0.0)], 0.0)
+    assert evicted(scheduler.handle([], 200.0)) == []
+
+
+def test_a_node_that_flaps_gets_no_batch_for_a_while() -> None:
+    scheduler = engine(flap_episodes=2, flap_window_seconds=600.0, cordon_seconds=120.0)
+    for turn, moment in enumerate((0.0, 100.0)):
+        name = f"g{turn}"
+        out = scheduler.handle([runs(name, GRATIS, 500), uses(600, moment)], moment)
+        assert evicted(out) == [name]
+        scheduler.handle([gone(name), uses(100, moment + 10.0)], moment + 10.0)
+    wish = Pod("d/x", "u-x", BATCH, (("cotide.dev/reclaimed-cpu", 100),), 0.0, ours=True)
+    (wait,) = scheduler.handle([PodUpserted(wish)], 111.0)
+    assert "1 are kept free of batch pods after repeated overloads" in getattr(wait, "message", "")
+    web = Pod("d/w", "u-w", ONLINE, (("cpu", 100),), 0.0, ours=True)
+    assert [type(one) for one in scheduler.handle([PodUpserted(web)], 112.0)] == [Bind], "online pods may come"
+    out = scheduler.handle([uses(100, 220.0)], 220.0)
+    assert [one.key for one in out if isinstance(one, Bind)] == ["d/x"]

@@ -1,0 +1,111 @@
+"""Experiment s1-schedule: the paper's cluster, a day that can be drawn again, and what prediction changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_sim.experiments.s1_cluster import DAY_SAMPLES, MACHINES, Task, draw_tasks, draw_usage, usage_from_series
+from cotide_sim.experiments.s1_drive import Drive, Outcome
+from cotide_sim.experiments.s1_schedule import PAPER, PLAIN, Predicted, Present, Row, missed, slot_maxima
+from cotide_sim.traces.load_series import LoadSeries
+
+GRATIS, BATCH = WorkloadClass.GRATIS, WorkloadClass.BATCH
+
+
+def played(tasks: list[Task], used: float, *, surge: tuple[int, float] | None = None) -> Outcome:
+    """Play tasks beside production that uses a constant share, perhaps with a surge of a slot at one sample."""
+    usage = np.full((2, len(MACHINES), 2 * DAY_SAMPLES), used)
+    if surge is not None:
+        first, height = surge
+        usage[0, :, DAY_SAMPLES + first : DAY_SAMPLES + first + 15] = height
+    config = SchedulerConfig(policy="hierarchical", seed=1, hierarchical=PLAIN)
+    return Drive(tasks, usage, Present(), config, slot_seconds=300.0).run()
+
+
+def task(number: int, cls: WorkloadClass, cpu: float, at: float = 0.0, seconds: float = 1500.0) -> Task:
+    return Task(number, cls, at, seconds, cpu, 0.01)
+
+
+def test_the_day_has_the_tasks_of_table_2_and_can_be_drawn_again() -> None:
+    tasks = draw_tasks(3)
+    assert [sum(one.workload_class is cls for one in tasks) for cls in (GRATIS, BATCH)] == [1754, 533]
+    assert tasks == draw_tasks(3)
+    assert tasks != draw_tasks(4)
+    seconds = np.array([one.seconds for one in tasks])
+    assert (seconds <= 300).mean() > 0.38, "more than 40 percent within 300 s, give or take the draw"
+    assert 0.46 < (seconds <= 500).mean() < 0.54
+    assert all(0 <= one.at_seconds < 86_400 for one in tasks)
+
+
+def test_usage_is_a_share_and_real_series_take_the_place_of_generated_cpu() -> None:
+    usage = draw_usage(3)
+    assert usage.shape == (2, 6, 2 * DAY_SAMPLES)
+    assert ((usage >= 0) & (usage < 1)).all()
+    load = np.tile(np.linspace(0.1, 0.3, 288), (7, 2))
+    load[0, 5] = np.nan
+    real = usage_from_series(LoadSeries("own", tuple("abcdefg"), load), 3)
+    assert np.isclose(real[0].mean(), 0.35, atol=0.01), "scaled to the mean share"
+    assert np.array_equal(real[1], usage[1])
+
+
+def test_slot_maxima_are_of_the_first_day() -> None:
+    usage = np.zeros((2, 6, 2 * DAY_SAMPLES))
+    usage[0, 2, 17] = 0.5
+    usage[1, 5, DAY_SAMPLES] = 0.9
+    maxima = slot_maxima(usage, 300.0)
+    assert maxima.shape == (12, 288)
+    assert maxima[2, 1] == 0.5, "sample 17 is in the second slot of 15 samples"
+    assert maxima.sum() == 0.5
+
+
+def test_tasks_that_fit_start_at_once_and_nothing_is_killed() -> None:
+    outcome = played([task(number, GRATIS, 0.1, at=10.0 * number) for number in range(20)], 0.2)
+    assert (outcome.overloads, outcome.kills, outcome.evictions, outcome.unfinished) == (0, 0, 0, 0)
+    assert outcome.delays.tolist() == [0.0] * 20
+
+
+def test_a_surge_of_production_kills_gratis_and_counts_one_overload_a_machine_and_slot() -> None:
+    # 0.7 of machines of 1.0 or 0.5 is left; a surge to 0.95 for one slot from 600 s on overloads those with a task.
+    outcome = played([task(0, GRATIS, 0.6), task(1, GRATIS, 0.6)], 0.3, surge=(30, 0.95))
+    assert (outcome.overloads, outcome.kills) == (2, 2)
+    assert outcome.unfinished == 0
+    assert (outcome.delays >= 900.0).all(), "they start over once the surge is gone"
+
+
+def test_batch_evicts_gratis_where_nothing_else_is_free() -> None:
+    # The largest first, so that each finds its machine.
+    sizes = sorted((machine.cpu for machine in MACHINES), reverse=True)
+    hogs = [task(number, GRATIS, 0.7 * size - 0.01) for number, size in enumerate(sizes)]
+    outcome = played([*hogs, task(6, BATCH, 0.3, at=60.0)], 0.3)
+    assert outcome.evictions >= 1
+    assert outcome.delays[6] == 0.0
+    assert outcome.kills == 0
+
+
+def test_the_same_day_gives_the_same_outcome() -> None:
+    tasks, usage = draw_tasks(5, load=2.0)[:150], draw_usage(5)
+
+    def outcome() -> Outcome:
+        config = SchedulerConfig(policy="hierarchical", seed=1, hierarchical=PLAIN)
+        return Drive(
+            tasks_numbered(tasks), usage, Predicted(slot_maxima(usage, 300.0)), config, slot_seconds=300.0
+        ).run()
+
+    first, second = outcome(), outcome()
+    assert np.array_equal(first.delays, second.delays)
+    assert (first.overloads, first.kills, first.evictions) == (second.overloads, second.kills, second.evictions)
+
+
+def tasks_numbered(tasks: list[Task]) -> list[Task]:
+    return [
+        Task(number, one.workload_class, one.at_seconds, one.seconds, one.cpu, one.memory)
+        for number, one in enumerate(tasks)
+    ]
+
+
+def test_the_papers_own_figures_reach_its_bars_and_worse_ones_are_named() -> None:
+    assert missed([PAPER[0], PAPER[3]]) == []
+    worse = Row("with prediction", "here", 300, 58, 15, 128, 1995, 333.0, 1.0)
+    assert missed([PAPER[0], worse]) == ["overloads fell by 50% (116 to 58), the bar is 85%"]
