@@ -20,7 +20,7 @@ import numpy as np
 from cotide_core.arrivals import needs_placing, same_wish
 from cotide_core.binds import DecidedBind, bind_instructions
 from cotide_core.columns import CPU_COLUMN
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import SchedulerConfig
 from cotide_core.events import (
     BindRefused,
     Event,
@@ -72,18 +72,16 @@ class Scheduler:
         self.state = ClusterState()
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
-        by_slack = self._placer.policy.by_slack
         self._queue = SchedulingQueue(self._placer.policy.order, config)
-        self._shapes = ShapeTable(by_class=by_slack)
+        self._shapes = ShapeTable(by_class=self._placer.policy.by_slack)
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
         self._hierarchy: Hierarchy | None = None
-        if by_slack:
-            knobs = config.hierarchical or HierarchicalConfig()
-            self._hierarchy = Hierarchy(knobs, config.seed, self.state, self._placer, self._stretched)
+        if self._placer.policy.by_slack:
+            self._hierarchy = Hierarchy(config, self.state, self._placer, self._stretched)
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
         self._arrivals: dict[str, QueuedPod] = {}
@@ -136,9 +134,9 @@ class Scheduler:
         assumed = self.state.oldest_assumption()
         if assumed is not None:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
-        if self._hierarchy is not None and (change := self._hierarchy.next_change(now)) < math.inf:
-            times.append(change)
-        return min(times, default=None)
+        if self._hierarchy is not None:
+            times.append(self._hierarchy.next_change(now))
+        return min((time for time in times if time < math.inf), default=None)
 
     def pending(self) -> dict[str, int]:
         """Return how many pods wait, by queue: active, backoff, unschedulable, gated."""
@@ -323,8 +321,7 @@ class Scheduler:
 
     def _make_room(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Evict for a pod that found no node, if that helps it; it then waits for the space."""
-        room = None if self._hierarchy is None else self._hierarchy.make_room(snapshot, entry)
-        if room is None:
+        if self._hierarchy is None or (room := self._hierarchy.make_room(snapshot, entry)) is None:
             return False
         self._queue.failed(entry, now)
         self._out.extend(room.evictions)

@@ -25,7 +25,7 @@ import numpy as np
 from cotide_core.candidates import SOFT_TAINT_PENALTY, Candidates
 from cotide_core.classes import WorkloadClass
 from cotide_core.columns import Booleans, Floats
-from cotide_core.config import HierarchicalConfig
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import EvictRefused, Pod
 from cotide_core.evictions import Evictions
 from cotide_core.feasibility import FITS
@@ -60,21 +60,21 @@ class Hierarchy:
 
     Parameters
     ----------
-    seed : of the random choices, where the configuration asks for them.
+    config : its ``hierarchical`` knobs, and the seed of the random choices where these ask for them.
     expected : predicted run seconds (p50, on its node) of bound jobs, by pod key; read when victims are weighed.
     """
 
     def __init__(
-        self, config: HierarchicalConfig, seed: int, state: ClusterState, placer: Placer, expected: Mapping[str, float]
+        self, config: SchedulerConfig, state: ClusterState, placer: Placer, expected: Mapping[str, float]
     ) -> None:
-        self._config = config
+        self._config = config.hierarchical or HierarchicalConfig()
         self._state = state
         self._placer = placer
         self._expected = expected
-        self._generator = np.random.default_rng(seed)
-        self._evictions = Evictions(config)
+        self._generator = np.random.default_rng(config.seed)
+        self._evictions = Evictions(self._config)
         self._nominations = Nominations()
-        self._monitor = OverloadMonitor(config, self._generator)
+        self._monitor = OverloadMonitor(self._config, self._generator)
         self._peak: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
         self._now = 0.0

@@ -108,4 +108,4 @@ def tasks_numbered(tasks: list[Task]) -> list[Task]:
 def test_the_papers_own_figures_reach_its_bars_and_worse_ones_are_named() -> None:
     assert missed([PAPER[0], PAPER[3]]) == []
     worse = Row("with prediction", "here", 300, 58, 15, 128, 1995, 333.0, 1.0)
-    assert missed([PAPER[0], worse]) == ["overloads fell by 50% (116 to 58), the bar is 85%"]
+    assert missed([PAPER[0], worse]) == ["with prediction: overloads fell by 50% (116 to 58), the bar is 85%"]

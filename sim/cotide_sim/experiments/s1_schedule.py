@@ -32,7 +32,7 @@ from cotide_sim.traces.load_series import LoadSeries
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
 PAPER_SLOT: Final = 300.0
 RESOURCES: Final = 2
-DEFAULT_LOAD: Final = 1.3
+DEFAULT_LOAD: Final = 1.4
 """Scale of what tasks ask for. Calibrated on the run without prediction alone, whose mean delay it brings near the
 paper's 573 s."""
 PLAIN: Final = HierarchicalConfig(
@@ -70,6 +70,7 @@ class Row:
     unfinished: int = 0
 
 
+JUDGED: Final = ("with prediction", "ours, p90 of production")
 PAPER: Final = (
     Row("without prediction", "paper", 300, 116, 132, 404, 1826, 573.0, 50_000.0),
     Row("with prediction", "paper", 100, None, None, None, 1715, 777.07, 30_777.0),
@@ -102,6 +103,31 @@ class Present:
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
         """Return what is now."""
         return online, batch
+
+
+class Known:
+    """Perfect knowledge of production over this slot and the next: what no forecast can be better than."""
+
+    def __init__(self, usage: Floats, slot_seconds: float) -> None:
+        self._usage = usage
+        self._step = round(slot_seconds / SAMPLE_SECONDS)
+        self._slot = 0
+
+    def record(self, online: Floats, batch: Floats) -> None:
+        """Count the slot."""
+        self._slot += 1
+
+    def revise(self, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return what will be."""
+        samples = self._usage.shape[2]
+        first = self._slot * self._step
+        # The second day comes again for what is left over, as in `s1_drive`.
+        window = np.arange(first, first + 2 * self._step)
+        window = np.where(window < samples, window, DAY_SAMPLES + (window - DAY_SAMPLES) % DAY_SAMPLES)
+        return np.asarray(self._usage[:, :, window].max(axis=2)), batch
 
 
 class Predicted:
@@ -169,6 +195,7 @@ def run(
     rows += [play("with prediction", slot, predicted(slot), AS_PRINTED) for slot in slot_sizes]
     for name, quantile in (("ours", "point"), ("ours, p90 of production", "p90"), ("ours, p99 of production", "p99")):
         rows.append(play(name, PAPER_SLOT, predicted(PAPER_SLOT, quantile), DEFAULTS))
+    rows.append(play("ours, production known", PAPER_SLOT, lambda: Known(usage, PAPER_SLOT), DEFAULTS))
     return Report((*PAPER, *rows), len(tasks), tuple(missed(rows)))
 
 
@@ -181,16 +208,19 @@ def slot_maxima(usage: Floats, slot_seconds: float) -> Floats:
 
 
 def missed(rows: list[Row]) -> list[str]:
-    """Return which bars prediction at 300 s missed against no prediction, in words; empty for none."""
+    """Return which bars prediction missed against no prediction at slots of 300 s, in words; empty for none.
+
+    Judged are the paper's way (``with prediction``) and ours with the p90 of production.
+    """
     before = next(row for row in rows if row.name == "without prediction")
-    after = next((row for row in rows if row.name == "with prediction" and row.slot_seconds == PAPER_SLOT), None)
-    if after is None:
-        return []
     out = []
-    for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):
-        fell = 1 - new / old if old > 0 else 0.0
-        if fell < bar:
-            out.append(f"{what} fell by {fell:.0%} ({old:g} to {new:g}), the bar is {bar:.0%}")
+    for after in rows:
+        if after.slot_seconds != PAPER_SLOT or after.name not in JUDGED:
+            continue
+        for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):
+            fell = 1 - new / old if old > 0 else 0.0
+            if fell < bar:
+                out.append(f"{after.name}: {what} fell by {fell:.0%} ({old:.0f} to {new:.0f}), the bar is {bar:.0%}")
     return out
 
 
