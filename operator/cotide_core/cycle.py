@@ -79,9 +79,8 @@ class Scheduler:
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
-        self._hierarchy: Hierarchy | None = None
-        if self._placer.policy.by_slack:
-            self._hierarchy = Hierarchy(config, self.state, self._placer, self._stretched)
+        hierarchy = Hierarchy(config, self.state, self._placer, self._stretched)
+        self._hierarchy = hierarchy if self._placer.policy.by_slack else None
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
         self._arrivals: dict[str, QueuedPod] = {}
@@ -371,10 +370,8 @@ class Scheduler:
         message = sentence(placement.refused, snapshot.node_count)
         forecast = NO_FORECAST
         if placement.probability is not None:
-            model = self._qos.model_id
-            forecast = Forecast(qos_violation_probability=placement.probability, qos_model=model)
-        reason = overall(placement.refused)
-        self._tell(entry, reason, message, placement=placement, forecast=forecast)
+            forecast = Forecast(placement.probability, qos_model=self._qos.model_id)
+        self._tell(entry, overall(placement.refused), message, placement=placement, forecast=forecast)
 
     def _tell(
         self,
@@ -389,15 +386,16 @@ class Scheduler:
         if entry.told == (reason, message):
             return
         entry.told = (reason, message)
-        wait = Wait(
-            key=entry.pod.key,
-            uid=entry.pod.uid,
-            reason=reason,
-            message=message,
-            refused=() if placement is None else placement.refused,
-            forecast=forecast,
-            attempts=entry.attempts,
-            demotions=entry.demotions,
-            retry_at_seconds=retry_at,
+        self._out.append(
+            Wait(
+                key=entry.pod.key,
+                uid=entry.pod.uid,
+                reason=reason,
+                message=message,
+                refused=() if placement is None else placement.refused,
+                forecast=forecast,
+                attempts=entry.attempts,
+                demotions=entry.demotions,
+                retry_at_seconds=retry_at,
+            )
         )
-        self._out.append(wait)

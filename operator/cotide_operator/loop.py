@@ -24,10 +24,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
-from cotide_core.events import BindRefused, Event, Pod, Tick
+from cotide_core.events import BindRefused, Event, EvictRefused, Pod, Tick
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_core.state import ClusterState
-from cotide_operator.binder import Binder, BindReport, Report
+from cotide_operator.binder import Binder, BindReport, EvictReport, Report
 from cotide_operator.clock import Clock
 from cotide_operator.intake import Intake
 from cotide_operator.mirror import Mirror
@@ -111,6 +111,9 @@ class SchedulingLoop:
         if isinstance(report, BindReport) and not report.bound:
             bind, answer = report.bind, report.answer
             self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
+        elif isinstance(report, EvictReport) and not report.answer.ok and report.answer.code != 404:
+            evict, answer = report.evict, report.answer
+            self.tell(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason))
 
     def stop(self) -> None:
         """Decide nothing from now on; what was handed to the binder is the binder's to finish."""

@@ -115,6 +115,7 @@ class Known:
 
     def record(self, online: Floats, batch: Floats) -> None:
         """Count the slot."""
+        del online, batch
         self._slot += 1
 
     def revise(self, batch: Floats) -> None:
@@ -122,6 +123,7 @@ class Known:
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
         """Return what will be."""
+        del online
         samples = self._usage.shape[2]
         first = self._slot * self._step
         # The second day comes again for what is left over, as in `s1_drive`.
