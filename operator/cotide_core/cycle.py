@@ -126,10 +126,8 @@ class Scheduler:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `handle` should be called again even without an event: now if work remains, None for never."""
-        times = []
         queue = self._queue.next_wakeup(now)
-        if queue is not None:
-            times.append(queue)
+        times = [] if queue is None else [queue]
         assumed = self.state.oldest_assumption()
         if assumed is not None:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
