@@ -16,7 +16,7 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 MISTAKES = [
     ("polcy: fifo\n", "c.yaml:3: polcy: is not a setting; there are apiVersion, kind, policy"),
     ("queue:\n  backoffInitialSecs: 1\n", "c.yaml:4: queue.backoffInitialSecs: is not a setting"),
-    ("policy: easy\n", "c.yaml:3: policy: 'easy' is not there; this version has fifo, fifo-guarded, qpsm"),
+    ("policy: easy\n", "c.yaml:3: policy: 'easy' is not there; this version has fifo, fifo-guarded, hierarchical, qpsm"),
     ("queue:\n  backoffMaxSeconds: 0.5\n", "c.yaml:3: queue: backoffMaxSeconds must not be below backoffInitialSeconds"),
     ("qos: {riskThresholdProbability: 1.5}\n", "c.yaml:3: qos.riskThresholdProbability: input should be less than or equal to 1"),
     ("metricsSource: {prometheus: {url: 'http://p'}, scrape: {url: 'http://s'}}\n", "c.yaml:3: metricsSource: name exactly one of"),
