@@ -1,0 +1,52 @@
+"""`cotide experiment s1-schedule` from a user's chair: what it prints, its plot, and its refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cotide_cli.experiment_command import command
+from cotide_core.errors import InputError
+from cotide_sim.experiments import s1_schedule
+from cotide_sim.experiments.s1_schedule import PAPER, Report
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The days themselves take a minute each: tests/sim plays parts of them."""
+    report = Report(PAPER, 2287, ("mean delay fell by 14% (596 to 511), the bar is 40%",))
+    monkeypatch.setattr(s1_schedule, "run", lambda **_: report)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
+    result = CliRunner().invoke(command, ["s1-schedule"], standalone_mode=False)
+    assert result.return_value == 3
+    assert "missed:\nmean delay fell by 14% (596 to 511), the bar is 40%" in result.stdout
+    assert "without prediction  paper     300        116    132        404" in result.stdout
+
+
+@pytest.mark.usefixtures("told")
+def test_json_and_a_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "s1.svg"
+    asked = ["s1-schedule", "-o", "json", "--plot", str(plot)]
+    result = CliRunner().invoke(command, asked, standalone_mode=False)
+    assert json.loads(result.stdout)["rows"][0]["kills"] == 132
+    assert plot.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--slots", "100,90"], "--slots: '90' is not a multiple of 20 s, from 60 up"),
+        (["--data", "nowhere"], "nowhere: --data: no such directory"),
+        (["--plot", "s1.txt"], "--plot: s1.txt ends in neither of .png, .svg"),
+    ],
+)
+def test_a_mistake_is_one_line(asked: list[str], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(command, ["s1-schedule", *asked], standalone_mode=False, catch_exceptions=False)
+    assert str(caught.value) == said
