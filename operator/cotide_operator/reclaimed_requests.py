@@ -1,0 +1,129 @@
+"""A pod's requests for cpu and memory, turned into requests for reclaimed capacity.
+
+Called by `children` for the pods of our Jobs and by the admission webhook for others. Pure: what comes in is left as
+it is. An extended resource is a whole number whose request equals its limit, so a container asks for
+``cotide.dev/reclaimed-cpu`` in millicores and ``cotide.dev/reclaimed-memory`` in bytes; it then names neither cpu nor
+memory, and the kernel runs it as BestEffort: online pods win any contention. A limit above the request is given up.
+
+Invariant: all of a pod or nothing. A pod asks for plain cpu and memory, or for reclaimed, never for some of each; one
+that names reclaimed capacity itself, and one with pod-level ``resources`` (which take no extended resource), stays.
+
+Source: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, parse_quantity, resource_amount
+
+Json = dict[str, Any]
+
+RECLAIMED: Final[Mapping[str, str]] = {CPU: RECLAIMED_CPU, MEMORY: RECLAIMED_MEMORY}
+_LISTS: Final = ("initContainers", "containers")
+_KINDS: Final = ("limits", "requests")
+"""In this order: a request that is given counts, a limit stands for one that is not (the API server's own default)."""
+
+MOST: Final = 2**53
+"""Cores or bytes of one container: 8 PiB; chosen far below what 64 bits hold in millicores."""
+
+
+def reclaimed(pod_spec: Json) -> Json:
+    """Return the pod spec with reclaimed requests; what can't or need not be changed is returned as it is.
+
+    Raises
+    ------
+    InputError
+        When an amount can't be read; names the field.
+    """
+    changed = _changed(pod_spec)
+    if not changed:
+        return pod_spec
+    spec = dict(pod_spec)
+    for name in _LISTS:
+        if name in spec:
+            spec[name] = list(spec[name])
+    for (name, place), resources in changed.items():
+        spec[name][place] = {**spec[name][place], "resources": resources}
+    return spec
+
+
+def reclaim_patch(pod: Json) -> list[Json]:
+    """Return the JSON patch (RFC 6902) of a whole Pod that `reclaimed` makes of its spec; empty for nothing to change.
+
+    Raises
+    ------
+    InputError
+        When an amount can't be read; names the field.
+    """
+    changed = _changed(pod.get("spec") or {})
+    return [
+        {"op": "replace", "path": f"/spec/{name}/{place}/resources", "value": resources}
+        for (name, place), resources in changed.items()
+    ]
+
+
+def names_reclaimed(pod_spec: Mapping[str, Any]) -> bool:
+    """Whether any container asks for reclaimed capacity already."""
+    return any(
+        resource in _mapping(_mapping(container.get("resources")).get(kind))
+        for _, _, container in _containers(pod_spec)
+        for kind in _KINDS
+        for resource in RECLAIMED.values()
+    )
+
+
+def _changed(spec: Mapping[str, Any]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Return the new resources of each container that gets others, by list and place."""
+    if spec.get("resources") or names_reclaimed(spec):
+        return {}
+    changed: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for name, place, container in _containers(spec):
+        before = _mapping(container.get("resources"))
+        after = _translated(before, f"spec.{name}[{place}].resources")
+        if after != before:
+            changed[name, place] = after
+    return changed
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    for name in _LISTS:
+        listed = spec.get(name)
+        for place, container in enumerate(listed if isinstance(listed, list) else ()):
+            yield name, place, _mapping(container)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """Return a mapping; what is none has nothing to translate, and the API server says what is wrong with it."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _translated(resources: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    plain = [(kind, name) for kind in _KINDS for name in _mapping(resources.get(kind)) if name in RECLAIMED]
+    asked: dict[str, int] = {}
+    for kind, name in plain:
+        asked[RECLAIMED[name]] = _amount(name, resources[kind][name], f"{field}.{kind}.{name}")
+    if not plain:
+        return resources
+    # Zero asks for nothing, and an extended resource of zero would only be in a reader's way.
+    amounts = {name: str(amount) for name, amount in asked.items() if amount}
+    translated = dict(resources)
+    for kind in _KINDS:
+        kept = {name: value for name, value in _mapping(resources.get(kind)).items() if name not in RECLAIMED}
+        if kept or amounts:
+            translated[kind] = {**kept, **amounts}
+        else:
+            translated.pop(kind, None)
+    return translated
+
+
+def _amount(resource: str, quantity: Any, field: str) -> int:
+    try:
+        value = parse_quantity(quantity)
+    except (InputError, TypeError) as error:
+        raise InputError(str(error), field=field) from None
+    if not 0 <= value < MOST:
+        raise InputError(f"{quantity!r} is not an amount that a node could have", field=field)
+    return resource_amount(resource, quantity)
