@@ -9,7 +9,7 @@ Source of the grammar: https://kubernetes.io/docs/reference/kubernetes-api/commo
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, Decimal, Overflow
 from functools import lru_cache
 from typing import Final
 
@@ -45,7 +45,10 @@ def parse_quantity(text: str | int | float) -> Decimal:
     if match is None:
         raise InputError(f"{text!r} is not a quantity (write for example 250m, 2, 512Mi or 1.5G)")
     number, exponent, suffix = match.groups()
-    return Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
+    try:
+        return Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
+    except Overflow:
+        raise InputError(f"{text!r} is beyond any amount that there is") from None
 
 
 @lru_cache(maxsize=4096)
