@@ -8,38 +8,62 @@ something behind it in this version.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-from cotide_core.config import SchedulerConfig
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies import POLICIES
+from cotide_operator.metric_settings import MetricsSourceSettings
+from cotide_operator.settings_section import Section
+from cotide_operator.slack_settings import (
+    AdmissionSettings,
+    HierarchicalSettings,
+    HostLoadSettings,
+    OverloadSettings,
+    ReclaimedSettings,
+)
 from cotide_operator.yaml_lines import line_of, load, written
+
+__all__ = [
+    "AdmissionSettings",
+    "HierarchicalSettings",
+    "HostLoadSettings",
+    "LeaderElectionSettings",
+    "LedgerSettings",
+    "MetricsSourceSettings",
+    "ModelSettings",
+    "OverloadSettings",
+    "QosSettings",
+    "QueueSettings",
+    "ReclaimedSettings",
+    "RetrainingSettings",
+    "Settings",
+    "SimulatedTimeSettings",
+    "engine_config",
+    "parse_settings",
+    "read_settings",
+    "with_changes",
+]
 
 API_VERSION: Final = "cotide.dev/v1alpha1"
 KIND: Final = "CotideConfiguration"
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, allow_inf_nan=False
-    )
 
 
 _ENGINE: Final = SchedulerConfig()
 """The engine's own defaults are ours; each is justified there."""
 
 
-class QosSettings(_Section):
+class QosSettings(Section):
     """When a node is too risky for a service's promise."""
 
     risk_threshold_probability: float = Field(default=_ENGINE.qos_risk_threshold, gt=0.0, le=1.0)
     """A node is refused when a service's predicted probability of breaking its limit is above this."""
 
 
-class QueueSettings(_Section):
+class QueueSettings(Section):
     """How long pods wait between attempts, in seconds of the operator's clock."""
 
     backoff_initial_seconds: float = Field(default=_ENGINE.backoff_initial_seconds, gt=0)
@@ -57,7 +81,7 @@ class QueueSettings(_Section):
         return self
 
 
-class RetrainingSettings(_Section):
+class RetrainingSettings(Section):
     """When the predictors are trained anew from what this cluster showed."""
 
     enabled: bool = False
@@ -73,7 +97,7 @@ class RetrainingSettings(_Section):
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """Where model files are and how they are renewed."""
 
     directory: Path | None = None
@@ -88,45 +112,7 @@ class ModelSettings(_Section):
         return self
 
 
-class UrlSource(_Section):
-    """A source behind an http(s) URL."""
-
-    url: str
-
-    @field_validator("url")
-    @classmethod
-    def _is_http(cls, value: str) -> str:
-        if not value.startswith(("http://", "https://")):
-            raise ValueError("must begin with http:// or https://")
-        return value.rstrip("/")
-
-
-class KubernetesSource(_Section):
-    """The metrics API of the cluster: usage of cpu and memory, but no request rate and no latency."""
-
-
-class MetricsSourceSettings(_Section):
-    """Where request rates and latencies come from: exactly one of the three."""
-
-    prometheus: UrlSource | None = None
-    """PromQL, with the queries that each Workload names."""
-    scrape: UrlSource | None = None
-    """A Prometheus text endpoint with ``cotide_sim_service_*`` (fake nodes)."""
-    kubernetes: KubernetesSource | None = None
-    interval_seconds: float = Field(default=5.0, gt=0)
-    """Wall seconds between two readings; chosen."""
-    stale_after_seconds: float = Field(default=60.0, gt=0)
-    """A sample older than this is dropped, never read as zero; chosen: two scrapes of 30 s."""
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> MetricsSourceSettings:
-        named = [name for name in ("prometheus", "scrape", "kubernetes") if getattr(self, name) is not None]
-        if len(named) != 1:
-            raise ValueError("name exactly one of prometheus, scrape, kubernetes")
-        return self
-
-
-class LeaderElectionSettings(_Section):
+class LeaderElectionSettings(Section):
     """The Lease that lets one replica act; the durations are client-go's defaults."""
 
     enabled: bool = True
@@ -143,20 +129,20 @@ class LeaderElectionSettings(_Section):
         return self
 
 
-class LedgerSettings(_Section):
+class LedgerSettings(Section):
     """Where every event and instruction is written."""
 
     directory: Path
 
 
-class SimulatedTimeSettings(_Section):
+class SimulatedTimeSettings(Section):
     """A clock shared with fake nodes; for emulation only."""
 
     origin_seconds: float
     speed: float = Field(gt=0)
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole configuration."""
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
@@ -175,6 +161,35 @@ class Settings(_Section):
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     ledger: LedgerSettings | None = None
     simulated_time: SimulatedTimeSettings | None = None
+    host_load: HostLoadSettings = HostLoadSettings()
+    reclaimed: ReclaimedSettings = ReclaimedSettings()
+    overload: OverloadSettings = OverloadSettings()
+    hierarchical: HierarchicalSettings = HierarchicalSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+
+    @property
+    def speed(self) -> float:
+        """Clock seconds per wall second."""
+        return self.simulated_time.speed if self.simulated_time is not None else 1.0
+
+    @property
+    def publishes_reclaimed(self) -> bool:
+        """Whether slack is published on the nodes."""
+        if self.reclaimed.publish is not None:
+            return self.reclaimed.publish
+        return self.policy == "hierarchical" and self.host_load.enabled is not False
+
+    @property
+    def forecasts_host_load(self) -> bool:
+        """Whether the load of the nodes is forecast."""
+        if self.host_load.enabled is not None:
+            return self.host_load.enabled
+        return self.policy == "hierarchical" or self.publishes_reclaimed
+
+    @property
+    def job_pods_reclaim(self) -> bool:
+        """Whether pods of Jobs ask for reclaimed resources."""
+        return self.publishes_reclaimed if self.reclaimed.job_pods is None else self.reclaimed.job_pods
 
     @field_validator("policy")
     @classmethod
@@ -183,6 +198,32 @@ class Settings(_Section):
             raise ValueError(f"{value!r} is not there; this version has {', '.join(sorted(POLICIES))}")
         return value
 
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Settings:
+        """Refuse what one section asks for and another denies; what was left open follows instead."""
+        if self.host_load.enabled and self.metrics_source is None:
+            raise _disagreement("hostLoad.enabled", "needs a metricsSource: without usage there is nothing to forecast")
+        if self.reclaimed.publish and not self.forecasts_host_load:
+            raise _disagreement("reclaimed.publish", "needs hostLoad: what is published are its forecasts")
+        if self.reclaimed.job_pods and not self.publishes_reclaimed:
+            raise _disagreement(
+                "reclaimed.jobPods", "needs reclaimed.publish: no node would offer what the pods ask for"
+            )
+        if self.admission.enabled and not self.publishes_reclaimed:
+            raise _disagreement(
+                "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
+            )
+        if self.host_load.history_seconds < self.slot_seconds:
+            raise _disagreement("hostLoad.historySeconds", "must not be below slotSeconds: it would hold no record")
+        if self.host_load.refit_seconds < self.slot_seconds:
+            raise _disagreement("hostLoad.refitSeconds", "must not be below slotSeconds: there would be no new record")
+        return self
+
+
+def _disagreement(field: str, sentence: str) -> PydanticCustomError:
+    """Return an error about one field, found where only the whole is known; `_first` puts it there."""
+    return PydanticCustomError("sections_disagree", "{sentence}", {"sentence": sentence, "path": field.split(".")})
+
 
 ASSUME_TIMEOUT_WALL_SECONDS: Final = _ENGINE.assume_timeout_seconds
 """An unconfirmed binding is a matter of the network, hence of wall time, however fast the clock runs."""
@@ -190,7 +231,6 @@ ASSUME_TIMEOUT_WALL_SECONDS: Final = _ENGINE.assume_timeout_seconds
 
 def engine_config(settings: Settings) -> SchedulerConfig:
     """Return the engine's configuration for these settings."""
-    speed = settings.simulated_time.speed if settings.simulated_time is not None else 1.0
     return SchedulerConfig(
         policy=settings.policy,
         seed=settings.seed,
@@ -201,8 +241,33 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         age_back_seconds=settings.queue.age_back_seconds,
         overtaking_seconds=settings.queue.overtaking_seconds,
         max_decisions_per_cycle=settings.queue.max_decisions_per_cycle,
-        assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, speed),
+        assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, settings.speed),
         max_queue=settings.queue.max_pods,
+        hierarchical=_hierarchical(settings) if settings.policy == "hierarchical" else None,
+    )
+
+
+def _hierarchical(settings: Settings) -> HierarchicalConfig:
+    wall = max(1.0, settings.speed)
+    """Clock seconds per wall second, for what waits for a network or a kubelet."""
+    section, overload, source = settings.hierarchical, settings.overload, settings.metrics_source
+    stale = HierarchicalConfig().usage_stale_seconds if source is None else source.stale_after_seconds
+    return HierarchicalConfig(
+        victims=section.victims,
+        gratis_subtracts=section.gratis_subtracts,
+        capacity_share=section.capacity_share,
+        usage_stale_seconds=stale * wall,
+        nomination_seconds=section.nomination_seconds * wall,
+        eviction_timeout_seconds=section.eviction_timeout_seconds * wall,
+        eviction_retry_seconds=section.eviction_retry_seconds * wall,
+        overload_share=overload.share,
+        relieved_share=overload.relieved_share,
+        overload_observation_seconds=overload.observation_seconds,
+        overload_pause_seconds=overload.pause_seconds,
+        overload_evictions=overload.maximum_evictions,
+        flap_episodes=overload.flap_episodes,
+        flap_window_seconds=overload.flap_window_seconds,
+        cordon_seconds=overload.cordon_seconds,
     )
 
 
@@ -234,12 +299,8 @@ def parse_settings(text: str, file: str = "configuration") -> Settings:
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        first = faults[0]
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise InputError(
-            f"{_sentence(dict(first))}{more}", file=file, line=line_of(first["loc"], lines), field=written(first["loc"])
-        ) from None
+        path, sentence = _first(error)
+        raise InputError(sentence, file=file, line=line_of(path, lines), field=written(path)) from None
 
 
 def with_changes(settings: Settings, **changes: Any) -> Settings:
@@ -254,14 +315,35 @@ def with_changes(settings: Settings, **changes: Any) -> Settings:
     try:
         return Settings.model_validate({**settings.model_dump(by_alias=False), **given})
     except ValidationError as error:
-        first = dict(error.errors(include_url=False)[0])
-        raise InputError(_sentence(first), field=written(error.errors(include_url=False)[0]["loc"])) from None
+        path, sentence = _first(error)
+        raise InputError(sentence, field=written(path)) from None
 
 
-def _sentence(fault: dict[str, Any]) -> str:
-    if fault["type"] == "extra_forbidden":
-        section: Any = Settings
-        known = [field.alias or name for name, field in section.model_fields.items()] if len(fault["loc"]) == 1 else []
-        return "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
+def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
+    """Return the path of the first fault and its sentence."""
+    faults = error.errors(include_url=False)
+    fault: dict[str, Any] = dict(faults[0])
+    path: tuple[int | str, ...] = fault["loc"]
     message: str = fault["msg"]
-    return message.removeprefix("Value error, ")[0].lower() + message.removeprefix("Value error, ")[1:]
+    if fault["type"] == "sections_disagree":
+        path = tuple(fault["ctx"]["path"])
+    elif fault["type"] == "extra_forbidden":
+        known = ", ".join(_keys(path[:-1]))
+        message = "is not a setting" + (f"; there are {known}" if known else "")
+    else:
+        message = message.removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+    return path, message + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
+
+
+def _keys(path: tuple[int | str, ...]) -> list[str]:
+    """Return what may be written in the section at a path."""
+    section: Any = Settings
+    for part in path:
+        found = [field.annotation for name, field in section.model_fields.items() if part in (name, field.alias)]
+        options = [option for kind in found for option in (kind, *get_args(kind))]
+        sections = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+        if not sections:
+            return []
+        section = sections[0]
+    return [field.alias or name for name, field in section.model_fields.items()]
