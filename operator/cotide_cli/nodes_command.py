@@ -81,6 +81,8 @@ def command(
                                            cotide.dev/input-size, else 30
       sim.cotide.dev/exit-code             how it ends; default 0
       sim.cotide.dev/rates                 requests per second of an online pod: 5000,7000,...
+      sim.cotide.dev/used-millicores       cpu of an online pod, likewise: 800,1200,...; default: what its
+                                           rates take
       sim.cotide.dev/rates-step-seconds    time from one rate to the next; default 60
       sim.cotide.dev/rates-origin-seconds  when the first rate holds; default --origin-seconds
 

@@ -10,6 +10,7 @@ How fast a job runs (C millicores of the node, B asked for by its batch pods, S 
     q = min(1, 1000 S / C)                              share of its time on a core that a service uses
     g = min(1, max(0.05 C, C - 1000 u) / B)             what is left of the cpu that the batch pods ask for
     speed = g * ((1 - q) / slowdown(type, 0, P') + q / slowdown(type, rate, P'))
+    h = min(1, (C - g B) / 1000 u)                      what the services get of the cpu that they could use
 
 with P' the pressure of the other batch pods and the rate that of a mean service pod. Batch load spreads evenly over the
 cores: then each service core is shared for min(1, B / C) of the time, which is the f of the latency models.
@@ -28,7 +29,10 @@ import numpy as np
 from cotide_core.classes import WorkloadClass
 from cotide_core.forecasts import Floats, MixBatch
 from cotide_sim.interference import Interference
-from cotide_sim.rates import rate_at
+from cotide_sim.pod_load import Finished, NodeUsage, PodLoad, PodUsage, ServiceSample
+from cotide_sim.rates import Course
+
+__all__ = ["Finished", "MachinePark", "NodeUsage", "PodLoad", "PodUsage", "ServiceSample"]
 
 STEP_SECONDS: Final = 5.0
 """Request rates are read anew this often for the speed of jobs; chosen: a twelfth of the usual minute of a trace."""
@@ -39,70 +43,23 @@ BATCH_FLOOR: Final = 0.05
 a runnable process outright)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodLoad:
-    """What a pod does once it runs on a machine.
-
-    Attributes
-    ----------
-    key : ``namespace/name``.
-    cls : online pods serve requests until they are stopped; batch and gratis pods work off their lone seconds.
-    millicores, memory_bytes : what it asks for; a batch pod uses just that.
-    type, input_bytes : of a job.
-    lone_seconds : run time on an idle machine; None: from the interference model, else `DEFAULT_LONE_SECONDS`.
-    rates : requests/s of an online pod at each step, linear between, starting again at the end; empty for none.
-    rates_step_seconds : length of a step.
-    exit_code : how a finite pod ends.
-    rates_origin_seconds : when the first rate holds; None: the park's origin.
-    """
-
-    key: str
-    cls: WorkloadClass
-    millicores: int
-    memory_bytes: int
-    type: str = ""
-    input_bytes: int = 0
-    lone_seconds: float | None = None
-    rates: tuple[float, ...] = ()
-    rates_step_seconds: float = 60.0
-    exit_code: int = 0
-    rates_origin_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A finite pod worked off its lone seconds."""
-
-    key: str
-    at_seconds: float
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSample:
-    """What would be measured of one online pod now."""
-
-    key: str
-    node: str
-    requests_per_second: float
-    latency_p95_milliseconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
-    """What a node uses now; cpu never above its capacity."""
-
-    node: str
-    cpu_millicores: float
-    memory_bytes: int
-
-
 @dataclass(slots=True)
 class _Running:
     load: PodLoad
     node: str
     remaining: float
     speed: float = 0.0
+    core_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Serving:
+    load: PodLoad
+    rate: Course
+    cpu: Course | None
+    """Millicores; None: what the rate takes."""
+    origin: float
+    core_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -112,14 +69,20 @@ class _Machine:
     memory_bytes: int
     at: float
     jobs: dict[str, _Running] = field(default_factory=dict)
-    services: dict[str, PodLoad] = field(default_factory=dict)
+    services: dict[str, _Serving] = field(default_factory=dict)
     version: int = 0
     next_finish: float = math.inf
+    given: float = 1.0
+    """g of the module's formula, since the last change."""
+    kept: float = 1.0
+    """h of the module's formula."""
 
     @property
     def has_changing_speeds(self) -> bool:
         """Whether jobs run beside a service whose rate changes with time."""
-        return bool(self.jobs) and any(len(load.rates) > 1 for load in self.services.values())
+        return bool(self.jobs) and any(
+            len(one.load.rates) > 1 or len(one.load.used_millicores) > 1 for one in self.services.values()
+        )
 
     @property
     def batch_millicores(self) -> int:
@@ -182,8 +145,12 @@ class MachinePark:
         if load.key in self._node_of:
             return
         self._node_of[load.key] = node
+        self._settle(machine, self._now)
         if load.cls is WorkloadClass.ONLINE:
-            machine.services[load.key] = load
+            step = load.rates_step_seconds
+            cpu = Course(load.used_millicores, step) if load.used_millicores else None
+            origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
+            machine.services[load.key] = _Serving(load, Course(load.rates, step), cpu, origin)
         else:
             machine.jobs[load.key] = _Running(load, node, self._lone_seconds(load))
         self._set_speeds((machine,))
@@ -232,7 +199,7 @@ class MachinePark:
         """Measure every online pod that has request rates, at ``now``."""
         self._advance_to(now)
         loaded = [m for m in self._machines.values() if m.services]
-        pods = [(machine, load) for machine in loaded for load in machine.services.values() if load.rates]
+        pods = [(machine, one) for machine in loaded for one in machine.services.values() if one.load.rates]
         if not pods:
             return []
         mixes = self._mixes(pods, now)
@@ -240,19 +207,40 @@ class MachinePark:
         if self._noise > 0.0:
             latencies = latencies * np.exp(self._noise * self._generator.standard_normal(len(pods)))
         return [
-            ServiceSample(load.key, machine.name, float(rate), float(latency))
-            for (machine, load), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
+            ServiceSample(one.load.key, machine.name, float(rate), float(latency))
+            for (machine, one), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
         ]
 
     def node_usage(self, now: float) -> list[NodeUsage]:
-        """Return what every machine uses at ``now``: services by their rate, batch pods what they ask for."""
+        """Return what every machine uses at ``now``: services by their load, batch pods what they ask for or get."""
         self._advance_to(now)
         usages = []
         for machine in self._machines.values():
-            served, _ = self._service_load(machine, now)
-            cpu = min(float(machine.millicores), 1000.0 * served + machine.batch_millicores)
-            loads = (*machine.services.values(), *(run.load for run in machine.jobs.values()))
-            usages.append(NodeUsage(machine.name, cpu, sum(load.memory_bytes for load in loads)))
+            served = 1000.0 * self._service_load(machine, now)[0]
+            cpu = min(float(machine.millicores), served + machine.batch_millicores)
+            batch_memory = sum(run.load.memory_bytes for run in machine.jobs.values())
+            memory = sum(one.load.memory_bytes for one in machine.services.values())
+            _, kept = _shares(machine, served)
+            usages.append(NodeUsage(machine.name, cpu, memory + batch_memory, kept * served, memory))
+        return usages
+
+    def pod_usage(self, now: float) -> list[PodUsage]:
+        """Return what every pod uses at ``now``; the pods of a machine add up to its `node_usage`."""
+        self._advance_to(now)
+        usages = []
+        for machine in self._machines.values():
+            name, at = machine.name, machine.at
+            given, kept = _shares(machine, 1000.0 * self._service_load(machine, now)[0])
+            for key, one in machine.services.items():
+                load = one.load
+                used = kept * self._millicores(one, now)
+                total = one.core_seconds + machine.kept * self._area(one, at, self._now) / 1000.0
+                usages.append(PodUsage(key, name, load.container, used, load.memory_bytes, total))
+            for key, run in machine.jobs.items():
+                load = run.load
+                used = given * load.millicores
+                total = run.core_seconds + machine.given * load.millicores * (self._now - at) / 1000.0
+                usages.append(PodUsage(key, name, load.container, used, load.memory_bytes, total))
         return usages
 
     def _lone_seconds(self, load: PodLoad) -> float:
@@ -309,6 +297,9 @@ class MachinePark:
         if passed > 0.0:
             for run in machine.jobs.values():
                 run.remaining -= run.speed * passed
+                run.core_seconds += machine.given * run.load.millicores * passed / 1000.0
+            for one in machine.services.values():
+                one.core_seconds += machine.kept * self._area(one, machine.at, now) / 1000.0
         machine.at = now
 
     def _set_speeds(self, machines: Iterable[_Machine]) -> None:
@@ -326,6 +317,7 @@ class MachinePark:
             for run, speed in zip(runs, speeds.tolist(), strict=True):
                 run.speed = speed
         for machine in changed:
+            machine.given, machine.kept = _shares(machine, 1000.0 * self._service_load(machine, self._now)[0])
             machine.version += 1
             machine.next_finish = min(
                 (machine.at + max(0.0, run.remaining) / run.speed for run in machine.jobs.values()), default=math.inf
@@ -354,25 +346,48 @@ class MachinePark:
         return np.asarray(given[spread] * ((1.0 - q) / apart + q / beside))
 
     def _service_load(self, machine: _Machine, now: float) -> tuple[float, float]:
-        """Return (cores in use, requests/s) of all the machine's services."""
-        rate = sum(self._rate(load, now) for load in machine.services.values())
-        return rate / self.interference.saturation_requests_per_second, rate
+        """Return (cores that all the machine's services could use, their requests/s)."""
+        rate = own_rate = cores = 0.0
+        for one in machine.services.values():
+            requests = one.rate.at(now - one.origin)
+            rate += requests
+            if one.cpu is None:
+                own_rate += requests
+            else:
+                cores += one.cpu.at(now - one.origin) / 1000.0
+        return own_rate / self.interference.saturation_requests_per_second + cores, rate
 
-    def _rate(self, load: PodLoad, now: float) -> float:
-        origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
-        return rate_at(load.rates, load.rates_step_seconds, now - origin)
+    def _millicores(self, one: _Serving, now: float) -> float:
+        elapsed = now - one.origin
+        if one.cpu is not None:
+            return one.cpu.at(elapsed)
+        return 1000.0 * one.rate.at(elapsed) / self.interference.saturation_requests_per_second
 
-    def _mixes(self, pods: Sequence[tuple[_Machine, PodLoad]], now: float) -> MixBatch:
+    def _area(self, one: _Serving, since: float, until: float) -> float:
+        """Return the millicore-seconds that a service could use between two moments."""
+        since, until = since - one.origin, until - one.origin
+        if one.cpu is not None:
+            return one.cpu.area(since, until)
+        return 1000.0 * one.rate.area(since, until) / self.interference.saturation_requests_per_second
+
+    def _mixes(self, pods: Sequence[tuple[_Machine, _Serving]], now: float) -> MixBatch:
         """Return one row for each (machine, online pod)."""
         types = tuple(sorted({run.load.type for machine, _ in pods for run in machine.jobs.values()}))
         column = {name: place for place, name in enumerate(types)}
         counts, sizes = np.zeros((2, len(pods), len(types)))
         rates, others, pressure = np.zeros((3, len(pods)))
-        for row, (machine, load) in enumerate(pods):
-            rates[row] = self._rate(load, now)
+        for row, (machine, one) in enumerate(pods):
+            rates[row] = one.rate.at(now - one.origin)
             others[row] = max(0.0, self._service_load(machine, now)[1] - rates[row])
             pressure[row] = machine.batch_millicores / machine.millicores
             for run in machine.jobs.values():
                 counts[row, column[run.load.type]] += 1.0
                 sizes[row, column[run.load.type]] += run.load.input_bytes
         return MixBatch(rates, others, np.full(len(pods), np.nan), pressure, types, counts, sizes)
+
+
+def _shares(machine: _Machine, served: float) -> tuple[float, float]:
+    """Return (g, h) of the module's formula, for ``served`` millicores that the services could use."""
+    capacity, batch = float(machine.millicores), float(machine.batch_millicores)
+    given = min(1.0, max(BATCH_FLOOR * capacity, capacity - served) / max(1.0, batch))
+    return given, min(1.0, (capacity - given * batch) / max(1.0, served))

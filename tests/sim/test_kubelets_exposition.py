@@ -3,10 +3,11 @@ import socket
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_sim.interference_generated import GeneratedInterference
 from cotide_sim.kubelets.exposition import MetricsPage, metrics_text, serve
-from cotide_sim.machine import MachinePark, NodeUsage, ServiceSample
+from cotide_sim.machine import MachinePark, NodeUsage, PodLoad, PodUsage, ServiceSample
 
 
 def parsed(text):
@@ -50,3 +51,34 @@ async def test_a_port_in_use_is_called_so():
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--metrics-port: port {port} on 127.0.0.1 is in use; choose another"):
             await serve(page, lambda: True, "127.0.0.1", port)
+
+
+def test_a_pods_use_is_told_under_our_name_and_a_kubelets():
+    # 30 simulated core-seconds at 20 times the wall's pace are 1.5 s of a core by the wall.
+    usage = PodUsage("shop/web-1", "fake-0", "serve", 750.0, 2**30, 30.0)
+    pod = (("namespace", "shop"), ("node", "fake-0"), ("pod", "web-1"))
+    container = (("container", "serve"), *pod)
+    assert parsed(metrics_text([], [], [], [usage], speed=20.0)) == {
+        ("cotide_sim_pod_cpu_usage_millicores", pod): 750.0,
+        ("cotide_sim_pod_memory_usage_bytes", pod): 2.0**30,
+        ("container_cpu_usage_seconds_total", container): 1.5,
+        ("container_memory_working_set_bytes", container): 2.0**30,
+    }
+
+
+def test_the_rate_of_the_cpu_counter_is_the_number_of_cores_in_use():
+    # A service of 500 of 1000 requests/s a core beside a job that asks for 1500 of 2000 millicores: .5 and 1.5 cores.
+    machines = MachinePark(GeneratedInterference())
+    machines.add_node("fake-0", 2000, 2**33)
+    machines.start_pod("fake-0", PodLoad("shop/web", WorkloadClass.ONLINE, 1000, 2**30, rates=(91_500.0,)), 0.0)
+    machines.start_pod("fake-0", PodLoad("shop/job", WorkloadClass.BATCH, 1500, 2**30, lone_seconds=1e6), 0.0)
+    clock = iter((40.0, 100.0))
+    counted = []
+    for now in clock:
+        text = metrics_text([], [], [], machines.pod_usage(now), speed=20.0)
+        counted.append(
+            {dict(labels)["pod"]: value for (name, labels), value in parsed(text).items() if name.endswith("_total")}
+        )
+    wall_seconds = (100.0 - 40.0) / 20.0
+    rates = {pod: (counted[1][pod] - counted[0][pod]) / wall_seconds for pod in counted[0]}
+    assert rates == pytest.approx({"web": 0.5, "job": 1.5})

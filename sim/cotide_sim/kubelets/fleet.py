@@ -120,7 +120,7 @@ class Fleet:
             _LOG.info("took the nodes out of the cluster")
 
     async def _run_pods(self, stopping: asyncio.Task[bool]) -> None:
-        page = MetricsPage(self.park, self.clock.now, self._counters)
+        page = MetricsPage(self.park, self.clock.now, self._counters, self.clock.speed)
         runner = None
         if self.settings.metrics_port is not None:
             host, port = self.settings.metrics_host, self.settings.metrics_port

@@ -24,6 +24,7 @@ LONE_SECONDS: Final = "sim.cotide.dev/lone-seconds"
 RATES: Final = "sim.cotide.dev/rates"
 RATES_STEP: Final = "sim.cotide.dev/rates-step-seconds"
 RATES_ORIGIN: Final = "sim.cotide.dev/rates-origin-seconds"
+USED_MILLICORES: Final = "sim.cotide.dev/used-millicores"
 EXIT_CODE: Final = "sim.cotide.dev/exit-code"
 TYPE: Final = "cotide.dev/type"
 INPUT_SIZE: Final = "cotide.dev/input-size"
@@ -58,7 +59,9 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
         type=job_type,
         input_bytes=input_bytes,
         lone_seconds=lone,
-        rates=_rates(notes.get(RATES, "")),
+        rates=_course(notes, RATES, "request rates such as 5000,7000"),
+        used_millicores=_course(notes, USED_MILLICORES, "millicores such as 800,1200"),
+        container=pod.spec.containers[0].name if pod.spec.containers else "main",
         rates_step_seconds=60.0 if step is None else step,
         rates_origin_seconds=_number(notes, RATES_ORIGIN),
         exit_code=0 if exit_code is None else int(exit_code),
@@ -87,13 +90,14 @@ def _number(notes: dict[str, str], name: str, minimum: float = -math.inf) -> flo
     return value
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def _course(notes: dict[str, str], name: str, what: str) -> tuple[float, ...]:
+    text = notes.get(name, "")
     try:
         rates = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         rates = (math.nan,)
     if not all(math.isfinite(rate) and rate >= 0.0 for rate in rates):
-        raise InputError(f"{text[:40]!r} is not a list of request rates such as 5000,7000", field=_field(RATES))
+        raise InputError(f"{text[:40]!r} is not a list of {what}", field=_field(name))
     return rates
 
 

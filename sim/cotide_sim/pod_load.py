@@ -1,0 +1,91 @@
+"""What pods do on simulated machines, and what is measured of them: the values that `machine` takes and gives.
+
+Made by the fake nodes from annotations and by `world` from a plan; read by the exposition, the scorecard and tests.
+Invariant: frozen; times are simulated seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_core.classes import WorkloadClass
+
+
+@dataclass(frozen=True, slots=True)
+class PodLoad:
+    """What a pod does once it runs on a machine.
+
+    Attributes
+    ----------
+    key : ``namespace/name``.
+    cls : online pods serve requests until they are stopped; batch and gratis pods work off their lone seconds.
+    millicores, memory_bytes : what it asks for; a batch pod uses just that.
+    type, input_bytes : of a job.
+    lone_seconds : run time on an idle machine; None: from the interference model, else `machine.DEFAULT_LONE_SECONDS`.
+    rates : requests/s of an online pod at each step, linear between, starting again at the end; empty for none.
+    rates_step_seconds : length of a step.
+    exit_code : how a finite pod ends.
+    rates_origin_seconds : when the first rate holds; None: the park's origin.
+    used_millicores : cpu that an online pod uses at each step, with the steps and the origin of its rates, whatever it
+        asks for; empty: what its rates take.
+    container : name of its (first) container, for metrics.
+    """
+
+    key: str
+    cls: WorkloadClass
+    millicores: int
+    memory_bytes: int
+    type: str = ""
+    input_bytes: int = 0
+    lone_seconds: float | None = None
+    rates: tuple[float, ...] = ()
+    rates_step_seconds: float = 60.0
+    exit_code: int = 0
+    rates_origin_seconds: float | None = None
+    used_millicores: tuple[float, ...] = ()
+    container: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finite pod worked off its lone seconds."""
+
+    key: str
+    at_seconds: float
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSample:
+    """What would be measured of one online pod now."""
+
+    key: str
+    node: str
+    requests_per_second: float
+    latency_p95_milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What a node uses now; cpu never above its capacity.
+
+    ``online_millicores`` and ``online_memory_bytes`` are the part of its online pods.
+    """
+
+    node: str
+    cpu_millicores: float
+    memory_bytes: int
+    online_millicores: float = 0.0
+    online_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodUsage:
+    """What one pod uses now, and what it used of a core since its container started, in simulated core-seconds."""
+
+    key: str
+    node: str
+    container: str
+    cpu_millicores: float
+    memory_bytes: int
+    cpu_core_seconds: float
