@@ -4,10 +4,10 @@ Called by `fleet`; read by the operator's usage feed, by the demo and by a Prome
 every 250 ms of the wall, however often it is asked for, and never takes more than a tenth of the time: with ten
 thousand pods it takes 0.1 s, and is a second old at most.
 
-``container_*`` are a kubelet's (cAdvisor's) names, so that a Prometheus rule written for a cluster works here. Theirs is
-a counter, and a Prometheus takes rates by the wall's clock; with simulated time that passes s times as fast, the counter
-therefore grows by 1/s of the simulated core-seconds: ``rate(container_cpu_usage_seconds_total[1m])`` is the number of
-cores in use at any speed, averaged over s simulated minutes.
+``container_*`` are a kubelet's (cAdvisor's) names, so that a Prometheus rule written for a cluster works here. Theirs
+is a counter, and a Prometheus takes rates by the wall's clock; with simulated time that passes s times as fast, the
+counter therefore grows by 1/s of the simulated core-seconds: ``rate(container_cpu_usage_seconds_total[1m])`` is the
+number of cores in use at any speed, averaged over s simulated minutes.
 """
 
 from __future__ import annotations
