@@ -99,9 +99,9 @@ def test_a_wrong_key_is_a_usage_error_with_its_line(tmp_path: Path, kubeconfig: 
 
 
 def test_a_policy_that_is_not_there_is_a_usage_error_that_names_the_others(kubeconfig: str) -> None:
-    code, said = ended("--policy", "hierarchical", "--kubeconfig", kubeconfig)
+    code, said = ended("--policy", "clairvoyant", "--kubeconfig", kubeconfig)
     assert code == 2
-    assert "policy: 'hierarchical' is not there; this version has" in last_line(said)
+    assert "policy: 'clairvoyant' is not there; this version has" in last_line(said)
 
 
 def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:

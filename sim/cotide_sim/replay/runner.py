@@ -65,7 +65,7 @@ def run_policy(
     ----------
     runtime : where forecasts come from.
     one_by_one : decide after every single event instead of once a moment, as pyss does (queue policies only).
-    watch : called now and then, in this thread, with the number of jobs submitted so far.
+    watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
     _run(_SMALL, policy, runtime, one_by_one, np.zeros(2, dtype=np.int64))
     progress = np.zeros(2, dtype=np.int64)
@@ -76,8 +76,10 @@ def run_policy(
     worker = threading.Thread(target=lambda: outcome.append(_run(jobs, policy, runtime, one_by_one, progress)))
     worker.start()
     try:
-        while worker.is_alive():
+        alive = True
+        while alive:
             worker.join(_LOOK_SECONDS)
+            alive = worker.is_alive()
             watch(int(progress[0]))
     finally:
         progress[STOP] = 1

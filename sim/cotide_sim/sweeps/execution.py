@@ -152,7 +152,8 @@ def dask_workers(address: str) -> Workers:
         raise InputError(
             "needs dask.distributed, which is not installed; install it or leave the option out", field="--dask"
         ) from error
-    for name in ("distributed", "distributed.client"):  # its logs hold tracebacks of what we say in one line
+    # Their logs hold tracebacks of what we say in one line; tornado's, of answers that a stopped sweep awaits no more.
+    for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     if not ADDRESS.fullmatch(address):
         raise InputError(
