@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import Floats, HostLoadForecaster
+from cotide_predictors.host_load import experts, feedback_ar, mixture
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.mixture import LEVELS
 from cotide_predictors.host_load.residual_histograms import (
@@ -14,6 +15,7 @@ from cotide_predictors.host_load.residual_histograms import (
     REACH,
     add_residuals,
     bin_edges,
+    bins_of,
     residual_quantiles,
 )
 
@@ -51,7 +53,8 @@ def test_quantiles_are_read_from_counts_as_numpy_reads_them_from_values() -> Non
     pool = np.zeros((1, BINS))
     one = np.ones((1, 1))
     for residual in residuals:
-        add_residuals(counts, blocks, pool, np.array([residual]), np.array([True]), 0 * one, one, 1.0, 1)
+        place = bins_of(np.array([residual]), 0 * one, one, 1)
+        add_residuals(counts, blocks, pool, np.array([True]), place, 1.0)
     levels = np.array([[0.05, 0.5, 0.9, 0.99]])
     found = np.empty((1, 4, 1))
     residual_quantiles(counts, blocks, np.array([4000.0]), 0 * pool, levels, bin_edges(1, 1), found)
@@ -59,6 +62,39 @@ def test_quantiles_are_read_from_counts_as_numpy_reads_them_from_values() -> Non
     assert found[0, :, 0] == pytest.approx(np.quantile(residuals, levels[0]), abs=0.06)
     assert np.array_equal(pool[0], counts[0, 0])
     assert np.arcsinh(50) < REACH
+
+
+@pytest.mark.parametrize("centre", ["last-state-arma", "feedback-ar"])
+def test_the_kernels_answer_alike_compiled_and_as_plain_python(centre: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = noisy_hosts(4, 60)
+    load[1, :20] = load[2, 30:33] = np.nan
+    _, compiled = fed(load, centre=centre)
+    kernels = {
+        mixture: ("add_residuals", "residual_quantiles", "_weigh", "_mix", "_score", "_correct"),
+        experts: ("_learn",),
+        feedback_ar: ("_yule_walker",),
+    }
+    for module, names in kernels.items():
+        for name in names:
+            kernel = getattr(module, name)
+            monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
+    _, plain = fed(load, centre=centre)
+    assert np.isfinite(plain).all()
+    assert np.allclose(plain, compiled, rtol=0, atol=1e-12)
+
+
+def test_a_value_counts_in_the_bin_whose_edges_hold_it() -> None:
+    # Expert 0 is counted on asinh, expert 1 in equal bins; scales of 2 halve the residuals, 1.0 and -0.5 are left.
+    values, scales = np.array([2.0, -1.0, np.nan]), np.full((3, 2), 2.0)
+    places = bins_of(values, np.zeros((3, 2)), scales, 1)
+    edges = bin_edges(2, 1)
+    for row, residual in enumerate((1.0, -0.5)):
+        for expert in range(2):
+            place = int(places[row, expert])
+            assert edges[expert, place] <= residual + 1e-9
+            assert residual - 1e-9 <= edges[expert, place + 1]
+    far = bins_of(np.array([1e9, -1e9]), np.zeros((2, 2)), np.ones((2, 2)), 1)
+    assert far.tolist() == [[BINS - 1, BINS - 1], [0, 0]]
 
 
 def test_a_new_host_is_answered_from_the_pool_at_its_first_record() -> None:

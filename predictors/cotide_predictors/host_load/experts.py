@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
+from cotide_predictors.host_load.compiled import compiled
 from cotide_predictors.host_load.residual_histograms import REACH
 
 EXPERTS: Final = ("centre, fast", "centre, slow", "level, short", "level, long", "smoothed", "yesterday", "raw level")
@@ -78,20 +79,7 @@ class ExpertBank:
 
     def record(self, values: Floats, locations: Floats) -> None:
         """Learn from one slot's records (n,), given the one-slot locations that were forecast for it."""
-        present = np.isfinite(values)
-        first = present & (self._records == 0)
-        self._records += present
-        errors = np.abs(values[:, None] - locations[:, :LINEAR])
-        # The first record has no forecast to be measured by; a young host averages evenly over what it has.
-        counted = (present & ~first)[:, None]
-        rates = np.maximum(_SCALE_RATES, 1 / (self._records[:, None] + 2))
-        kept = self._scales[:, :LINEAR]
-        kept += np.where(counted, rates * (errors - kept), 0.0)
-        even = 1 / np.maximum(self._records, 1)
-        self._short += np.where(present, np.maximum(_SHORT_RATE, even) * (values - self._short), 0.0)
-        self._long += np.where(present, np.maximum(_LONG_RATE, even) * (values - self._long), 0.0)
-        smoothing = np.where(first, 1.0, _SMOOTHING)
-        self._smoothed += np.where(present, smoothing * (values - self._smoothed), 0.0)
+        _learn(values, locations, self._records, self._scales, self._short, self._long, self._smoothed)
         self._moved[:] = 0.0
         self._day[self._slot % len(self._day)] = values
         self._slot += 1
@@ -123,3 +111,25 @@ class ExpertBank:
             seen = np.maximum.reduce(ahead)
         mixed: Floats = (1 - _YESTERDAY_SHARE) * centre + _YESTERDAY_SHARE * seen
         return np.where(np.isfinite(mixed), mixed, centre)
+
+
+@compiled
+def _learn(
+    values: Floats, locations: Floats, records: Floats, scales: Floats, short: Floats, long: Floats, smoothed: Floats
+) -> None:
+    """Move each present host's scales and means towards its new record, in place; shapes as in `ExpertBank`."""
+    for host in range(len(values)):
+        value = values[host]
+        if not np.isfinite(value):
+            continue
+        first = records[host] == 0.0
+        records[host] += 1.0
+        if not first:
+            # The first record has no forecast to be measured by; a young host averages evenly over what it has.
+            for expert in range(LINEAR):
+                rate = max(_SCALE_RATES[expert], 1.0 / (records[host] + 2.0))
+                scales[host, expert] += rate * (abs(value - locations[host, expert]) - scales[host, expert])
+        even = 1.0 / records[host]
+        short[host] += max(_SHORT_RATE, even) * (value - short[host])
+        long[host] += max(_LONG_RATE, even) * (value - long[host])
+        smoothed[host] += (1.0 if first else _SMOOTHING) * (value - smoothed[host])

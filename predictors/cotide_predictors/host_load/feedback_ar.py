@@ -28,7 +28,7 @@ _VARIANCE_MIN: Final = 1e-14
 
 
 class FeedbackAr:
-    """Sliding windows of n hosts, newest record last.
+    """Sliding windows of n hosts: a ring of slots, each a row of all hosts.
 
     Parameters
     ----------
@@ -38,13 +38,16 @@ class FeedbackAr:
     def __init__(self, hosts: int, *, window_slots: int = WINDOW_SLOTS) -> None:
         if window_slots < 5:
             raise ValueError(f"a window of {window_slots} slots is too short for two lags; at least 5 are needed")
-        self._window = np.full((hosts, window_slots), np.nan)
+        self._window = np.full((window_slots, hosts), np.nan)
+        self._newest = 0
+        self._records = np.zeros(hosts, dtype=np.intp)
         self._ar = np.zeros((hosts, 2))
 
     @property
     def last(self) -> Floats:
         """(n,) the newest record, nan before the first."""
-        return self._window[:, -1].copy()
+        newest: Floats = self._window[self._newest].copy()
+        return newest
 
     @property
     def coefficients(self) -> Floats:
@@ -53,21 +56,23 @@ class FeedbackAr:
 
     def record(self, values: Floats) -> None:
         """Take in one slot's records (n,) and compute the coefficients anew."""
-        filled = np.where(np.isfinite(values), values, self._window[:, -1])
-        self._window[:, :-1] = self._window[:, 1:]
-        self._window[:, -1] = filled
-        _yule_walker(self._window, self._ar)
+        filled = np.where(np.isfinite(values), values, self._window[self._newest])
+        self._newest = (self._newest + 1) % len(self._window)
+        self._window[self._newest] = filled
+        self._records = np.minimum(self._records + ~np.isnan(filled), len(self._window))
+        _yule_walker(self._window, self._newest, self._records, self._ar)
 
     def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
         """Replace the newest record of some hosts: a placement or an eviction changed what is allocated there."""
-        self._window[rows, -1] = values
+        self._window[self._newest, rows] = values
+        self._records[rows] = np.maximum(self._records[rows], 1)
         part = self._ar[rows]
-        _yule_walker(self._window[rows], part)
+        _yule_walker(np.ascontiguousarray(self._window[:, rows]), self._newest, self._records[rows], part)
         self._ar[rows] = part
 
     def path(self, slots: int) -> Floats:
         """Return (n, slots) forecasts by eq. 14, fed back into itself; nan for hosts without a record."""
-        x0, x1, x2 = (self._window[:, -1 - lag] for lag in range(3))
+        x0, x1, x2 = (self._window[(self._newest - lag) % len(self._window)] for lag in range(3))
         first = np.where(np.isfinite(x1), x0 - x1, 0.0)
         second = np.where(np.isfinite(x2), x1 - x2, 0.0)
         found = np.empty((len(x0), slots))
@@ -79,33 +84,45 @@ class FeedbackAr:
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts."""
-        self._window[rows] = np.nan
+        self._window[:, rows] = np.nan
+        self._records[rows] = 0
         self._ar[rows] = 0.0
 
 
 @compiled
-def _yule_walker(window: Floats, ar: Floats) -> None:
-    """Write each host's phi1 and phi2 (eq. 11) from the differences of its window; zeros where they say nothing."""
-    hosts, slots = window.shape
+def _yule_walker(window: Floats, newest: int, records: NDArray[np.intp], ar: Floats) -> None:
+    """Write each host's phi1 and phi2 (eq. 11) from the differences of its window; zeros where they say nothing.
+
+    Parameters
+    ----------
+    window : (slots, n) a ring whose newest row is ``newest``; nan before a host's first record.
+    records : (n,) how many of them are known. ar : (n, 2).
+    """
+    slots, hosts = window.shape
+    mean = np.zeros(hosts)
+    for host in range(hosts):
+        oldest = (newest - records[host] + 1) % slots
+        mean[host] = (window[newest, host] - window[oldest, host]) / max(1, records[host] - 1)
+    g0, g1, g2, before, earlier = np.zeros(hosts), np.zeros(hosts), np.zeros(hosts), np.zeros(hosts), np.zeros(hosts)
+    # Slots outside, hosts inside: neighbours in memory are worked on at once.
+    for slot in range(newest - slots + 2, newest + 1):
+        values, older = window[slot % slots], window[(slot - 1) % slots]
+        for host in range(hosts):
+            step = values[host] - older[host] - mean[host]
+            now = 0.0 if np.isnan(step) else step
+            g0[host] += now * now
+            g1[host] += now * before[host]
+            g2[host] += now * earlier[host]
+            earlier[host] = before[host]
+            before[host] = now
     for host in range(hosts):
         ar[host, 0] = ar[host, 1] = 0.0
-        start = 0
-        while start < slots and np.isnan(window[host, start]):
-            start += 1
-        count = slots - start - 1
+        count = records[host] - 1
         if count < 4:
             continue
-        mean = (window[host, slots - 1] - window[host, start]) / count
-        g0, g1, g2, before, earlier = 0.0, 0.0, 0.0, 0.0, 0.0
-        for slot in range(start + 1, slots):
-            now = window[host, slot] - window[host, slot - 1] - mean
-            g0 += now * now
-            g1 += now * before
-            g2 += now * earlier
-            before, earlier = now, before
-        g0, g1, g2 = g0 / count, g1 / count, g2 / count
-        below = g0 * g0 - g1 * g1
-        if g0 < _VARIANCE_MIN or below < _VARIANCE_MIN * g0:
+        c0, c1, c2 = g0[host] / count, g1[host] / count, g2[host] / count
+        below = c0 * c0 - c1 * c1
+        if c0 < _VARIANCE_MIN or below < _VARIANCE_MIN * c0:
             continue
-        ar[host, 0] = (g0 * g1 - g1 * g2) / below
-        ar[host, 1] = (g0 * g2 - g1 * g1) / below
+        ar[host, 0] = (c0 * c1 - c1 * c2) / below
+        ar[host, 1] = (c0 * c2 - c1 * c1) / below

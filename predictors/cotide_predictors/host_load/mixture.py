@@ -27,6 +27,7 @@ from cotide_predictors.host_load.residual_histograms import (
     Flags,
     add_residuals,
     bin_edges,
+    bins_of,
     residual_quantiles,
     standard_shares,
 )
@@ -100,7 +101,11 @@ class QuantileMixture:
         mixed = np.empty((hosts, len(self.levels)))
         sums = self.losses.sum(axis=0)
         pooled = sums / np.maximum(sums.mean(axis=1, keepdims=True), 1e-12)
-        _mix(each, locations, scales, self.losses[part], self.loss_masses[part], pooled, self._pool_slots, mixed)
+        weights = np.empty_like(each)
+        _weigh(self.losses[part], self.loss_masses[part], pooled, self._pool_slots, weights)
+        # numpy's exponential over the array takes a tenth of the time of one by one in a compiled loop.
+        np.exp(weights, out=weights)
+        _mix(each, locations, scales, weights, mixed)
         return mixed, each
 
     def record(self, values: Floats, locations: Floats, scales: Floats, mixed: Floats, each: Floats) -> None:
@@ -113,16 +118,13 @@ class QuantileMixture:
             self._pool /= self._weight
             self._weight = 1.0
         self._weight *= 2 ** (1 / HALF_LIFE_SLOTS)
-        add_residuals(
-            self.counts, self.blocks, self._pool, values, present, locations, scales, self._weight, self._linear
-        )
+        places = bins_of(values, locations, scales, self._linear)
+        # As a numpy scalar: plain Python's sum with a float32 count would round the weight first, a kernel's does not.
+        add_residuals(self.counts, self.blocks, self._pool, present, places, np.float64(self._weight))
         self.masses += np.where(present, self._weight, 0.0)
         _score(values, present, each, self.levels, self.losses, self.loss_masses)
         records = self.masses / self._weight
-        ramp = np.where(present, records / (records + _CORRECTION_RECORDS), 0.0)[:, None]
-        hit = values[:, None] <= mixed
-        self.asked += ramp * self._steps * np.where(hit, self.levels - 1, self.levels)
-        np.clip(self.asked, self._low, self._high, out=self.asked)
+        _correct(values, present, mixed, records, self.levels, self._steps, self._low, self._high, self.asked)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget the hosts of these rows; the pool keeps what it learnt from them."""
@@ -132,33 +134,40 @@ class QuantileMixture:
 
 
 @compiled
-def _mix(
-    each: Floats, locations: Floats, scales: Floats, losses: Floats, loss_masses: Floats, pooled: Floats,
-    pool_slots: Floats, mixed: Floats,
-) -> None:  # fmt: skip
-    """Turn residual quantiles into loads in place, and write their weighted mean, made to rise with the level."""
-    hosts, asked, experts = each.shape
-    scores = np.empty(experts)
+def _weigh(losses: Floats, loss_masses: Floats, pooled: Floats, pool_slots: Floats, weights: Floats) -> None:
+    """Write the logarithm of each expert's weight (n, Q, K), 0 for the best of a host at a level."""
+    hosts, asked, experts = losses.shape
     for host in range(hosts):
-        before = -np.inf
         for level in range(asked):
             mean = 0.0
             for expert in range(experts):
                 mean += losses[host, level, expert] / experts
             own = loss_masses[host] if mean > 1e-12 else 0.0
+            per_loss = own / mean if own > 0.0 else 0.0
+            shared = pool_slots[level]
+            scale = 1.0 / (own + shared)
             lowest = np.inf
             for expert in range(experts):
-                relative = losses[host, level, expert] / mean if own > 0.0 else 0.0
-                scores[expert] = (own * relative + pool_slots[level] * pooled[level, expert]) / (
-                    own + pool_slots[level]
-                )
-                lowest = min(lowest, scores[expert])
+                score = (per_loss * losses[host, level, expert] + shared * pooled[level, expert]) * scale
+                weights[host, level, expert] = score
+                lowest = min(lowest, score)
+            for expert in range(experts):
+                weights[host, level, expert] = -SHARPNESS * (weights[host, level, expert] - lowest)
+
+
+@compiled
+def _mix(each: Floats, locations: Floats, scales: Floats, weights: Floats, mixed: Floats) -> None:
+    """Turn residual quantiles into loads in place, and write their weighted mean, made to rise with the level."""
+    hosts, asked, experts = each.shape
+    for host in range(hosts):
+        before = -np.inf
+        for level in range(asked):
             total, value = 0.0, 0.0
             for expert in range(experts):
-                each[host, level, expert] = locations[host, expert] + scales[host, expert] * each[host, level, expert]
-                weight = np.exp(-SHARPNESS * (scores[expert] - lowest))
-                total += weight
-                value += weight * each[host, level, expert]
+                load = locations[host, expert] + scales[host, expert] * each[host, level, expert]
+                each[host, level, expert] = load
+                total += weights[host, level, expert]
+                value += weights[host, level, expert] * load
             before = max(before, value / total)
             mixed[host, level] = before
 
@@ -177,3 +186,19 @@ def _score(values: Floats, present: Flags, each: Floats, levels: Floats, losses:
                 over = values[host] - each[host, level, expert]
                 loss = max(levels[level] * over, (levels[level] - 1.0) * over)
                 losses[host, level, expert] = losses[host, level, expert] * decay + loss
+
+
+@compiled
+def _correct(
+    values: Floats, present: Flags, mixed: Floats, records: Floats, levels: Floats, steps: Floats, low: Floats,
+    high: Floats, asked: Floats,
+) -> None:  # fmt: skip
+    """Move each host's asked levels up after a miss and down after a hit, in place."""
+    for host in range(len(values)):
+        if not present[host]:
+            continue
+        ramp = records[host] / (records[host] + _CORRECTION_RECORDS)
+        for level in range(len(levels)):
+            hit = values[host] <= mixed[host, level]
+            moved = asked[host, level] + ramp * steps[level] * (levels[level] - 1.0 if hit else levels[level])
+            asked[host, level] = min(max(moved, low[level]), high[level])
