@@ -20,7 +20,8 @@ class HierarchicalConfig:
     victims : ``cheapest`` (fewest victims, least work lost) or ``random`` (host and victims drawn, Algorithm 1, 11-12).
     gratis_subtracts : ``highest``: what gratis pods find is reduced by the higher of what batch and gratis pods hold
         and will hold; ``both``: by one and the other, a literal reading of the paper that keeps much more free.
-    capacity_share : of a node's allocatable cpu and memory that may be planned with; the paper plans with all of it.
+    capacity_share : of a node's allocatable cpu and memory that may be planned with where a forecast is believed; the
+        paper plans with all of it.
     usage_stale_seconds : a measurement older than this says nothing: three misses of a scrape each 15 s.
     nomination_seconds : for how long freed space is kept for the pod that it was freed for.
     eviction_timeout_seconds : a victim that is still there after so long counts as staying; above the usual grace of

@@ -243,6 +243,33 @@ class NodeForecasted:
 
 
 @dataclass(frozen=True, slots=True)
+class ForecastScored:
+    """How a forecast turned out, by node and slot. It changes nothing in the engine; the ledger keeps it."""
+
+    node: str
+    forecaster: str
+    """``online-cpu``, ``online-memory``, ``batch-cpu`` or ``batch-memory``."""
+    until_seconds: float
+    """End of the slot that was forecast."""
+    measured: float
+    """Highest load in the slot, in millicores or bytes; so are the forecasts of it."""
+    point: float
+    p50: float
+    p90: float
+    p99: float
+    absolute_error_share: float
+    """Mean over the recent slots, in shares of what is allocatable."""
+    bias_share: float
+    """The same of forecast - measured: positive means too high."""
+    underestimate_share: float
+    """Share of the recent slots whose load was above the point."""
+    coverage_p99: float
+    """Share of the recent slots at or below their p99."""
+    trusted: bool
+    """Whether the forecaster is still believed for this node."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelsChanged:
     """The driver put other models into the catalogue; ids are sha256 of the model file, empty for none."""
 
@@ -269,6 +296,7 @@ Event = (
     | EvictRefused
     | NodeUsageSampled
     | NodeForecasted
+    | ForecastScored
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -285,4 +313,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     EvictRefused,
     NodeUsageSampled,
     NodeForecasted,
+    ForecastScored,
 )

@@ -7,8 +7,9 @@ of its online pods, B and G what batch and gratis pods hold, and L >= B + G the 
     gratis pods find  C - P - L, or C - P - (B + G) - L where the configuration says ``both``
 
 The node with the most left takes the pod. A batch pod that finds none evicts gratis pods (`victims`) and is nominated
-for the space, which nobody else gets meanwhile. L already contains what is held (eq. 14 forecasts the level), so by
-default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is refused first.
+for the space, which nobody else gets meanwhile. C - P is `host_load.slack`; where no forecast is believed, P is what
+online pods ask for and C is all that is allocatable. L already contains what is held (eq. 14 forecasts the level), so
+by default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is refused first.
 
 Invariants: an online pod is never evicted; a node is never filled above C - P by a decision of this module; same state,
 same events and same seed give the same decisions.
@@ -29,6 +30,7 @@ from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import EvictRefused, Pod
 from cotide_core.evictions import Evictions
 from cotide_core.feasibility import FITS
+from cotide_core.host_load import slack
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
 from cotide_core.nominations import Nomination, Nominations
 from cotide_core.overload import OverloadMonitor
@@ -75,7 +77,7 @@ class Hierarchy:
         self._evictions = Evictions(self._config)
         self._nominations = Nominations()
         self._monitor = OverloadMonitor(self._config, self._generator)
-        self._peak: Floats = np.zeros((2, 0))
+        self._slack: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
         self._now = 0.0
         self._reopened: dict[Shape, None] = {}
@@ -189,17 +191,18 @@ class Hierarchy:
         return worked * self._state.demand(record.pod.requests).millicores / 1000.0
 
     def _refresh(self, now: float) -> None:
-        """Work the forecasts out for ``now``, and wake those who may profit where one fell."""
+        """Work the forecasts out for ``now``, and wake those who may profit where there is more room than before."""
         load = self._state.host_load
-        peak, _ = load.online_peak(now, self._config.usage_stale_seconds)
+        peak, believed = load.online_peak(now, self._config.usage_stale_seconds)
+        room = slack(load.physical(), peak, believed, self._config.capacity_share)
         batch = load.batch_load(now)
-        known = min(self._peak.shape[1], peak.shape[1])
-        fell = (peak[:, :known] < self._peak[:, :known]) | (batch[:, :known] < self._load[:, :known])
-        for row in np.flatnonzero(fell.any(axis=0)).tolist():
+        known = min(self._slack.shape[1], room.shape[1])
+        eased = (room[:, :known] > self._slack[:, :known]) | (batch[:, :known] < self._load[:, :known])
+        for row in np.flatnonzero(eased.any(axis=0)).tolist():
             if self._state.columns.alive[row]:
                 self._state.columns.touch(row, relief=True)
                 self._state.relieved.add(row)
-        self._peak, self._load = peak, batch
+        self._slack, self._load = room, batch
 
     def _room(self, *, gratis: bool) -> Floats:
         """Return (2, N) what batch or gratis pods find, nominations not counted."""
@@ -209,7 +212,7 @@ class Hierarchy:
         if gratis:
             expected = load.batch_load(self._now)
             held = held + expected if self._config.gratis_subtracts == "both" else expected
-        return np.asarray(self._config.capacity_share * load.physical() - self._peak - held)
+        return np.asarray(self._slack - held)
 
     def _reserved(self, *, on_their_way: bool) -> Floats:
         """Return (2, N) what is nominated; with ``on_their_way`` less what victims still hold and will free."""

@@ -6,6 +6,9 @@ Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`; re
 What is missing, out of date, negative, not finite or more than a machine can do is as good as never said, and the node
 falls back to allocatable - requests. Invariants: no peak is negative, none is above what is physically there, and no
 doubtful value ever makes a node look emptier than its requests do.
+
+`slack` is the one formula of what batch and gratis pods together may use: placements (`hierarchy`) and what is
+published on the nodes (`offered`) both come from it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import math
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, NodeColumns
 from cotide_core.events import NodeForecasted, NodeUsageSampled
@@ -22,6 +26,27 @@ IMPOSSIBLE: Final = 1.5
 """A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is
 used too, and is not allocatable)."""
 ONLINE_RANK: Final = 2
+
+
+def slack(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> Floats:
+    """Return (2, N) what batch and gratis pods together may use; below 0 where online pods need more than is there.
+
+    Where a forecast is believed, ``capacity_share`` x allocatable - its peak; elsewhere allocatable - requests: a
+    request is a promise that has its margin already.
+
+    Parameters
+    ----------
+    physical : (2, N) allocatable millicores and bytes.
+    peak : (2, N) peak of the online pods, as `HostLoad.online_peak` gives it; (N,) ``believed`` beside it.
+    """
+    usable: Floats = np.where(believed, capacity_share, 1.0) * physical
+    return usable - peak
+
+
+def offered(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> NDArray[np.int64]:
+    """Return (2, N) whole millicores and bytes that may be published: `slack`, never below 0 nor above physical."""
+    bounded = np.clip(slack(physical, peak, believed, capacity_share), 0.0, physical)
+    return np.floor(bounded).astype(np.int64)
 
 
 class HostLoad:
@@ -88,11 +113,19 @@ class HostLoad:
         was measured.
         """
         used, fresh = self.used(now, stale_seconds)
-        size = self._columns.size
-        believed = fresh & (self._until[:size] >= now)
-        asked = self._columns.held[ONLINE_RANK, :, :size]
-        peak = np.maximum(used, np.where(believed, self._online[:, :size], asked))
+        believed = fresh & self.in_force(now)
+        peak = np.maximum(used, np.where(believed, self._online[:, : self._columns.size], self.asked()))
         return np.minimum(peak, self.physical()), believed
+
+    def in_force(self, now: float) -> Booleans:
+        """Return (N,) whether a forecast was told whose slot is not over; whether it is believed is another matter."""
+        self._grow()
+        return self._until[: self._columns.size] >= now
+
+    def asked(self) -> Floats:
+        """Return (2, N) what online pods ask for."""
+        amounts: Floats = self._columns.held[ONLINE_RANK, :, : self._columns.size].astype(np.float64)
+        return amounts
 
     def batch_load(self, now: float) -> Floats:
         """Return (2, N) what batch and gratis pods will hold at most: never less than they hold now.

@@ -19,12 +19,16 @@ from cotide_core.events import (
     EVENT_TYPES,
     BindRefused,
     Event,
+    EvictRefused,
+    ForecastScored,
     HostPort,
     ModelsChanged,
     Node,
     NodeDeleted,
+    NodeForecasted,
     NodeTerm,
     NodeUpserted,
+    NodeUsageSampled,
     Pod,
     PodDeleted,
     PodPhase,
@@ -78,6 +82,10 @@ VALUES: tuple[Event | Instruction, ...] = (
     BindRefused("d/p", "u", "a", 409, "conflict", True),
     ModelsChanged("x", "y"),
     Tick(),
+    EvictRefused("d/p", "u", "a", 429, "budget"),
+    NodeUsageSampled("a", 1.5, 250.25, 2.0**33),
+    NodeForecasted("a", 600.0, 0.1, 2.0, 0.0, 4.0),
+    ForecastScored("a", "online-cpu", 600.0, 250.0, 240.5, 200.0, 260.0, 300.0, 0.01, -0.002, 0.4, 0.993, True),
     Bind(
         "d/p",
         "u",
@@ -96,6 +104,10 @@ VALUES: tuple[Event | Instruction, ...] = (
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_every_event_and_instruction_comes_back_as_it_was(value: Event | Instruction) -> None:
     assert decode(json.loads(json.dumps(encode(value))), KINDS) == value
+
+
+def test_every_kind_of_event_has_an_example_here() -> None:
+    assert set(EVENT_TYPES) <= {type(value) for value in VALUES}
 
 
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False))
