@@ -1,9 +1,10 @@
 """Which nodes can take a pod, and why the others can't: vectorised, by shape.
 
 Called by `placement` through `Candidates`. Each node gets one code per shape: 0 where the pod fits, else the number of
-the first reason that refuses it, in kube-scheduler's order (the node itself, ports, exclusiveness, resources). What the
-node itself decides (labels, taints, readiness) is matched in Python once per distinct constraints and changed node; all
-else is numpy over rows. Invariant: a cached code equals what a fresh evaluation of that row gives.
+the first reason that refuses it, in kube-scheduler's order (the node itself, ports, exclusiveness, resources).
+Reclaimed capacity is what a node publishes less what its pods hold of it, and never more than is physically there. What
+the node itself decides (labels, taints, readiness) is matched in Python once per distinct constraints and changed node;
+all else is numpy over rows. Invariant: a cached code equals what a fresh evaluation of that row gives.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.columns import Integers
+from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Integers
 from cotide_core.events import HostPort
+from cotide_core.host_load import ONLINE_RANK
 from cotide_core.instructions import WaitReason
 from cotide_core.node_match import MISMATCH, refusal, soft_taints
 from cotide_core.shapes import Columns, Constraints, FitShape
 from cotide_core.snapshot import Snapshot
-from cotide_core.units import PODS
+from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Codes = NDArray[np.int16]
 Rows = NDArray[np.intp] | slice
@@ -115,6 +117,8 @@ class Feasibility:
         if short.any():
             for resource, lacking in zip(shape.resources, short, strict=True):
                 codes[lacking & (codes == FITS)] = self._short_of(resource)
+        if shape.physical is not None:
+            self._refuse_double_booking(shape.physical, snapshot, rows, codes)
         return codes
 
     def forget(self, used: set[Constraints]) -> None:
@@ -124,6 +128,16 @@ class Feasibility:
     def _short_of(self, resource: str) -> int:
         message = "Too many pods" if resource == PODS else f"Insufficient {resource}"
         return self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
+
+    def _refuse_double_booking(self, asked: Integers, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+        """Refuse reclaimed capacity that batch and gratis pods hold already by plain requests.
+
+        What is published may be older than the latest plain pod; what is physically there never is.
+        """
+        held = snapshot.held[:ONLINE_RANK, :, rows].sum(axis=0)
+        short = snapshot.allocatable[[CPU_COLUMN, MEMORY_COLUMN]][:, rows] - held < asked
+        for resource, lacking in zip((RECLAIMED_CPU, RECLAIMED_MEMORY), short, strict=True):
+            codes[lacking & (codes == FITS)] = self._short_of(resource)
 
     def _refuse_ports(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
         for index, row in enumerate(_listed(rows, snapshot.size)):

@@ -17,6 +17,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
 from cotide_core.state import ClusterState
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Columns = NDArray[np.intp] | slice
 """Resource columns; a slice where they are neighbours, since numpy reads a slice several times faster than a list."""
@@ -52,6 +53,8 @@ class FitShape:
     online: bool
     millicores: int
     """Cpu asked for, plain and reclaimed."""
+    physical: NDArray[np.int64] | None
+    """(2, 1) cpu and memory asked for, plain and reclaimed, of pods that ask for reclaimed capacity; None of others."""
 
 
 @dataclass(eq=False, slots=True)
@@ -135,6 +138,7 @@ def _fit_shape(
 ) -> FitShape:
     demand = state.demand(pod.requests)
     names = list(state.columns.resources)
+    reclaims = any(names[column] in (RECLAIMED_CPU, RECLAIMED_MEMORY) for column, _ in demand.amounts)
     scored = demand.amounts[:-1] or ((CPU_COLUMN, 0), (MEMORY_COLUMN, 0))
     return FitShape(
         constraints=constraints,
@@ -148,6 +152,7 @@ def _fit_shape(
         exclusive=exclusive,
         online=online,
         millicores=demand.millicores,
+        physical=np.array([[demand.millicores], [demand.memory_bytes]], np.int64) if reclaims else None,
     )
 
 
