@@ -236,6 +236,7 @@ class Operator:
             self.clock,
             readings=feed,
             scheduler_name=self.settings.scheduler_name,
+            reclaim=self.settings.job_pods_reclaim,
         )
         quiet_kopf(logging.ERROR)
         kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)

@@ -18,6 +18,7 @@ from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.mirror import controller_of
+from cotide_operator.reclaimed_requests import reclaimed
 from cotide_operator.resources import (
     API_VERSION,
     INDEX_LABEL,
@@ -147,8 +148,17 @@ def job_pod(
     retry: int,
     workload_class: WorkloadClass,
     scheduler_name: str,
+    reclaim: bool = False,
 ) -> Manifest:
-    """Return the manifest of a Job's pod; ``name`` and ``uid`` are the Job's."""
+    """Return the manifest of a Job's pod; ``name`` and ``uid`` are the Job's.
+
+    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`.
+
+    Raises
+    ------
+    InputError
+        When an amount of the template can't be read; names its field.
+    """
     annotations = {
         TYPE_ANNOTATION: spec.type,
         INPUT_SIZE_ANNOTATION: str(spec.input_size),
@@ -159,7 +169,7 @@ def job_pod(
         annotations[REQUESTED_SECONDS_ANNOTATION] = f"{spec.requested_seconds:g}"
     if not spec.type:
         del annotations[TYPE_ANNOTATION]
-    return _pod(
+    pod = _pod(
         {
             "name": job_pod_name(name, index, retry),
             "namespace": namespace,
@@ -170,6 +180,9 @@ def job_pod(
         annotations=annotations,
         scheduler_name=scheduler_name,
     )
+    if reclaim:
+        pod["spec"] = reclaimed(pod["spec"])
+    return pod
 
 
 def workload_pod(

@@ -57,6 +57,8 @@ class Controllers:
         Objects looked at at the same time.
     refresh_seconds : float
         Wall seconds between two refreshes of one object's numbers.
+    reclaim : bool
+        Whether the pods of Jobs ask for reclaimed capacity.
     """
 
     def __init__(
@@ -70,12 +72,19 @@ class Controllers:
         scheduler_name: str = DEFAULT_SCHEDULER_NAME,
         workers: int = 8,
         refresh_seconds: float = REFRESH_SECONDS,
+        reclaim: bool = False,
     ) -> None:
         self._mirror = mirror
         self._workers = workers
         self._refresh_seconds = refresh_seconds
         self.jobs = JobController(
-            client, mirror, board, clock, scheduler_name=scheduler_name, refresh_seconds=refresh_seconds
+            client,
+            mirror,
+            board,
+            clock,
+            scheduler_name=scheduler_name,
+            refresh_seconds=refresh_seconds,
+            reclaim=reclaim,
         )
         self.workloads = WorkloadController(
             client,

@@ -56,11 +56,13 @@ class JobController:
         *,
         scheduler_name: str,
         refresh_seconds: float,
+        reclaim: bool = False,
     ) -> None:
         self._mirror = mirror
         self._board = board
         self._clock = clock
         self._scheduler_name = scheduler_name
+        self._reclaim = reclaim
         self._children = ChildWriter(client, mirror)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
         self._known: dict[str, _Known] = {}
@@ -115,19 +117,24 @@ class JobController:
         }
         places = [place for place in plan.make if place not in known.made]
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
-        manifests = [
-            job_pod(
-                name=job.metadata.name,
-                namespace=job.metadata.namespace,
-                uid=job.metadata.uid,
-                spec=spec,
-                index=index,
-                retry=retry,
-                workload_class=workload_class,
-                scheduler_name=self._scheduler_name,
-            )
-            for index, retry in places
-        ]
+        try:
+            manifests = [
+                job_pod(
+                    name=job.metadata.name,
+                    namespace=job.metadata.namespace,
+                    uid=job.metadata.uid,
+                    spec=spec,
+                    index=index,
+                    retry=retry,
+                    workload_class=workload_class,
+                    scheduler_name=self._scheduler_name,
+                    reclaim=self._reclaim,
+                )
+                for index, retry in places
+            ]
+        except InputError as error:
+            known.trouble = f"spec.template.{error}"
+            return False
         if manifests:
             known.trouble = await self._children.make(manifests)
             if known.trouble is None:

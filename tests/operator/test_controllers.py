@@ -55,12 +55,18 @@ class World:
         self._tasks: list[asyncio.Task[Any]] = []
         self._stop = asyncio.Event()
 
-    def start(self, speed: float = 1.0) -> None:
+    def start(self, speed: float = 1.0, *, reclaim: bool = False) -> None:
         """Start controllers that remember nothing."""
         self.mirror, self.board, self._stop = Mirror(), Board(), asyncio.Event()
         clock = ScaledClock(0.0, speed)
         self.controllers = Controllers(
-            self.client, self.mirror, self.board, clock, readings=self.readings, refresh_seconds=self._refresh_seconds
+            self.client,
+            self.mirror,
+            self.board,
+            clock,
+            readings=self.readings,
+            refresh_seconds=self._refresh_seconds,
+            reclaim=reclaim,
         )
         self._tasks = [asyncio.create_task(self._reflect(kind)) for kind in KINDS]
         self._tasks.append(asyncio.create_task(self.controllers.run(self._stop)))
@@ -532,3 +538,35 @@ async def test_the_controllers_survive_watches_that_are_cut() -> None:
         await one.client.create(JOBS, job(completions=2, parallelism=2))
         one.server.drop_watches(abruptly=True)
         await one.until_pods("count-0", "count-1")
+
+
+async def test_pods_of_jobs_ask_for_reclaimed_capacity_from_the_moment_that_it_is_wanted() -> None:
+    async with world() as one:
+        await one.client.create(JOBS, {"metadata": {"name": "early"}, "spec": {"template": TEMPLATE}})
+        before = (await one.until_pods("early-0"))["early-0"]["spec"]["containers"][0]["resources"]
+        await one.kill()
+        one.start(reclaim=True)
+        await one.client.create(JOBS, {"metadata": {"name": "late"}, "spec": {"template": TEMPLATE}})
+        pods = await one.until_pods("early-0", "late-0")
+        resources = {name: pod["spec"]["containers"][0]["resources"] for name, pod in pods.items()}
+        assert resources["late-0"] == {key: {"cotide.dev/reclaimed-cpu": "1000"} for key in ("limits", "requests")}
+        assert resources["early-0"] == before == {"requests": {"cpu": "1"}}, "what is there is not written anew"
+
+
+async def test_an_amount_that_can_not_be_reclaimed_is_told_on_the_job_and_its_template_can_be_mended() -> None:
+    async with world() as one:
+        await one.kill()
+        one.start(reclaim=True)
+        container = {"name": "work", "image": "none", "resources": {"requests": {"memory": "plenty"}}}
+        spec = {"template": {"spec": {"containers": [container]}}}
+        await one.client.create(JOBS, {"metadata": {"name": "count"}, "spec": spec})
+        status = await one.until_status(
+            f"{JOBS}/count", lambda status: condition(status, "Scheduled").get("reason") == "Misconfigured"
+        )
+        message = condition(status, "Scheduled")["message"]
+        assert message.startswith(
+            "spec.template.spec.containers[0].resources.requests.memory: 'plenty' is not a quantity"
+        )
+        container["resources"] = {"requests": {"memory": "1Ki"}}
+        await one.client.patch(f"{JOBS}/count", {"spec": spec})
+        await one.until_pods("count-0")

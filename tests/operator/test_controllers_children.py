@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotide_core.classes import WorkloadClass
 from cotide_kube.objects import PodObject
-from cotide_operator.children import job_pod_name, see, seen_children, template_hash
+from cotide_operator.children import job_pod, job_pod_name, see, seen_children, template_hash
 from cotide_operator.resources import read_job
 
 
@@ -57,3 +58,17 @@ def test_the_hash_of_a_template_changes_with_it_and_only_with_it() -> None:
 
     assert hashed("a", 1) == hashed("a", 2)
     assert hashed("a", 1) != hashed("b", 1)
+
+
+@pytest.mark.parametrize("reclaim", [False, True])
+def test_a_job_pod_asks_for_reclaimed_capacity_where_that_is_wanted(reclaim: bool) -> None:
+    resources = {"requests": {"cpu": "250m", "memory": "1Ki"}}
+    spec = {"template": {"spec": {"containers": [{"name": "work", "image": "none", "resources": resources}]}}}
+    job = read_job({"metadata": {"name": "count"}, "spec": spec})
+    made = job_pod(
+        name="count", namespace="ns", uid="u", spec=job, index=0, retry=0,
+        workload_class=WorkloadClass.BATCH, scheduler_name="cotide", reclaim=reclaim,
+    )  # fmt: skip
+    asked = {"cotide.dev/reclaimed-cpu": "250", "cotide.dev/reclaimed-memory": "1024"}
+    wanted = {"limits": asked, "requests": asked} if reclaim else resources
+    assert made["spec"]["containers"][0]["resources"] == wanted
