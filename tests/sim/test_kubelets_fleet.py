@@ -312,3 +312,71 @@ async def test_a_server_that_restarts_finds_its_nodes_alive(tmp_path):
         await in_phase(client, "across", "Succeeded")
         await bound(client, pod("after", lone_seconds=1), "fake-1")
         await in_phase(client, "after", "Succeeded")
+
+
+RECLAIMED = "cotide.dev/reclaimed-cpu"
+
+
+def reclaiming(name, amount, lone_seconds=4):
+    body = pod(name, lone_seconds=lone_seconds)
+    body["spec"]["containers"][0]["resources"] = {key: {RECLAIMED: amount} for key in ("limits", "requests")}
+    return body
+
+
+async def publish(client, amount, kind="strategic"):
+    """Publish reclaimed capacity on the first node, and a condition beside it."""
+    status = {"capacity": {RECLAIMED: amount}, "allocatable": {RECLAIMED: amount}}
+    if kind == "strategic":
+        status["conditions"] = [{"type": "cotide.dev/ForecastTrusted", "status": "True"}]
+    await client.patch("/api/v1/nodes/fake-0/status", {"status": status}, kind)
+
+
+async def offered(fleet, amount):
+    """Wait until the kubelet itself knows what its node offers."""
+    rooms = fleet.residents._rooms  # a kubelet's own view shows nowhere else
+
+    async def look():
+        return rooms["fake-0"].allocatable.get(RECLAIMED)
+
+    await until(look, lambda found: found == amount)
+
+
+async def test_reclaimed_capacity_that_others_publish_outlives_heartbeats_and_a_restart_of_the_kubelets():
+    async with cluster() as (_, client, fleet):
+        await publish(client, "500")
+        await offered(fleet, 500)
+        await fleet._registration._report_status("fake-0")  # due every five minutes
+        after = settings(shape=NodeShape(millicores=9000))
+        async with running_fleet(client, after) as second:
+            await offered(second, 500)
+        status = (await client.get("/api/v1/nodes/fake-0"))["status"]
+        assert status["allocatable"] == {"cpu": "9", "memory": "32Gi", "pods": "110", RECLAIMED: "500"}
+        assert {one["type"] for one in status["conditions"]} >= {"Ready", "cotide.dev/ForecastTrusted"}
+
+
+async def test_a_kubelet_takes_pods_up_to_what_is_published_and_shrinking_stops_none_that_runs():
+    async with cluster() as (_, client, fleet):
+        await publish(client, "500", "merge")
+        await offered(fleet, 500)
+        await bound(client, reclaiming("first", "400", lone_seconds=8))
+        await in_phase(client, "first", "Running")
+        await bound(client, reclaiming("second", "200"))
+        status = (await in_phase(client, "second", "Failed"))["status"]
+        assert status["reason"] == "OutOfcotide.dev/reclaimed-cpu"
+        assert "requested: 200, used: 400, capacity: 500" in status["message"]
+        await publish(client, "100")
+        await offered(fleet, 100)
+        await in_phase(client, "first", "Succeeded")
+
+
+async def test_a_pod_works_with_the_reclaimed_cpu_that_it_asks_for():
+    async with cluster() as (_, client, fleet):
+        await publish(client, "8000")
+        await offered(fleet, 8000)
+        for name in ("a", "b", "c"):
+            await bound(client, reclaiming(name, "2000", lone_seconds=1000))
+        for name in ("a", "b", "c"):
+            await in_phase(client, name, "Running")
+        await until(
+            lambda: metrics(fleet), lambda found: found["cotide_sim_node_cpu_usage_millicores", "fake-0"] == 6000.0
+        )

@@ -123,8 +123,10 @@ class Registration:
                 raise ClusterError(f"node {name} exists and is not one of ours: choose another --name-prefix")
             created = await self._client.patch(f"/api/v1/nodes/{name}", {"metadata": body["metadata"]})
         status = node_status(name, number, self._shape, time.time())
-        if created.get("status", {}).get("allocatable") != status["allocatable"]:
-            created = await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+        found_amounts = created.get("status", {}).get("allocatable", {})
+        if not status["allocatable"].items() <= found_amounts.items():
+            # As a kubelet does: extended resources and conditions that others wrote there stay.
+            created = await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, "strategic")
         uid = created["metadata"]["uid"]
         self._alive[name] = (number, uid)
         lease = lease_object(name, uid, time.time())
