@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.trace_input import FORMATS, GENERATORS, cleaning_of, tell
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,8 +29,29 @@ LINE_SECONDS: Final = 5.0
 
 
 @click.command("sweep")
-@click.option("--trace", "traces", type=click.Path(path_type=Path), multiple=True, help="Log in SWF; repeatable.")
-@click.option("--synthetic", type=click.Choice(["synth1", "synth2"]), multiple=True, help="Generated jobs; repeatable.")
+@click.option(
+    "--trace",
+    "traces",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Log, in any format that `cotide simulate` takes; repeatable.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Of all logs; default: by each one's content.")
+@click.option(
+    "--resources",
+    type=click.Choice(["cpu", "dominant"]),
+    default="cpu",
+    show_default=True,
+    help="What counts where jobs ask for several resources.",
+)
+@click.option(
+    "--generate",
+    "--synthetic",
+    "synthetic",
+    type=click.Choice(GENERATORS),
+    multiple=True,
+    help="Generated jobs; repeatable.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=5000, show_default=True, help="Of each generated log.")
 @click.option("--load", default=0.9, show_default=True, help="Share of the machine that generated jobs fill.")
 @click.option("--policy", "policies", default="fcfs,easy,easy-sjbf", show_default=True, metavar="NAME,NAME,...")
@@ -40,7 +62,8 @@ LINE_SECONDS: Final = 5.0
 @click.option(
     "--demand", type=click.Choice(["requested", "allocated", "larger"]), default="requested", show_default=True
 )
-@click.option("--overrun", type=click.Choice(["cut", "raise"]), default="cut", show_default=True)
+@click.option("--overrun", type=click.Choice(["cut", "keep", "raise"]), default="cut", show_default=True)
+@click.option("--no-request", type=click.Choice(["longest", "run"]), default="longest", show_default=True)
 @click.option("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable.")
 @click.option("--on-bad", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
@@ -49,6 +72,8 @@ LINE_SECONDS: Final = 5.0
 @click.option("--results", type=click.Path(path_type=Path), required=True, help="File to write: .csv or .parquet.")
 def command(
     traces: tuple[Path, ...],
+    form: Any,
+    resources: Any,
     synthetic: tuple[Any, ...],
     jobs: int,
     load: float,
@@ -59,6 +84,7 @@ def command(
     processors: int | None,
     demand: Any,
     overrun: Any,
+    no_request: Any,
     exclude: tuple[str, ...],
     on_bad: Any,
     workers: int | None,
@@ -73,8 +99,6 @@ def command(
     from cotide_sim.sweeps.result_file import check_ending
     from cotide_sim.sweeps.stopping import Stopped
     from cotide_sim.sweeps.sweep import run_sweep
-    from cotide_sim.traces.swf_cleaning import Cleaning
-    from cotide_sim.traces.swf_exclusion import parse_exclusion
 
     check_ending(results)
     if not 0 < load <= 10:
@@ -84,25 +108,17 @@ def command(
     names = list(dict.fromkeys(policy_of(name).name for name in _parts(policies, "--policy")))
     beliefs = _runtimes(runtimes)
     chosen = None if seeds is None else parse_seeds(seeds)
-    strict: Literal["fail", "drop"] = "fail" if on_bad == "fail" else "drop"
-    cleaning = Cleaning(
-        processors=processors,
-        demand=demand,
-        overrun=overrun,
-        too_large=strict,
-        duplicates=strict,
-        unsorted="fail" if on_bad == "fail" else "sort",
-        exclusions=tuple(parse_exclusion(text) for text in exclude),
+    cleaning = cleaning_of(
+        processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
     )
     sources: list[Source] = []
     for path in traces:
-        source, cleaned = log_source(path, cleaning, on_bad, weeks)
+        source, trace, cleaned = log_source(path, cleaning, on_bad, weeks, form=form, demand=resources)
         sources.append(source)
-        for sentence in cleaned.sentences():
-            _say(sentence)
+        tell(trace, cleaned)
     sources += [synthetic_source(kind, jobs, load) for kind in dict.fromkeys(synthetic)]
     if not sources:
-        raise InputError("nothing to replay: name a file, or a generator with --synthetic", field="--trace")
+        raise InputError("nothing to replay: name a file, or a generator with --generate", field="--trace")
     tasks = tasks_of(sources, names, beliefs, chosen)
     with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, _progress() as watch:
         try:

@@ -138,7 +138,7 @@ def test_each_rule_that_touches_a_row_is_counted_with_its_first_line(tmp_path):
         row(2, submit=6, run=-1),  # dropped
         row(3, submit=7, run=0),  # dropped
         row(4, submit=8, run=20, limit=10),  # cut
-        row(5, submit=9, limit=-1),  # request from the run time
+        row(5, submit=9, limit=-1),  # request from the longest run, job 4's before it is cut
         row(6, submit=10, requested=-1, allocated=3),
         row(7, submit=11, requested=-1, allocated=-1),  # dropped
         row(8, submit=12, requested=11),  # dropped
@@ -148,7 +148,7 @@ def test_each_rule_that_touches_a_row_is_counted_with_its_first_line(tmp_path):
     jobs, report = clean(read_swf(write(tmp_path, *rows)))
     assert jobs.numbers.tolist() == [9, 1, 4, 5, 6]
     assert jobs.run.tolist() == [5, 5, 10, 5, 5]
-    assert jobs.request.tolist() == [10, 10, 10, 5, 10]
+    assert jobs.request.tolist() == [10, 10, 10, 20, 10]
     assert jobs.demand.tolist() == [2, 2, 2, 2, 3]
     found = {count.rule.split(":")[0]: (count.rows, count.first_line, count.dropped) for count in report.rules}
     assert found == {
@@ -185,6 +185,20 @@ def test_options_choose_the_demand_the_overrun_and_what_never_ran(tmp_path):
     jobs, _ = clean(log, Cleaning(demand="allocated", overrun="raise", not_run="one-second"))
     assert (jobs.demand.tolist(), jobs.run.tolist(), jobs.request.tolist()) == ([3, 2], [20, 1], [20, 10])
     assert clean(log, Cleaning(demand="larger"))[0].demand.tolist() == [3]
+
+
+def test_no_request_says_nothing_of_a_jobs_own_run_time_unless_it_is_asked_to(tmp_path):
+    """Two logs that differ in the run time of job 2 only, which names no request: what policies see is the same."""
+    for kept in ("cut", "keep"):
+        seen = []
+        for run in (3, 7):
+            log = read_swf(write(tmp_path, row(1, run=50, limit=40), row(2, run=run, limit=-1)))
+            seen.append(clean(log, Cleaning(overrun=kept))[0].request.tolist())
+        assert seen == [[40, 50], [40, 50]]
+    told = clean(log, Cleaning(no_request="run"))[0]
+    assert told.request.tolist() == [40, 7]
+    beyond = clean(log, Cleaning(overrun="keep"))[0]
+    assert (beyond.run.tolist(), beyond.request.tolist()) == ([50, 7], [40, 50])
 
 
 def test_a_log_without_a_machine_size_asks_for_one(tmp_path):

@@ -15,9 +15,9 @@ from cotide_sim.replay.metrics import figures_of
 from cotide_sim.replay.policies import policy_of
 from cotide_sim.replay.runner import run_policy
 from cotide_sim.sweeps.cells import Cell, Columns, Outcome, Source, SyntheticSource
-from cotide_sim.sweeps.generated_log import generated_log
 from cotide_sim.sweeps.weeks import resampled
 from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.workloads.generated_log import generated_log
 
 
 def run_cell(cell: Cell, source: Source, columns: Columns | None = None, *, interruptible: bool = False) -> Outcome:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cotide_sim.replay.runner import Runtime
 from cotide_sim.traces.batch_jobs import BatchJobs
-from cotide_sim.workloads.synthetic import Synthetic
+from cotide_sim.workloads.generated_log import Generator
 
 Columns = npt.NDArray[np.int64]
 
@@ -74,12 +74,12 @@ class LogSource:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSource:
-    """Generated jobs: ``count`` of one distribution, submitted so as to fill ``load`` of the machine."""
+    """Generated jobs: ``count`` of one generator, submitted so as to fill ``load`` of the machine."""
 
     trace: str
     trace_sha256: str
     settings: str
-    kind: Synthetic
+    kind: Generator
     count: int
     load: float
 

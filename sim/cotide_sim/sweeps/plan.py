@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +18,12 @@ from cotide_core.errors import InputError
 from cotide_sim.replay.runner import Runtime
 from cotide_sim.sweeps.cells import Cell, LogSource, Source, SyntheticSource
 from cotide_sim.sweeps.execution import Task
-from cotide_sim.sweeps.generated_log import OVERESTIMATE_MAX, USERS, generated_log
 from cotide_sim.sweeps.weeks import WHOLE_WEEKS_MIN, whole_weeks
-from cotide_sim.traces.swf import OnBad, read_swf
+from cotide_sim.traces.any_log import Format, JobTrace, content_of, read_any_log
+from cotide_sim.traces.pool import Demand
+from cotide_sim.traces.swf import OnBad
 from cotide_sim.traces.swf_cleaning import Cleaning, CleaningReport, clean
-from cotide_sim.workloads.synthetic import Synthetic
+from cotide_sim.workloads.generated_log import OVERESTIMATE_MAX, USERS, Generator, generated_log
 
 DEFAULT_SEED: Final = 0
 """The seed of a generator when none is named."""
@@ -47,28 +49,41 @@ def parse_seeds(text: str) -> tuple[int | None, ...]:
     return tuple(sorted(found, key=lambda seed: -1 if seed is None else seed))
 
 
-def log_source(path: Path, cleaning: Cleaning, on_bad: OnBad, weeks: int | None) -> tuple[LogSource, CleaningReport]:
-    """Read a log in the SWF format; the name in tables is the file's, without its directory.
+def log_source(
+    path: Path,
+    cleaning: Cleaning,
+    on_bad: OnBad,
+    weeks: int | None,
+    *,
+    form: Format | None = None,
+    demand: Demand = "cpu",
+) -> tuple[LogSource, JobTrace, CleaningReport]:
+    """Read a trace in any format; the name in tables is the file's, without its directory.
 
     Raises
     ------
     InputError
         At what can't be read, or is refused by the cleaning.
     """
-    log = read_swf(path, on_bad=on_bad)
-    jobs, report = clean(log, cleaning)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    trace = read_any_log(path, form=form, on_bad=on_bad, demand=demand)
+    if not trace.in_order:
+        cleaning = replace(cleaning, unsorted="sort")
+    jobs, report = clean(trace.log, cleaning)
+    digest = hashlib.sha256(content_of(path).read_bytes()).hexdigest()
     settings = f"{jobs.processors} processors; broken rows {on_bad}; {cleaning.describe()}"
+    if trace.conversion:
+        settings += f"; {trace.conversion}"
     columns = np.stack([jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user])
-    return LogSource(path.name, digest, settings, jobs.processors, columns, weeks), report
+    return LogSource(path.name, digest, settings, jobs.processors, columns, weeks), trace, report
 
 
-def synthetic_source(kind: Synthetic, count: int, load: float) -> SyntheticSource:
+def synthetic_source(kind: Generator, count: int, load: float) -> SyntheticSource:
     """Describe a generator; its checksum is of what it makes of seed 0, so that a changed generator is another one."""
     name = f"{kind}-{count}-load-{load:g}"
     jobs = generated_log(name, kind, count, load, DEFAULT_SEED)
     digest = hashlib.sha256(np.stack([jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user]).tobytes())
-    settings = f"{jobs.processors} processors; Poisson arrivals; requests to {OVERESTIMATE_MAX:g} x; {USERS} users"
+    arrivals = "the model's arrivals" if kind == "lublin" else "Poisson arrivals"
+    settings = f"{jobs.processors} processors; {arrivals}; requests to {OVERESTIMATE_MAX:g} x; {USERS} users"
     return SyntheticSource(name, digest.hexdigest(), settings, kind, count, load)
 
 

@@ -1,7 +1,8 @@
 """The jobs of a batch log as columns: what a replay needs to know of each, and nothing more.
 
 Made by `swf_cleaning`; read by `replay`. Invariant: sorted by submit time, ties in the order of the log; every time
-is a whole number of seconds, every job fits the machine and runs between 1 s and its request.
+is a whole number of seconds, every job fits the machine and runs for 1 s at least, and not beyond its request unless
+the cleaning was told to keep such runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class BatchJobs:
     processors : capacity of the machine, >= 1.
     numbers : the log's own job numbers.
     submit : seconds since the log's start, non-decreasing.
-    run : seconds that the job really runs, 1 <= run <= request.
+    run : seconds that the job really runs, >= 1.
     demand : processors, 1 <= demand <= processors.
     request : seconds the user asked for.
     user : the log's user numbers; -1 where unknown.

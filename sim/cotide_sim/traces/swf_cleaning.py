@@ -34,7 +34,10 @@ class Cleaning:
     ----------
     processors : the machine's size; None takes the header's.
     demand : ``requested`` or ``allocated`` processors, each falling back to the other; ``larger``: the larger of both.
-    overrun : a run time above the request: ``cut`` the run at the request, or ``raise`` the request to it.
+    overrun : a run time above the request: ``cut`` the run at the request, ``keep`` both as they are, or ``raise`` the
+        request to the run, which tells policies the run time of just these jobs.
+    no_request : a job without a requested time is taken to ask for the ``longest`` run time of the log, as if for what
+        a system allows at all; ``run`` takes its own run time, which tells policies what nobody knew.
     not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``.
     too_large : a job larger than the machine: ``drop`` or ``fail``.
     duplicates : a job number seen before: ``drop`` or ``fail``.
@@ -44,7 +47,8 @@ class Cleaning:
 
     processors: int | None = None
     demand: Literal["requested", "allocated", "larger"] = "requested"
-    overrun: Literal["cut", "raise"] = "cut"
+    overrun: Literal["cut", "keep", "raise"] = "cut"
+    no_request: Literal["longest", "run"] = "longest"
     not_run: Literal["drop", "one-second"] = "drop"
     too_large: Literal["drop", "fail"] = "drop"
     duplicates: Literal["drop", "fail"] = "drop"
@@ -57,6 +61,7 @@ class Cleaning:
             f"demand {self.demand}",
             f"run <= 0 {self.not_run}",
             f"run > request {self.overrun}",
+            *(["no request: the run time"] if self.no_request == "run" else []),
             f"larger than the machine {self.too_large}",
             *(f"without {exclusion.text}" for exclusion in self.exclusions),
         ]
@@ -166,14 +171,27 @@ class _Rules:
             self.count(run <= 0, "run time unknown, zero or negative: one second instead")
             run = np.maximum(run, 1.0)
         self.drop(np.maximum(run, request) > TIME_MAX, "time out of range")
-        self.count(request <= 0, "no requested time: the run time instead")
-        request = np.where(request <= 0, run, request)
+        request = self._given(run, request)
         over = run > request
+        if self.how.overrun == "keep":
+            self.count(over, "ran longer than requested: kept so")
+            return run, request
         if self.how.overrun == "raise":
             self.count(over, "ran longer than requested: request raised to the run time")
             return run, np.maximum(run, request)
         self.count(over, "ran longer than requested: run time cut at the request")
         return np.minimum(run, request), request
+
+    def _given(self, run: npt.NDArray[np.float64], request: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Fill in requests that were not made."""
+        without = request <= 0
+        if self.how.no_request == "run":
+            self.count(without, "no requested time: the run time instead")
+            return np.where(without, run, request)
+        # One number for all jobs, so that it tells of none; not the longest request, which may be a slip of the pen.
+        longest = run[self.kept].max() if self.kept.any() else 1.0
+        self.count(without, f"no requested time: the longest run of the log instead, {longest:,.0f} s")
+        return np.where(without, longest, request)
 
     def _demand(self) -> npt.NDArray[np.float64]:
         allocated, requested = self.column(Field.ALLOCATED), self.column(Field.REQUESTED)

@@ -1,7 +1,8 @@
 """Writer of the Standard Workload Format: a log as read, or the schedule of a replay.
 
-Called by `cotide simulate --swf` and by tests. Last step of the flow: values to text. Invariant: what is written reads
-back as the same header and the same numbers; the same log gives the same bytes (gzip without a time stamp).
+Called by `cotide simulate --swf` and `--write-swf`, and by tests. Last step of the flow: values to text. Invariant:
+what is written reads back as the same header and the same numbers; the same log gives the same bytes (gzip without a
+time stamp).
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ def write_swf(log: SwfLog, path: Path) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
+
+
+def log_of_jobs(jobs: BatchJobs, note: str) -> SwfLog:
+    """Return jobs as a log that nobody has scheduled: the wait is not known."""
+    log = log_of_schedule(jobs, jobs.submit, note)
+    log.table[:, Field.WAIT] = -1.0
+    return log
 
 
 def log_of_schedule(jobs: BatchJobs, start: Integers, note: str) -> SwfLog:

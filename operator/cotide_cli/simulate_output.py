@@ -1,0 +1,102 @@
+"""What `cotide simulate` prints: a table for people, a document for programs, a bar for those who wait.
+
+Called by `simulate_command`. Last step of the flow. Invariant: the document holds every figure of the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from cotide_cli.trace_input import Input
+    from cotide_sim.replay.metrics import Figure
+    from cotide_sim.replay.runner import Schedule
+
+PROGRESS_JOBS: Final = 20_000
+"""Shorter logs are done before a bar could be read; chosen."""
+
+Figures = Mapping[str, Mapping[str, "Figure"]]
+
+
+def document(
+    given: Input, runtime: str, seed: int, schedules: Sequence[Schedule], figures: Figures
+) -> dict[str, object]:
+    """Return what ``-o json`` prints."""
+    policies = {}
+    for schedule in schedules:
+        found = figures[schedule.policy]
+        policies[schedule.policy] = {
+            **{name: figure.value for name, figure in found.items()},
+            "wall_seconds": schedule.wall_seconds,
+            "intervals_95": {name: [figure.low, figure.high] for name, figure in found.items()},
+        }
+    return {
+        "trace": given.jobs.name,
+        "jobs": len(given.jobs),
+        "rows": given.rows,
+        "broken_rows": given.broken_rows,
+        "processors": given.jobs.processors,
+        "format": given.format,
+        "conversion": given.conversion,
+        "runtime": runtime,
+        "filter": given.described,
+        "filter_rows": given.rules,
+        "seed": seed,
+        "policies": policies,
+    }
+
+
+def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figures: Figures) -> None:
+    """Print one line for each policy, and what was replayed."""
+    header = ["policy", "wait s", "bounded slowdown", "stretch", "response s", "utilisation", "replay"]
+    lines = [header]
+    for schedule in schedules:
+        found = figures[schedule.policy]
+        cells = [
+            _cell(found["wait_seconds_mean"], ",.0f"),
+            _cell(found["bounded_slowdown_mean"], ",.2f"),
+            _cell(found["stretch_mean"], ",.2f"),
+            _cell(found["response_seconds_mean"], ",.0f"),
+            _cell(found["utilisation"], ".1%"),
+        ]
+        lines.append([schedule.policy, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
+    widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    jobs = given.jobs
+    click.echo(
+        f"\n{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {jobs.processors:,} processors, "
+        f"run times as {runtime}; {given.described}. Means, with 95 % intervals over resampled weeks."
+    )
+
+
+def progress_bar(total: int) -> AbstractContextManager[Callable[[int, str], None] | None]:
+    """Return a progress bar on stderr for a long run on a terminal, else nothing."""
+    if total < PROGRESS_JOBS or not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    class Bar(AbstractContextManager["Callable[[int, str], None] | None"]):
+        def __enter__(self) -> Callable[[int, str], None]:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.progress.start()
+            task = self.progress.add_task("", total=total)
+            return lambda done, name: self.progress.update(task, completed=done, description=name)
+
+        def __exit__(self, *_: object) -> None:
+            self.progress.stop()
+
+    return Bar()
+
+
+def _cell(figure: Figure, form: str) -> str:
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:{form}}"
+    return f"{figure.value:{form}} ({figure.low:{form}}-{figure.high:{form}})"

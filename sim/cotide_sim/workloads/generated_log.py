@@ -1,0 +1,78 @@
+"""A log of generated jobs that arrive over time, for replays without a trace: SYNTH1, SYNTH2, Lublin and Feitelson's.
+
+Called by `cotide simulate`, and by `cotide sweep` in workers and for a generator's fingerprint. Pure. Invariant: the
+same arguments give the same log.
+
+SYNTH1 and SYNTH2 are of seed 002, section 3.4.1, with one unit of size as one second on one machine of 200 CPU units.
+The paper submits all at once; here jobs arrive as a Poisson process whose rate makes the expected work per second
+``load`` of the machine (chosen). The model of Lublin and Feitelson has arrivals of its own (see `lublin`). Neither has
+users or estimates: jobs belong to users at random and ask for more time than they need.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cotide_core.errors import InputError
+from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.workloads.lublin import PROCESSORS, lublin_jobs
+from cotide_sim.workloads.synthetic import CAPACITY, synthetic_jobs
+
+Integers = npt.NDArray[np.int64]
+Generator = Literal["synth1", "synth2", "lublin"]
+GENERATORS: Final[tuple[Generator, ...]] = ("synth1", "synth2", "lublin")
+
+DEFAULT_LOAD: Final = 0.9
+"""Of SYNTH1 and SYNTH2 where none is named; chosen."""
+USERS: Final = 20
+"""Jobs are handed out evenly at random to so many users; chosen."""
+OVERESTIMATE_MAX: Final = 5.0
+"""A request is the run time times a number drawn evenly from 1 to this; chosen."""
+
+
+def generated_log(
+    name: str, kind: Generator, count: int, load: float | None, seed: int, *, processors: int | None = None
+) -> BatchJobs:
+    """Return ``count`` jobs, >= 1.
+
+    Parameters
+    ----------
+    load : > 0, above 1 the queue grows without end; None for the generator's own.
+    processors : of the machine; None for the generator's own.
+
+    Raises
+    ------
+    InputError
+        When the machine is too small for the generator's jobs.
+    """
+    if kind == "lublin":
+        capacity = processors or PROCESSORS
+        if capacity < 2:  # the model's parallel jobs have two processors and more
+            raise InputError("the Lublin-Feitelson model needs 2 processors or more", field="--processors")
+        made = lublin_jobs(count, capacity, seed, load)
+        submit, run, demand = made.submit, made.run, made.demand
+        generator = np.random.default_rng([seed, count, 1])
+    else:
+        capacity = processors or CAPACITY
+        if capacity < CAPACITY:
+            raise InputError(f"jobs of {kind} ask for up to {CAPACITY} processors", field="--processors")
+        drawn = synthetic_jobs(kind, count, seed)
+        run, demand = drawn.sizes, drawn.demands
+        generator = np.random.default_rng([seed, count, 1])
+        gap = float((run * demand).mean()) / (capacity * (DEFAULT_LOAD if load is None else load))
+        submit = np.floor(np.cumsum(generator.exponential(gap, count))).astype(np.int64)
+    request = np.ceil(run * generator.uniform(1.0, OVERESTIMATE_MAX, count)).astype(np.int64)
+    user = generator.integers(0, USERS, count, dtype=np.int64)
+    numbers = np.arange(1, count + 1, dtype=np.int64)
+    return BatchJobs(name, capacity, numbers, submit, run, demand, request, user)
+
+
+def described(kind: Generator, processors: int, load: float | None) -> str:
+    """Return how the jobs of a generator came about, in one line."""
+    arrivals = "arrivals of the model" if kind == "lublin" else "Poisson arrivals"
+    if kind != "lublin" or load is not None:
+        arrivals += f" at a load of {DEFAULT_LOAD if load is None else load:g}"
+    return f"{kind} on {processors} processors, {arrivals}, requests to {OVERESTIMATE_MAX:g} x, {USERS} users"
