@@ -46,6 +46,16 @@ class ArmaParameters:
         """Return ARMA(1, 1) with the default parameters around the running mean."""
         return cls(np.full((hosts, 1), DEFAULT_AR), np.full((hosts, 1), DEFAULT_MA), np.full(hosts, np.nan))
 
+    def extended(self, hosts: int) -> ArmaParameters:
+        """Return the parameters of more hosts: the added ones have the defaults."""
+        known = len(self.mean)
+        ar = np.zeros((hosts, max(1, self.ar.shape[1])))
+        ma = np.zeros((hosts, max(1, self.ma.shape[1])))
+        mean = np.full(hosts, np.nan)
+        ar[:known, : self.ar.shape[1]], ma[:known, : self.ma.shape[1]], mean[:known] = self.ar, self.ma, self.mean
+        ar[known:, 0], ma[known:, 0] = DEFAULT_AR, DEFAULT_MA
+        return ArmaParameters(ar, ma, mean)
+
 
 class LastStateArma:
     """The recursion's state for n hosts.

@@ -22,6 +22,7 @@ from cotide_core.forecasts import Floats, HostLoadForecast
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
 from cotide_predictors.host_load.feedback_ar import FeedbackAr
+from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.mixture import LEVELS, QuantileMixture
 
 Centre = Literal["last-state-arma", "feedback-ar"]
@@ -120,6 +121,24 @@ class HostLoadModel:
         for horizon in self._horizons.values():
             horizon.reset(chosen)
 
+    def grown(self, hosts: int) -> HostLoadModel:
+        """Return a model of more hosts that knows what this one knows; the added ones start from the pool.
+
+        The newest forecast is made anew from the same records; peaks of longer horizons that are under way are not
+        scored.
+        """
+        larger = HostLoadModel(
+            hosts, centre="last-state-arma" if self.feedback is None else "feedback-ar", horizons=tuple(self._horizons),
+            parameters=self.arma.parameters.extended(hosts), ceiling=self.ceiling, levels=self.levels,
+        )  # fmt: skip
+        overlay(larger.arma, self.arma)
+        overlay(larger._bank, self._bank)
+        if larger.feedback is not None and self.feedback is not None:
+            overlay(larger.feedback, self.feedback)
+        for slots, horizon in self._horizons.items():
+            larger._horizons[slots].follow(horizon)
+        return larger
+
     def bytes_per_host(self) -> float:
         """Return the memory of the state, in bytes a host."""
         parts: list[object] = [self._bank, self.arma, self.arma.parameters]
@@ -192,6 +211,10 @@ class _Horizon:
         self.withdraw()
         for seen in self._seen:
             seen[rows] = np.nan
+
+    def follow(self, smaller: _Horizon) -> None:
+        """Take over what a horizon of fewer hosts learnt; nothing is pending."""
+        overlay(self._mixture, smaller._mixture)
 
     def bytes(self) -> int:
         """Return the memory of the state, in bytes."""

@@ -8,6 +8,8 @@ workers; a host that can't be fitted keeps the fallback's parameters.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Final
@@ -20,6 +22,9 @@ from cotide_predictors.host_load.arma_fit import ArmaFit, fit_arma, stacked
 
 _CHUNK: Final = 8
 """Hosts a worker fits before it reports: a second or so of work (chosen)."""
+
+_NICE: Final = 10
+"""A fit gives way to the live loop on a small machine (chosen)."""
 
 Progress = Callable[[int, int], None]
 
@@ -35,7 +40,7 @@ def refit(
     workers : processes; 0 fits in this one.
     order : see `arma_fit.fit_arma`.
     fallback : parameters of hosts that can't be fitted; None: the defaults.
-    progress : called with the hosts done and the hosts in all.
+    progress : called with the hosts done and the hosts in all; what it raises calls the rest off.
     """
     hosts = len(histories)
     fits: list[ArmaFit | None] = [None] * hosts
@@ -50,7 +55,8 @@ def refit(
     else:
         # Spawned, not forked: the operator has threads whose locks a fork would copy as held.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(max_workers=workers, mp_context=context) as pool:
+        pool = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_give_way)
+        try:
             tasks = {pool.submit(_fit_rows, histories[start : start + _CHUNK], order): start for start in starts}
             for task in as_completed(tasks):
                 found = task.result()
@@ -58,7 +64,16 @@ def refit(
                 done += len(found)
                 if progress is not None:
                     progress(done, hosts)
+        finally:
+            # Whoever calls it off waits for the chunks under way only, not for those that have not begun.
+            pool.shutdown(cancel_futures=True)
     return stacked(fits, fallback if fallback is not None else ArmaParameters.default(hosts))
+
+
+def _give_way() -> None:
+    """In a worker: let the live loop go first, and let the operator end its workers, not the terminal."""
+    os.nice(_NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fit_rows(histories: Floats, order: tuple[int, int] | None) -> list[ArmaFit | None]:

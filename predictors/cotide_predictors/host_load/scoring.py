@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_predictors.host_load.growth import overlay
 
 WINDOW_SLOTS: Final = 288
 QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -130,6 +131,12 @@ class LoadScorer:
             underestimate_size=np.where(kept > 0, size, np.nan),
             coverage=(self._covered & used[:, :, None]).sum(axis=1) / count[:, None],
         )
+
+    def grown(self, hosts: int) -> LoadScorer:
+        """Return a scorer of more hosts that knows what this one knows."""
+        larger = LoadScorer(hosts, window_slots=self._errors.shape[1], band=self.band)
+        overlay(larger, self)
+        return larger
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts; they are trusted until judged anew."""

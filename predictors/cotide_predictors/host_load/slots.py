@@ -45,6 +45,19 @@ class SlotClock:
         self._slot: int | None = None
         self._open = np.full(hosts, np.nan)
 
+    @property
+    def slot(self) -> int | None:
+        """Number of the open slot since the epoch; None before the first sample."""
+        return self._slot
+
+    def grow(self, hosts: int) -> None:
+        """Make room for more hosts; the open slot stays open."""
+        self._open = np.concatenate([self._open, np.full(hosts - len(self._open), np.nan)])
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget what the open slot has of hosts that vanished."""
+        self._open[rows] = np.nan
+
     def take(self, at_seconds: float, rows: NDArray[np.intp], values: Floats) -> list[Floats]:
         """Take in samples of some hosts made at one moment; return the slots (n,) that this moment closes.
 

@@ -1,0 +1,28 @@
+"""Puts what a smaller holder of arrays knows into a larger one, for hosts that join.
+
+Called by `forecaster` and `scoring`. Holders are made for a number of rows and never grow in place: the larger one is
+made new, with every row unknown, and then overlaid. Invariant: after it, the old rows are as they were and the added
+ones are as in a new holder, whichever axis the hosts are on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def overlay(larger: object, smaller: object) -> None:
+    """Copy every array and number of ``smaller`` into the same attribute of ``larger``; other attributes stay.
+
+    Raises
+    ------
+    ValueError
+        When an array has another number of axes, or is longer than the one it should go into.
+    """
+    for name, before in vars(smaller).items():
+        if isinstance(before, np.ndarray):
+            after = getattr(larger, name)
+            if before.ndim != after.ndim or any(old > new for old, new in zip(before.shape, after.shape, strict=True)):
+                raise ValueError(f"{name} of shape {before.shape} does not fit into {after.shape}")
+            after[tuple(slice(0, length) for length in before.shape)] = before
+        elif isinstance(before, int | float):
+            setattr(larger, name, before)
