@@ -9,6 +9,10 @@ again changes nothing. A pod is named by any key that is never used for another 
 - An online pod's latest sample stands until its next one, at most `HOLD_SECONDS`; the violation ratio is the time over
   the limit as a share of the time for which there was a sample, over all online pods.
 - Cpu in use is the mean over time of the cluster's share, each observation standing until the next.
+- An overload slot is a slot of a node in which it was seen overloaded at least once: its online pods used, and its
+  batch and gratis pods were allocated, more together than the node physically has of cpu or of memory (seed 000,
+  section I). Slots lie end to end from the start of the run.
+- Online evictions are evicted pods of class online, whoever evicted them.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ from cotide_core.classes import WorkloadClass
 
 HOLD_SECONDS: Final = 60.0
 """A sample older than this says nothing any more; chosen above every sampling period in use."""
+SLOT_SECONDS: Final = 300.0
+"""Slot of seed 000, in which overloads are counted unless a run says otherwise."""
+ROUNDING: Final = 1.0 + 1e-9
+"""A load that is exactly the capacity, summed in floats, is no overload."""
 
 
 class Summary(TypedDict):
@@ -32,6 +40,28 @@ class Summary(TypedDict):
     qos_violation_ratio: float
     cpu_utilisation: float
     evictions: int
+    overload_slots: int
+    online_evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What a node bears and has, in millicores and bytes: real use of online pods, allocation of all others."""
+
+    node: str
+    online_millicores: float
+    online_memory_bytes: float
+    allocated_millicores: float
+    allocated_memory_bytes: float
+    millicores: float
+    memory_bytes: float
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether it bears more than it has, of cpu or of memory."""
+        cpu = self.online_millicores + self.allocated_millicores
+        memory = self.online_memory_bytes + self.allocated_memory_bytes
+        return cpu > self.millicores * ROUNDING or memory > self.memory_bytes * ROUNDING
 
 
 @dataclass(slots=True)
@@ -52,10 +82,16 @@ class _Service:
 
 
 class Scorecard:
-    """Collects what happened in one run that began at ``start_seconds``; what is earlier does not count."""
+    """Collects what happened in one run that began at ``start_seconds``; what is earlier does not count.
 
-    def __init__(self, start_seconds: float = 0.0) -> None:
+    Overloads are counted in slots of ``slot_seconds``.
+    """
+
+    def __init__(self, start_seconds: float = 0.0, *, slot_seconds: float = SLOT_SECONDS) -> None:
         self._start = start_seconds
+        self._slot_seconds = slot_seconds
+        self._classes: dict[str, WorkloadClass] = {}
+        self._overloads: set[tuple[str, int]] = set()
         self._waiting_since: dict[str, float] = {}
         self._waited_until: dict[str, float] = {}
         self._bound: set[str] = set()
@@ -72,6 +108,7 @@ class Scorecard:
 
     def observe_arrival(self, pod: str, workload_class: WorkloadClass, now_seconds: float) -> None:
         """A pod appeared; a batch or gratis pod waits from now."""
+        self._classes.setdefault(pod, workload_class)
         if workload_class is not WorkloadClass.ONLINE:
             self._waiting_since.setdefault(pod, now_seconds)
 
@@ -110,6 +147,15 @@ class Scorecard:
         self._book_cpu(now_seconds)
         self._cpu = (max(self._start, now_seconds), share)
 
+    def observe_node(self, load: NodeLoad, now_seconds: float) -> None:
+        """What a node bears was measured."""
+        if now_seconds >= self._start and load.overloaded:
+            self._overloads.add((load.node, int((now_seconds - self._start) // self._slot_seconds)))
+
+    def overload_slots(self) -> int:
+        """Return the overload slots so far."""
+        return len(self._overloads)
+
     def violation_ratio_by_service(self) -> dict[str, float]:
         """Return the share of measured time over the limit of each service, by name; 0 when it was never measured."""
         totals: dict[str, tuple[float, float]] = {}
@@ -137,6 +183,8 @@ class Scorecard:
             qos_violation_ratio=over / measured if measured > 0 else 0.0,
             cpu_utilisation=self._cpu_area / self._cpu_seconds if self._cpu_seconds > 0 else 0.0,
             evictions=len(self._evicted),
+            overload_slots=len(self._overloads),
+            online_evictions=sum(self._classes.get(pod) is WorkloadClass.ONLINE for pod in self._evicted),
         )
 
     def _book_cpu(self, now: float) -> None:

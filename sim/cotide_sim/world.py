@@ -5,8 +5,10 @@ direction, as everywhere::
 
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 
-Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. Invariants:
-the same arguments give the same run; every pod of a job runs once, unless it is evicted: then again under a new name.
+Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. For a policy
+that goes by slack (`hierarchical`), pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what the online
+pods of each node use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
+unless it is evicted: then it goes on for its grace period, and starts over under a new name.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from cotide_core.classes import WorkloadClass
+from cotide_core.config import HierarchicalConfig
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
@@ -32,10 +37,11 @@ from cotide_core.events import (
 )
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction
-from cotide_core.units import CPU, MEMORY, PODS
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_sim.interference import Interference
-from cotide_sim.machine import MachinePark, PodLoad
-from cotide_sim.scorecard import Scorecard, Summary
+from cotide_sim.machine import MachinePark, NodeUsage, PodLoad
+from cotide_sim.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary
+from cotide_sim.slot_forecasts import NodeLoads, Quantile, SlotForecasts
 from cotide_sim.timeline import Timeline
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
@@ -47,6 +53,8 @@ NODE_MEMORY_BYTES: Final = 32 << 30
 NODE_PODS: Final = 110
 LEAD_SECONDS: Final = 60.0
 """Services start this long before the run; what happens then is not scored."""
+GRACE_SECONDS: Final = 1.0
+"""How long an evicted pod takes to end, as on the fake nodes (`kubelets.residents.STOP_SECONDS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ class World:
     nodes : 8-core nodes with 32 GiB.
     noise : standard deviation of the log of measured latencies.
     listener : told of each cycle (a ledger, a collector of samples); must not change anything.
+    slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
+    quantile : of the forecast peak that such a policy plans with.
     """
 
     def __init__(
@@ -103,17 +113,33 @@ class World:
         nodes: int = 40,
         noise: float = 0.0,
         listener: Listener | None = None,
+        slot_seconds: float = SLOT_SECONDS,
+        quantile: Quantile = "p90",
     ) -> None:
         self._plan = plan
         self._scheduler = Scheduler(config, catalogue)
         self._park = MachinePark(interference, origin_seconds=0.0, noise=noise, seed=config.seed)
-        self._score = Scorecard()
+        self._score = Scorecard(slot_seconds=slot_seconds)
         self._timeline: Timeline[Callable[[], None]] = Timeline(now=-LEAD_SECONDS)
         self._plans: dict[str, _PodPlan] = {}
         self._pods: dict[str, Pod] = {}
         self._limits = {f"{NAMESPACE}/{service.name}": service.limit_milliseconds for service in plan.services}
         self._events: list[Event] = [] if models is None else [models]
         self._nodes = [f"node-{number:03d}" for number in range(nodes)]
+        allocatable = ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES), (PODS, NODE_PODS))
+        bare = [Node(name, allocatable) for name in self._nodes]
+        self._events += [NodeUpserted(node) for node in bare]
+        self._forecasts = None
+        if config.policy == "hierarchical":
+            knobs = config.hierarchical or HierarchicalConfig()
+            self._forecasts = SlotForecasts(
+                bare,
+                np.array([NODE_MILLICORES, NODE_MEMORY_BYTES], np.float64),
+                slot_seconds=slot_seconds,
+                quantile=quantile,
+                capacity_share=knobs.capacity_share,
+            )
+        self._published: dict[str, dict[str, int]] = {}
         self._listener = listener
         self._cycles = self._instructions = 0
 
@@ -141,10 +167,8 @@ class World:
         return self._timeline.now
 
     def _set_stage(self) -> None:
-        allocatable = ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES), (PODS, NODE_PODS))
         for name in self._nodes:
             self._park.add_node(name, NODE_MILLICORES, NODE_MEMORY_BYTES)
-            self._events.append(NodeUpserted(Node(name, allocatable)))
         for service in self._plan.services:
             self._start_service(service)
         for job in self._plan.jobs:
@@ -165,19 +189,21 @@ class World:
                 service.memory_bytes,
                 rates=service.rates,
                 rates_step_seconds=service.rates_step_seconds,
+                used_millicores=service.used_millicores,
             )
             self._appear(_PodPlan(pod, load))
 
     def _submit(self, job: PlannedJob) -> None:
         key = f"{NAMESPACE}/{job.name}"
         self._score.observe_job(key, job.completions)
+        cpu, memory = (CPU, MEMORY) if self._forecasts is None else (RECLAIMED_CPU, RECLAIMED_MEMORY)
         for number in range(job.completions):
             name = f"{key}-{number}"
             pod = Pod(
                 name,
                 name,
                 job.workload_class,
-                ((CPU, job.millicores), (MEMORY, job.memory_bytes)),
+                ((cpu, job.millicores), (memory, job.memory_bytes)),
                 self._now,
                 ours=True,
                 job=key,
@@ -235,18 +261,29 @@ class World:
     def _check_capacity(self, node: str, arriving: Pod) -> None:
         """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
         held = [p for p in self._pods.values() if p.node == node and p.phase is PodPhase.RUNNING]
-        for resource, capacity in ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES)):
-            used = sum(dict(pod.requests).get(resource, 0) for pod in (*held, arriving))
-            if used > capacity:
-                raise RuntimeError(f"{node} would hold {used} of {capacity} {resource} with {arriving.key}")
+        there = {CPU: NODE_MILLICORES, MEMORY: NODE_MEMORY_BYTES, **self._published.get(node, {})}
+        for resource, amount in arriving.requests:
+            used = amount + sum(dict(pod.requests).get(resource, 0) for pod in held)
+            if used > there.get(resource, 0):
+                raise RuntimeError(
+                    f"{node} would hold {used} of {there.get(resource, 0)} {resource} with {arriving.key}"
+                )
 
     def _evict(self, evict: Evict) -> None:
-        pod = self._pods.pop(evict.key)
-        self._park.stop_pod(pod.key, self._now)
+        pod = self._pods[evict.key]
         self._score.observe_evicted(pod.key, self._now)
-        self._events.append(PodDeleted(pod.key, pod.uid))
-        plan = self._plans[pod.key]
-        name = f"{pod.key}-again"
+        self._tell(replace(pod, terminating=True))
+        self._timeline.add(self._now + GRACE_SECONDS, lambda: self._end_evicted(evict.key))
+
+    def _end_evicted(self, key: str) -> None:
+        pod = self._pods[key]
+        if pod.phase is not PodPhase.RUNNING:
+            return  # it ended by itself within its grace period
+        del self._pods[key]
+        self._park.stop_pod(key, self._now)
+        self._events.append(PodDeleted(key, pod.uid))
+        plan = self._plans[key]
+        name = f"{key}-again"
         again = replace(plan.pod, key=name, uid=name, created_seconds=self._now)
         self._appear(_PodPlan(again, replace(plan.load, key=name)))
 
@@ -272,7 +309,31 @@ class World:
                     over_limit=sample.latency_p95_milliseconds > self._limits[service],
                     now_seconds=self._now,
                 )
+        usage = self._park.node_usage(self._now)
         if scored:
-            used = sum(usage.cpu_millicores for usage in self._park.node_usage(self._now))
+            used = sum(one.cpu_millicores for one in usage)
             self._score.observe_cpu(used / (NODE_MILLICORES * len(self._nodes)), self._now)
+        self._measure_nodes(usage, scored=scored)
         self._timeline.add(self._now + SAMPLE_SECONDS, self._measure)
+
+    def _measure_nodes(self, usage: Sequence[NodeUsage], *, scored: bool) -> None:
+        """Compare what each node bears with what it has, and feed the forecasts."""
+        asked, held = np.zeros((2, 2, len(self._nodes)))
+        row_of = {name: row for row, name in enumerate(self._nodes)}
+        for pod in self._pods.values():
+            if pod.node is not None and pod.phase is PodPhase.RUNNING:
+                wanted = self._plans[pod.key].load
+                part = asked if pod.workload_class is WorkloadClass.ONLINE else held
+                part[:, row_of[pod.node]] += (wanted.millicores, wanted.memory_bytes)
+        real = np.array([[one.online_millicores, one.online_memory_bytes] for one in usage]).T
+        if scored:
+            for row, name in enumerate(self._nodes):
+                (cpu, memory), (held_cpu, held_memory) = real[:, row].tolist(), held[:, row].tolist()
+                load = NodeLoad(name, cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES)
+                self._score.observe_node(load, self._now)
+        if self._forecasts is not None:
+            told = self._forecasts.measure(NodeLoads(real, asked, held), self._now)
+            for event in told:
+                if isinstance(event, NodeUpserted):
+                    self._published[event.node.name] = dict(event.node.allocatable)
+            self._events += told

@@ -52,6 +52,8 @@ def some_figures() -> Summary:
         qos_violation_ratio=0.25,
         cpu_utilisation=0.5,
         evictions=0,
+        overload_slots=0,
+        online_evictions=0,
     )
 
 

@@ -23,6 +23,7 @@ class PlannedService:
     rates : requests/s of each *pod* at each step, linear between, from the start of the run.
     rates_step_seconds : simulated seconds between two rates.
     exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of seed 003).
+    used_millicores : cpu that each pod uses at each of the same steps, whatever it asks for; empty: by its rates.
     """
 
     name: str
@@ -33,6 +34,7 @@ class PlannedService:
     rates: tuple[float, ...]
     rates_step_seconds: float
     exclusive: bool = False
+    used_millicores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

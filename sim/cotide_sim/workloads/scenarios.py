@@ -1,0 +1,52 @@
+"""The two scenarios that policies are compared in, and the plan of each.
+
+Called by the demo and by `comparison`. ``latency``: few services that never use half of what they ask for, and limits
+that jobs beside them break; what a scheduler must look at is latency. ``slack``: services that own about half of the
+cluster by their requests and use less on average and more for moments; what it must look at is real use (`slack`).
+Invariant: the jobs and their arrivals are the same in both, and so is the plan for every policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final, Literal
+
+from cotide_sim.interference import Interference
+from cotide_sim.workloads.generated import generate
+from cotide_sim.workloads.plan import Plan
+from cotide_sim.workloads.slack import STEP_SECONDS, with_measured_services
+from cotide_sim.workloads.traced import from_traces
+
+Scenario = Literal["latency", "slack"]
+SCENARIOS: Final[tuple[Scenario, ...]] = ("latency", "slack")
+SLOT_SECONDS: Final = STEP_SECONDS
+"""Slot of forecasts and overloads in both: five minutes of the traces at their compression."""
+
+
+def usual_scenario(policies: Collection[str]) -> Scenario:
+    """Return the scenario for a comparison of these policies where the user names none."""
+    return "slack" if "hierarchical" in policies else "latency"
+
+
+def plan_of(
+    scenario: Scenario,
+    seed: int,
+    nodes: int,
+    duration_seconds: float,
+    *,
+    data: Path | None,
+    interference: Interference | None = None,
+) -> Plan:
+    """Return the plan of a scenario, from the traces below ``data``, or generated.
+
+    Raises
+    ------
+    InputError
+        When a trace is missing or broken, with its file and line.
+    """
+    if data is None:
+        plan = generate(seed, nodes, duration_seconds, interference)
+    else:
+        plan = from_traces(data, seed, nodes, duration_seconds)
+    return plan if scenario == "latency" else with_measured_services(plan, seed, nodes, data)

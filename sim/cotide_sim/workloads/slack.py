@@ -1,0 +1,107 @@
+"""Services whose use of cpu is measured, not asked for: the scenario in which slack can be offered, and overdrawn.
+
+Called by the demo and by `comparison` in place of a plan's own services; the jobs and their arrivals stay as they are.
+Where the plan of the latency scenario has few services that never use half of what they ask for, here services ask for
+about half of the cluster, use less than that on average and more for moments, as series of real machines do.
+
+- The course of each pod's cpu is a window of a series: Azure's 70 virtual machines (mean of five minutes) where there
+  is a data directory, else the generated series of the forecast experiment.
+- A pod asks for what the Vertical Pod Autoscaler would recommend after the day before the window: the 90th percentile
+  of that day plus 15 %. On Azure's machines use is then above the request in 5 % of the slots, and in more than half
+  of all windows of three hours at least once.
+- Kubernetes lets a pod use more than it asks for while its node has room; its limit is `LIMIT_FACTOR` times its
+  request.
+
+Invariant: pure but for the file; same arguments, same services; the pods of a service use the same, as behind a load
+balancer, so their bursts come together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_core.forecasts import Floats
+from cotide_sim.experiments.generated_load import DAY_SLOTS, generated_load
+from cotide_sim.traces.load_series import SLOT_SECONDS, LoadSeries
+from cotide_sim.traces.vm_load import read_azure_cpu
+from cotide_sim.workloads import sizing
+from cotide_sim.workloads.plan import Plan, PlannedService
+from cotide_sim.workloads.traced import COMPRESSION
+
+STEP_SECONDS: Final = SLOT_SECONDS / COMPRESSION
+"""A slot of the series in a run, at the compression of all traces: 25 s."""
+SERVICE_PODS_PER_NODE: Final = 2.0
+"""Chosen with `REQUESTS`: services ask for 44 % of the cluster."""
+REQUESTS: Final = (1000, 1500, 2000, 2500)
+"""Millicores that a pod asks for, drawn evenly; chosen. The series is scaled so that the recommendation is this."""
+PERCENTILE: Final = 90.0
+MARGIN: Final = 1.15
+"""The Vertical Pod Autoscaler's recommendation for cpu: ``--target-cpu-percentile`` 0.9 and
+``--recommendation-margin-fraction`` 0.15, its defaults
+(https://github.com/kubernetes/autoscaler/blob/master/vertical-pod-autoscaler/docs/flags.md)."""
+LIMIT_FACTOR: Final = 2.0
+"""Chosen. Higher bursts are cut; that concerns a tenth of Azure's windows."""
+BUSY_SHARE: Final = 0.05
+"""A series whose 90th percentile is below this share of its machine is not a service under load, and is not drawn;
+scaled to a core or two, its noise would be all that is seen (chosen)."""
+
+GAPS_MAX: Final = 0.1
+"""A window with a larger share of missing slots is not taken; smaller gaps are filled linearly (chosen)."""
+TRIES: Final = 1000
+
+
+def with_measured_services(plan: Plan, seed: int, nodes: int, data: Path | None) -> Plan:
+    """Return the plan with this module's services in place of its own.
+
+    Raises
+    ------
+    InputError
+        When the data directory lacks the series, or they are broken.
+    """
+    generator = np.random.default_rng([seed, 5])
+    steps = math.ceil(plan.duration_seconds / STEP_SECONDS) + 1
+    pods = max(1, round(SERVICE_PODS_PER_NODE * nodes))
+    sizes = sizing.service_sizes(pods, generator)
+    if data is None:
+        # One series for each service, after a day of history; idle hosts, a fifth of them, are not drawn.
+        series = generated_load(seed, hosts=2 * len(sizes) + 10, slots=DAY_SLOTS + steps)
+    else:
+        series = read_azure_cpu(data, "avg")
+    services = tuple(_service(number, replicas, series, steps, generator) for number, replicas in enumerate(sizes))
+    return replace(plan, services=services)
+
+
+def _service(
+    number: int, replicas: int, series: LoadSeries, steps: int, generator: np.random.Generator
+) -> PlannedService:
+    window, recommended = _window(series, steps, generator)
+    millicores = int(generator.choice(REQUESTS))
+    used = np.minimum(window * millicores / recommended, LIMIT_FACTOR * millicores)
+    rates = used / max(1e-9, float(used.max())) * sizing.peak_rate(generator)
+    usual = sizing.service(number, replicas, rates, STEP_SECONDS, generator)
+    return replace(
+        usual, millicores=millicores, exclusive=False, used_millicores=tuple(np.round(used, 1).tolist())
+    )  # fmt: skip
+
+
+def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> tuple[Floats, float]:
+    """Return a window of a busy series, without gaps, and the request that the day before it recommends."""
+    hosts, slots = series.load.shape
+    steps_there = min(steps, slots - DAY_SLOTS)
+    for _ in range(TRIES):
+        row = series.load[int(generator.integers(hosts))]
+        start = int(generator.integers(DAY_SLOTS, slots - steps_there + 1))
+        before, window = row[start - DAY_SLOTS : start], row[start : start + steps_there]
+        if np.isnan(before).mean() > GAPS_MAX or np.isnan(window).mean() > GAPS_MAX:
+            continue
+        usual = float(np.nanpercentile(before, PERCENTILE))
+        if usual >= BUSY_SHARE:
+            known = np.flatnonzero(np.isfinite(window))
+            return np.interp(np.arange(steps), known, window[known]), MARGIN * usual
+    raise InputError("holds no series with a day of history that is busy enough to be a service", file=series.name)
