@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -338,6 +339,9 @@ class Operator:
 
     def _ready(self) -> None:
         self._deciding = True
+        # What was listed stays: without it, full collections no longer hold up a cycle for a tenth of a second.
+        gc.collect()
+        gc.freeze()
         _LOG.info(
             "deciding with policy %s: %d nodes, %d pods",
             self.settings.policy,
