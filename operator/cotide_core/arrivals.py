@@ -20,6 +20,7 @@ def needs_placing(record: PodRecord) -> bool:
 def same_wish(before: Pod, after: Pod) -> bool:
     """Whether a waiting pod changed in nothing that its placement depends on.
 
-    What comes back from our own status updates (attempts, demotions) is no change.
+    What comes back from our own status updates (attempts, demotions, a nomination) is no change.
     """
-    return before == after or before == replace(after, attempts=before.attempts, demotions=before.demotions)
+    ours = replace(after, attempts=before.attempts, demotions=before.demotions, nominated_node=before.nominated_node)
+    return before in (after, ours)

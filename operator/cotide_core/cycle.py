@@ -36,6 +36,7 @@ from cotide_core.feasibility import FITS
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.hierarchy import Hierarchy
 from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
+from cotide_core.overload import Alarms
 from cotide_core.placement import LOOKAHEAD, Placement, Placer
 from cotide_core.policies import build_policy
 from cotide_core.queued import Place, QueuedPod
@@ -46,6 +47,7 @@ from cotide_core.snapshot import Snapshot
 from cotide_core.starts import predicted_starts
 from cotide_core.state import ClusterState
 from cotide_core.verdicts import overall, sentence
+from cotide_core.waits import wait
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -84,6 +86,8 @@ class Scheduler:
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
         self._arrivals: dict[str, QueuedPod] = {}
+        self._nominated: list[QueuedPod] = []
+        """Arrivals that an earlier run made room for."""
         self._sequence = 0
         self._now = 0.0
         self._out: list[Instruction] = []
@@ -134,6 +138,11 @@ class Scheduler:
         if self._hierarchy is not None:
             times.append(self._hierarchy.next_change(now))
         return min((time for time in times if time < math.inf), default=None)
+
+    @property
+    def alarms(self) -> Alarms:
+        """Nodes that are overloaded or cordoned, as of the last `handle`."""
+        return Alarms() if self._hierarchy is None else self._hierarchy.alarms
 
     def pending(self) -> dict[str, int]:
         """Return how many pods wait, by queue: active, backoff, unschedulable, gated."""
@@ -230,6 +239,8 @@ class Scheduler:
             self._sequence += 1
             entry = QueuedPod(pod, shape, self._sequence, pod.attempts, pod.demotions)
             entry.demoted_seconds = self._now if pod.demotions else None
+            if pod.nominated_node is not None:
+                self._nominated.append(entry)
         if known is not None and known.shape is not shape:
             # It leaves the group of its old shape before it gets another.
             self._queue.remove(pod.key, self._now)
@@ -239,6 +250,10 @@ class Scheduler:
 
     def _enqueue(self, now: float) -> None:
         arrivals, self._arrivals = self._arrivals, {}
+        nominated, self._nominated = self._nominated, []
+        for entry in nominated:
+            if self._hierarchy is not None and arrivals.get(entry.pod.key) is entry:
+                self._hierarchy.restore(entry, now)
         if len(self._shapes) > SHAPES_KEPT:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
@@ -247,16 +262,12 @@ class Scheduler:
             place = self._queue.add(entry, now)
             if place is Place.HELD:
                 fields = ", ".join(entry.pod.unsupported)
-                self._tell(
-                    entry, WaitReason.MISCONFIGURED, f"{fields} is not supported and is never ignored: remove it"
-                )
+                message = f"{fields} is not supported and is never ignored: remove it"
+                self._tell(wait(entry, WaitReason.MISCONFIGURED, message))
             elif place is Place.ASIDE:
                 limit = self.config.max_queue
-                self._tell(
-                    entry,
-                    WaitReason.WAITING_FOR_TURN,
-                    f"the queue is full ({limit} pods); it is kept and admitted in turn",
-                )
+                message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
+                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._in_flight.values()) for entry in group}
@@ -305,7 +316,7 @@ class Scheduler:
                 placement = self._hierarchy.place(snapshot, entry)
             else:
                 placement = self._placer.place(snapshot, shape, self._qos, self._upcoming)
-            if placement.row < 0 and self._make_room(entry, snapshot, now):
+            if placement.row < 0 and self._make_room(entry, placement, snapshot, now):
                 continue
             if placement.row < 0:
                 shape.failed_at = columns.relief_clock
@@ -316,13 +327,14 @@ class Scheduler:
                 binds.append(self._assume(entry, placement, snapshot, now))
         return binds
 
-    def _make_room(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
+    def _make_room(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> bool:
         """Evict for a pod that found no node, if that helps it; it then waits for the space."""
         if self._hierarchy is None or (room := self._hierarchy.make_room(snapshot, entry)) is None:
             return False
         self._queue.failed(entry, now)
         self._out.extend(room.evictions)
-        self._tell(entry, WaitReason.WAITING_FOR_TURN, room.message)
+        message = f"{sentence(placement.refused, snapshot.node_count)}. preemption: {room.message}"
+        self._tell(wait(entry, WaitReason.INSUFFICIENT_SLACK, message, placement=placement, room=room))
         return True
 
     def _upcoming(self) -> list[Shape]:
@@ -349,7 +361,7 @@ class Scheduler:
         entry.pod = record.pod
         entry.shape = self._shapes.of(entry.pod, self.state)
         retry_at = self._queue.back_off(entry, now)
-        self._tell(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at)
+        self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 
     def _change_models(self, qos: str, completion: str, now: float) -> None:
         self._qos = self._catalogue.qos(qos)
@@ -369,31 +381,8 @@ class Scheduler:
         forecast = NO_FORECAST
         if placement.probability is not None:
             forecast = Forecast(placement.probability, qos_model=self._qos.model_id)
-        self._tell(entry, overall(placement.refused), message, placement=placement, forecast=forecast)
+        self._tell(wait(entry, overall(placement.refused), message, placement=placement, forecast=forecast))
 
-    def _tell(
-        self,
-        entry: QueuedPod,
-        reason: WaitReason,
-        message: str,
-        *,
-        placement: Placement | None = None,
-        forecast: Forecast = NO_FORECAST,
-        retry_at: float | None = None,
-    ) -> None:
-        if entry.told == (reason, message):
-            return
-        entry.told = (reason, message)
-        self._out.append(
-            Wait(
-                key=entry.pod.key,
-                uid=entry.pod.uid,
-                reason=reason,
-                message=message,
-                refused=() if placement is None else placement.refused,
-                forecast=forecast,
-                attempts=entry.attempts,
-                demotions=entry.demotions,
-                retry_at_seconds=retry_at,
-            )
-        )
+    def _tell(self, told: Wait | None) -> None:
+        if told is not None:
+            self._out.append(told)

@@ -128,6 +128,8 @@ class Pod:
     """Chosen only where no other pod would do."""
     deletion_cost: int = 0
     """As of the ReplicaSet controller: the cheaper pod of two goes first."""
+    nominated_node: str | None = None
+    """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,8 @@ class EvictRefused:
     code: int
     """HTTP status, or 0 when no answer came."""
     reason: str
+    retry: bool = False
+    """True when the reason was not the victim's own: it may be asked again at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Owned by `hierarchy`. A victim holds its amounts until it is gone, and is never asked twice. Where one stands::
 
     asked --PodDeleted, or it ended--> gone
-      |--EvictRefused--> refused: not asked again for a while
+      |--EvictRefused--> refused: not asked again for a while, each time for twice as long
+      |                  (or, where the reason was not its own: as if it had never been asked)
       |--time--> stays: may be asked again
 """
 
@@ -17,6 +18,8 @@ from cotide_core.events import EvictRefused
 from cotide_core.state import PodRecord
 
 FOREVER: Final = float("inf")
+LONGEST_WAIT: Final = 32
+"""Most that the wait after a refusal grows, in first waits (chosen: 16 minutes of 30 s; budgets do get loosened)."""
 
 
 class Evictions:
@@ -25,7 +28,8 @@ class Evictions:
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
         self._asked: dict[str, tuple[str, float]] = {}
-        self._refused: dict[str, tuple[str, float]] = {}
+        self._refused: dict[str, tuple[str, float, float]] = {}
+        """uid, until when, and how long that wait was."""
 
     def ask(self, record: PodRecord, now: float) -> None:
         """Note that a pod is being evicted."""
@@ -42,7 +46,11 @@ class Evictions:
         if asked is None or asked[0] != event.uid:
             return False
         del self._asked[event.key]
-        self._refused[event.key] = (event.uid, now + self._config.eviction_retry_seconds)
+        if not event.retry:
+            first = self._config.eviction_retry_seconds
+            uid, _, waited = self._refused.get(event.key, ("", 0.0, 0.0))
+            wait = min(2 * waited, LONGEST_WAIT * first) if uid == event.uid else first
+            self._refused[event.key] = (event.uid, now + wait, wait)
         return True
 
     def leaving(self, record: PodRecord) -> bool:
@@ -66,11 +74,13 @@ class Evictions:
         late = [key for key, (_, since) in self._asked.items() if since + timeout <= now]
         for key in late:
             del self._asked[key]
-        self._refused = {key: item for key, item in self._refused.items() if item[1] > now}
+        # Kept beyond its end: a refusal soon after is one of the same series.
+        memory = LONGEST_WAIT * self._config.eviction_retry_seconds
+        self._refused = {key: item for key, item in self._refused.items() if item[1] + memory > now}
         return late
 
-    def next_change(self) -> float:
+    def next_change(self, now: float) -> float:
         """Return when the next one is given up or may be asked again; infinite for never."""
         asked = min((since for _, since in self._asked.values()), default=FOREVER)
-        again = min((until for _, until in self._refused.values()), default=FOREVER)
+        again = min((until for _, until, _ in self._refused.values() if until > now), default=FOREVER)
         return min(asked + self._config.eviction_timeout_seconds, again)

@@ -6,10 +6,11 @@ of its online pods, B and G what batch and gratis pods hold, and L >= B + G the 
     batch pods find   C - P - (B + G)
     gratis pods find  C - P - L, or C - P - (B + G) - L where the configuration says ``both``
 
-The node with the most left takes the pod. A batch pod that finds none evicts gratis pods (`victims`) and is nominated
-for the space, which nobody else gets meanwhile. C - P is `host_load.slack`; where no forecast is believed, P is what
-online pods ask for and C is all that is allocatable. L already contains what is held (eq. 14 forecasts the level), so
-by default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is refused first.
+The node with the most left takes the pod. A batch pod that finds none evicts gratis pods (`preemption`) and is
+nominated for the space, which nobody else gets meanwhile (`reservations`). C - P is `host_load.slack`; where no
+forecast is believed, P is what online pods ask for and C is all that is allocatable. L already contains what is held
+(eq. 14 forecasts the level), so by default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is
+refused first.
 
 Invariants: an online pod is never evicted; a node is never filled above C - P by a decision of this module; same state,
 same events and same seed give the same decisions.
@@ -17,9 +18,8 @@ same events and same seed give the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -33,28 +33,26 @@ from cotide_core.feasibility import FITS
 from cotide_core.host_load import slack
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
 from cotide_core.nominations import Nomination, Nominations
-from cotide_core.overload import OverloadMonitor
+from cotide_core.overload import Alarms, OverloadMonitor
 from cotide_core.placement import Placement, Placer
+from cotide_core.preemption import Plan, Preemption
 from cotide_core.queued import QueuedPod
+from cotide_core.reservations import ENOUGH_ROOM, Reservations
 from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 from cotide_core.state import ClusterState, PodRecord
-from cotide_core.units import PODS
 from cotide_core.verdicts import constraint_verdicts
-from cotide_core.victims import Candidate, drawn, fewest, may_go
-
-NODES_LOOKED_INTO: Final = 32
-"""Nodes whose pods are looked at for victims, those with the most room after it first (chosen: a ms)."""
-ENOUGH_ROOM: Final = -1e-6
-"""Forecasts are floats: a millionth of a millicore short is no shortage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room that is being made for a pod."""
+    """Room that is being made for a pod on a node."""
 
+    node: str
     message: str
-    evictions: tuple[Evict, ...]
+    victims: tuple[str, ...]
+    """Keys of all that leave for it, those included that left already or were asked before."""
+    evictions: tuple[Evict, ...] = ()
 
 
 class Hierarchy:
@@ -76,6 +74,8 @@ class Hierarchy:
         self._generator = np.random.default_rng(config.seed)
         self._evictions = Evictions(self._config)
         self._nominations = Nominations()
+        self._reservations = Reservations(state, self._evictions, self._nominations)
+        self._preemption = Preemption(self._config, state, placer, self._evictions, self._reservations, self._generator)
         self._monitor = OverloadMonitor(self._config, self._generator)
         self._slack: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
@@ -114,29 +114,29 @@ class Hierarchy:
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
         if self._state.relieved:
             return now
-        moments = (self._evictions.next_change(), self._nominations.next_change(), self._monitor.next_change(now))
+        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._monitor.next_change(now))
         return max(now, min(moments))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod) -> Placement:
         """Choose the node that has the most left, or say why there is none."""
         shape, pod = entry.shape, entry.pod
         candidates = self._placer.candidates(snapshot, shape.fit)
-        asked = self._asked(pod)
+        asked = self._reservations.asked(pod)
         room = self._room(gratis=shape.gratis)
         cordoned = self._monitor.cordoned(self._state, self._now)
         fits = (candidates.codes == FITS) & ~cordoned
         for nomination in self._nominations.usable_by(shape, pod.key):
             row = self._state.columns.row_of.get(nomination.node, -1)
-            if row >= 0 and fits[row] and self._leaves(room, row, pod, without=nomination.pod):
+            if row >= 0 and fits[row] and self._reservations.leaves(room, row, pod, without=nomination.pod):
                 self._nominations.drop(nomination.pod)
                 self._nominations.drop(pod.key)
                 return Placement(row, None, (), why="the space there was freed for it")
-        left = room - self._reserved(on_their_way=True) - asked
+        left = room - self._reservations.reserved(on_their_way=True) - asked
         enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
         for nomination in self._nominations:
             row = self._state.columns.row_of.get(nomination.node, -1)
             if row >= 0 and enough[row]:
-                enough[row] = self._leaves(room, row, pod, without=pod.key)
+                enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
         open_rows = fits & enough
         if not open_rows.any():
             return Placement(-1, None, self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis))
@@ -159,26 +159,82 @@ class Hierarchy:
         if pod.workload_class is not WorkloadClass.BATCH:
             return None
         standing = self._nominations.of(pod.key)
-        if standing is not None:
-            return Room(f"waits for gratis pods to leave {standing.node}", ())
-        found = self._plan(snapshot, entry)
-        if found is None:
-            return None
-        row, chosen, coming = found
-        name = snapshot.name(row)
-        demand = self._state.demand(pod.requests)
-        keys = frozenset(one.record.pod.key for one in chosen) | coming
-        until = self._now + self._config.nomination_seconds
-        self._nominations.add(
-            Nomination(pod.key, entry.shape, name, demand.millicores, demand.memory_bytes, pod.requests, keys, until)
-        )
+        room = self._room(gratis=False)
+        allowed = ~self._monitor.cordoned(self._state, self._now)
+        if standing is None:
+            plan = self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
+        elif not standing.restored or self._covered(standing, room, pod):
+            return Room(standing.node, _making_way(standing.victims, standing.node), tuple(sorted(standing.victims)))
+        else:
+            plan = self._completed(snapshot, entry, standing, room, allowed)
+        return None if plan is None else self._carry_out(entry, plan)
+
+    def restore(self, entry: QueuedPod, now: float) -> None:
+        """Take up a claim that an earlier run made for a pod, before anybody else looks at the space.
+
+        Which pods were asked to go for it is not known any more, only who is on the way out: if these don't suffice,
+        `make_room` asks for the rest on the same node, when it is the pod's turn.
+        """
+        pod = entry.pod
+        row = self._state.columns.row_of.get(pod.nominated_node or "")
+        if row is None or pod.nominated_node is None or pod.workload_class is not WorkloadClass.BATCH:
+            return
+        coming = frozenset(one.pod.key for one in self._reservations.going(row))
+        self._nominate(entry, pod.nominated_node, coming, now, restored=True)
+
+    @property
+    def alarms(self) -> Alarms:
+        """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
+        return self._monitor.alarms
+
+    def _covered(self, claim: Nomination, room: Floats, pod: Pod) -> bool:
+        row = self._state.columns.row_of.get(claim.node)
+        return row is not None and self._reservations.covers(room, row, pod)
+
+    def _completed(
+        self, snapshot: Snapshot, entry: QueuedPod, claim: Nomination, room: Floats, allowed: Booleans
+    ) -> Plan | None:
+        """Return a plan for a pod whose claim of an earlier run lacks room: on that node, or else anywhere."""
+        self._drop_own(entry.pod.key)
+        row = self._state.columns.row_of.get(claim.node)
+        if row is not None:
+            only = np.zeros(len(allowed), np.bool_)
+            only[row] = allowed[row]
+            plan = self._preemption.plan(snapshot, entry, room, only, self._lost, self._now)
+            if plan is not None:
+                return plan
+        return self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
+
+    def _carry_out(self, entry: QueuedPod, plan: Plan) -> Room:
+        pod, name = entry.pod, self._name(plan.row)
+        victims = frozenset(one.record.pod.key for one in plan.victims) | frozenset(plan.coming)
+        self._nominate(entry, name, victims, self._now)
         out = []
-        for one in chosen:
+        for one in plan.victims:
             self._evictions.ask(one.record, self._now)
             victim = one.record.pod
             reason = f"makes room for batch pod {pod.key}; a gratis pod with {one.lost:.0f} core s done"
-            out.append(Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED))
-        return Room(f"waits for {len(keys)} gratis pods to leave {name}", tuple(out))
+            out.append(Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid))
+        return Room(name, _making_way(victims, name), tuple(sorted(victims)), tuple(out))
+
+    def _nominate(
+        self, entry: QueuedPod, node: str, victims: frozenset[str], now: float, *, restored: bool = False
+    ) -> None:
+        pod, demand = entry.pod, self._state.demand(entry.pod.requests)
+        until = now + self._config.nomination_seconds
+        self._nominations.add(
+            Nomination(
+                pod.key,
+                entry.shape,
+                node,
+                demand.millicores,
+                demand.memory_bytes,
+                pod.requests,
+                victims,
+                until,
+                restored=restored,
+            )
+        )
 
     def _lost(self, record: PodRecord) -> float:
         """Return the core seconds of work that an eviction of a pod throws away.
@@ -214,112 +270,6 @@ class Hierarchy:
             held = held + expected if self._config.gratis_subtracts == "both" else expected
         return np.asarray(self._slack - held)
 
-    def _reserved(self, *, on_their_way: bool) -> Floats:
-        """Return (2, N) what is nominated; with ``on_their_way`` less what victims still hold and will free."""
-        reserved = np.zeros((2, self._state.columns.size))
-        for nomination in self._nominations:
-            row = self._state.columns.row_of.get(nomination.node)
-            if row is not None:
-                reserved[:, row] += (nomination.millicores, nomination.memory_bytes)
-        if on_their_way:
-            for row in np.flatnonzero(reserved.any(axis=0)).tolist():
-                coming = np.sum([self._frees(one, ()) for one in self._going(row)], axis=0) if self._going(row) else 0.0
-                reserved[:, row] = np.maximum(0.0, reserved[:, row] - coming)
-        return reserved
-
-    def _going(self, row: int) -> list[PodRecord]:
-        return [one for one in self._state.records_on(row) if self._evictions.leaving(one)]
-
-    def _leaves(self, room: Floats, row: int, pod: Pod, *, without: str) -> bool:
-        """Whether a row takes a pod now and, once the victims are gone, all that are nominated but one."""
-        name = self._name(row)
-        others = [one for one in self._nominations if one.node == name and one.pod != without]
-        resources = [resource for resource, amount in pod.requests if amount > 0 and resource != PODS] + [PODS]
-        claimed = np.zeros(2 + len(resources))
-        for one in others:
-            wanted = dict(one.requests)
-            by_name = [1 if resource == PODS else wanted.get(resource, 0) for resource in resources]
-            claimed += (one.millicores, one.memory_bytes, *by_name)
-        for victim in self._going(row):
-            claimed -= self._frees(victim, resources)
-        free = [self._state.columns.free[self._state.columns.resource_column(name), row] for name in resources]
-        wanted = dict(pod.requests)
-        asked = [*self._asked(pod)[:, 0], *(1 if name == PODS else wanted[name] for name in resources)]
-        left = np.array([*room[:, row], *free]) - np.maximum(0.0, claimed)
-        return bool((left >= np.array(asked) + ENOUGH_ROOM).all())
-
-    def _plan(self, snapshot: Snapshot, entry: QueuedPod) -> tuple[int, list[Candidate], frozenset[str]] | None:
-        """Return (row, victims, keys of pods already on their way out that are counted on), or None."""
-        pod, fit = entry.pod, entry.shape.fit
-        matches = self._placer.feasibility.matches(fit, snapshot)
-        fits = (matches.codes == FITS) & ~self._monitor.cordoned(self._state, self._now)
-        if fit.host_ports:
-            fits &= self._placer.candidates(snapshot, fit).codes == FITS
-        asked = self._asked(pod)
-        lacking = asked - (self._room(gratis=False) - self._reserved(on_their_way=False))
-        hopeful = fits & (lacking <= self._state.columns.held[0, :, : snapshot.size] - ENOUGH_ROOM).all(axis=0)
-        rows = np.flatnonzero(hopeful)
-        if self._config.victims == "random":
-            order = self._generator.permutation(len(rows))
-        else:
-            order = np.argsort(np.maximum(lacking[:, rows], 0).sum(axis=0), kind="stable")[:NODES_LOOKED_INTO]
-        best: tuple[int, list[Candidate], frozenset[str]] | None = None
-        best_cost: tuple[float, ...] = ()
-        for row in rows[order].tolist():
-            found = self._plan_on(row, pod, fit.resources, lacking[:, row])
-            if found is None:
-                continue
-            if self._config.victims == "random":
-                return (row, *found)
-            chosen, _ = found
-            stubborn = sum(one.record.pod.prefer_no_eviction for one in chosen)
-            cost = (stubborn, len(chosen), sum(one.lost for one in chosen), row)
-            if best is None or cost < best_cost:
-                best, best_cost = (row, *found), cost
-        return best
-
-    def _plan_on(
-        self, row: int, pod: Pod, resources: Sequence[str], lacking: Floats
-    ) -> tuple[list[Candidate], frozenset[str]] | None:
-        columns = self._state.columns
-        name = self._name(row)
-        amounts = dict(self._state.demand(pod.requests).amounts)
-        short = []
-        for resource in resources:
-            column = columns.resource_column(resource)
-            claims = [dict(self._state.demand(one.requests).amounts) for one in self._nominations if one.node == name]
-            claimed = sum(claim.get(column, 0) for claim in claims)
-            short.append(float(amounts[column] - columns.free[column, row] + claimed))
-        gap = np.concatenate([lacking + ENOUGH_ROOM, np.array(short)])
-        records = self._state.records_on(row)
-        coming: set[str] = set()
-        for one in self._going(row):
-            gap = gap - self._frees(one, resources)
-            coming.add(one.pod.key)
-        candidates = [
-            Candidate(one, self._frees(one, resources), self._lost(one))
-            for one in records
-            if may_go(one, WorkloadClass.GRATIS) and self._evictions.open(one, self._now)
-        ]
-        if self._config.victims == "random":
-            chosen = drawn(candidates, gap, self._generator)
-        else:
-            chosen = fewest(candidates, gap)
-        return None if chosen is None or not (chosen or coming) else (chosen, frozenset(coming))
-
-    def _frees(self, record: PodRecord, resources: Sequence[str]) -> Floats:
-        demand = self._state.demand(record.pod.requests)
-        wanted = dict(record.pod.requests)
-        by_name = [1 if resource == PODS else wanted.get(resource, 0) for resource in resources]
-        online = record.pod.workload_class is WorkloadClass.ONLINE
-        # What an online pod asks for is not what its node's predicted peak loses with it: that is for the forecast.
-        slack = (0, 0) if online else (demand.millicores, demand.memory_bytes)
-        return np.array([*slack, *by_name], np.float64)
-
-    def _asked(self, pod: Pod) -> Floats:
-        demand = self._state.demand(pod.requests)
-        return np.array([[demand.millicores], [demand.memory_bytes]], np.float64)
-
     def _reopen(self, ended: Sequence[Nomination]) -> None:
         for nomination in ended:
             self._relieve(nomination.node)
@@ -345,14 +295,19 @@ class Hierarchy:
     ) -> tuple[NodeVerdict, ...]:
         verdicts = constraint_verdicts(snapshot, candidates, self._placer.feasibility.reasons)
         fits = candidates.codes == FITS
-        peak = "predicted peak of online pods"
-        words = f"lack room beside the {peak}" + (" and the predicted batch load" if gratis else "")
+        words = f"predicted to need the room for online{' and batch' if gratis else ''} pods"
         slack = WaitReason.INSUFFICIENT_SLACK
         for refused, message in (
-            (fits & cordoned, "are kept free of batch pods after repeated overloads"),
+            (fits & cordoned, f"cordoned after {self._config.flap_episodes} overloads"),
             (fits & ~cordoned & ~enough, words),
         ):
             if refused.any():
                 example = snapshot.name(int(refused.argmax()))
                 verdicts.append(NodeVerdict(int(refused.sum()), message, slack, example))
         return tuple(verdicts)
+
+
+def _making_way(victims: Collection[str], node: str) -> str:
+    if not victims:
+        return f"{node} is kept for it"
+    return f"{len(victims)} gratis pod{'s leave' if len(victims) > 1 else ' leaves'} {node} for it"

@@ -80,6 +80,10 @@ class Wait:
     attempts: int = 0
     demotions: int = 0
     retry_at_seconds: float | None = None
+    nominated_node: str = ""
+    """Where space is being freed or kept for it; empty when nowhere."""
+    victims: tuple[str, ...] = ()
+    """Keys of the pods that leave for it."""
 
 
 class EvictCause(StrEnum):
@@ -99,6 +103,9 @@ class Evict:
     node: str
     reason: str
     cause: EvictCause = EvictCause.PREEMPTED
+    nominee: str = ""
+    """Key of the pod that gets the space; its claim is written down before anybody goes."""
+    nominee_uid: str = ""
 
 
 Instruction = Bind | Wait | Evict

@@ -25,6 +25,8 @@ class Nomination:
     requests: tuple[tuple[str, int], ...]
     victims: frozenset[str]
     until_seconds: float
+    restored: bool = False
+    """Whether an earlier run made it: then it is not known who was asked to go for it."""
 
 
 class Nominations:

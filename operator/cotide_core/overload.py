@@ -39,6 +39,16 @@ class _Node:
     cordoned_until: float = -np.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """What is wrong with which nodes."""
+
+    over: tuple[str, ...] = ()
+    """Nodes whose load is above the share, by a fresh measurement."""
+    cordoned: tuple[tuple[str, float], ...] = ()
+    """(node, until when)."""
+
+
 class OverloadMonitor:
     """Watches all nodes of one engine.
 
@@ -52,6 +62,13 @@ class OverloadMonitor:
         self._config = config
         self._generator = generator
         self._nodes: dict[str, _Node] = {}
+        self._over: tuple[str, ...] = ()
+
+    @property
+    def alarms(self) -> Alarms:
+        """What was wrong when the nodes were last judged."""
+        cordoned = [(name, node.cordoned_until) for name, node in self._nodes.items() if node.cordoned_until > -np.inf]
+        return Alarms(self._over, tuple(sorted(cordoned)))
 
     def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
         """Return whom to evict now, by node in order of rows; each is noted in `evictions`."""
@@ -99,6 +116,8 @@ class OverloadMonitor:
     def _to_judge(self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats) -> list[int]:
         """Return the rows that are over now, or were and are not calm again."""
         over = (load > self._config.overload_share * physical).any(axis=0) & fresh
+        present = (state.columns.nodes[row] for row in np.flatnonzero(over).tolist())
+        self._over = tuple(node.name for node in present if node is not None)
         rows = set(np.flatnonzero(over).tolist())
         for name, node in self._nodes.items():
             if node.overloaded or node.over_since is not None:

@@ -97,9 +97,7 @@ def test_gratis_leaves_room_for_the_predicted_batch_load_where_batch_may_go() ->
     (wait,) = engine(*told).handle([arrives("x", GRATIS, 500)], 1.0)
     assert isinstance(wait, Wait)
     assert wait.reason is WaitReason.INSUFFICIENT_SLACK
-    assert wait.message == (
-        "0/1 nodes are available: 1 lack room beside the predicted peak of online pods and the predicted batch load"
-    )
+    assert wait.message == "0/1 nodes are available: 1 predicted to need the room for online and batch pods"
 
 
 def test_a_placement_raises_the_predicted_load_for_the_next_gratis_pod_at_once() -> None:
@@ -164,7 +162,12 @@ def test_a_batch_pod_evicts_the_gratis_pod_whose_loss_is_least_and_gets_its_plac
     assert evict.reason == "makes room for batch pod d/x; a gratis pod with 5 core s done"
     assert evict.cause is EvictCause.PREEMPTED
     (wait,) = [one for one in out if isinstance(one, Wait)]
-    assert (wait.reason, wait.message) == (WaitReason.WAITING_FOR_TURN, "waits for 1 gratis pods to leave a")
+    assert wait.reason is WaitReason.INSUFFICIENT_SLACK
+    assert wait.message == (
+        "0/1 nodes are available: 1 Insufficient cotide.dev/reclaimed-cpu. preemption: 1 gratis pod leaves a for it"
+    )
+    assert (wait.nominated_node, wait.victims) == ("a", ("d/young",))
+    assert (evict.nominee, evict.nominee_uid) == ("d/x", "u-x")
     assert scheduler.handle([], 1.0) == [], "nobody is asked twice"
     assert binds(scheduler.handle([gone("young")], 5.0)) == {"x": "a"}
 

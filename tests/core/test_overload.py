@@ -138,7 +138,8 @@ def test_a_node_that_flaps_gets_no_batch_for_a_while() -> None:
         scheduler.handle([gone(name), uses(100, moment + 10.0)], moment + 10.0)
     wish = Pod("d/x", "u-x", BATCH, (("cotide.dev/reclaimed-cpu", 100),), 0.0, ours=True)
     (wait,) = scheduler.handle([PodUpserted(wish)], 111.0)
-    assert "1 are kept free of batch pods after repeated overloads" in getattr(wait, "message", "")
+    assert getattr(wait, "message", "") == "0/1 nodes are available: 1 cordoned after 2 overloads"
+    assert scheduler.alarms.cordoned == (("a", 220.0),), "100 s + 120 s"
     web = Pod("d/w", "u-w", ONLINE, (("cpu", 100),), 0.0, ours=True)
     assert [type(one) for one in scheduler.handle([PodUpserted(web)], 112.0)] == [Bind], "online pods may come"
     out = scheduler.handle([uses(100, 220.0)], 220.0)
