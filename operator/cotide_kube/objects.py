@@ -267,6 +267,7 @@ class PodStatus(ApiStruct, frozen=True):
     pod_ip: str = field(default="", name="podIP")
     host_ip: str = field(default="", name="hostIP")
     qos_class: str = ""
+    nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 

@@ -8,6 +8,7 @@ is exactly what the engine knows, so that a change that does not matter is found
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from cotide_core.classes import MAX_CLASS_LABEL
@@ -26,9 +27,12 @@ from cotide_core.events import (
 )
 from cotide_kube.objects import PodObject
 from cotide_operator.clock import Clock
+from cotide_operator.eviction_wishes import faults
 from cotide_operator.mirror import Kind, Mirror
 from cotide_operator.sightings import Sighting, Sightings
 from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
+
+_LOG = logging.getLogger(__name__)
 
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
@@ -152,6 +156,9 @@ class Intake:
             self._sightings.forget(key)
             return
         seen = self._observe(pod, key)
+        if before is None:
+            for fault in faults(pod.metadata.annotations):
+                _LOG.warning("pod %s: %s", key, fault)
         told = translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
         if told == before or (before is None and told.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched

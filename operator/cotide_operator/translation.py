@@ -18,6 +18,7 @@ from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.units import parse_quantity, resource_amount
 from cotide_kube.objects import Metadata, NodeObject, PodObject
 from cotide_operator.constraints import host_ports, node_terms, tolerations, unsupported_fields
+from cotide_operator.eviction_wishes import wishes
 from cotide_operator.mirror import CustomObject, Mirror, controller_of, key_of
 from cotide_operator.pod_requests import effective_requests
 from cotide_operator.sightings import Sighting
@@ -84,6 +85,17 @@ def _owner_kind(metadata: Metadata) -> str | None:
     return f"{owner.kind}.{group}" if group else owner.kind
 
 
+def class_of(pod: PodObject, around: Affiliation) -> WorkloadClass:
+    """Return the class of a pod as it is now."""
+    return classify(
+        label=pod.metadata.labels.get(CLASS_LABEL),
+        owner_class=around.owner_class,
+        priority_class_value=around.priority_class_value,
+        owner_kind=around.owner_kind,
+        max_class=around.max_class,
+    )
+
+
 def translate_pod(
     pod: PodObject, around: Affiliation, seen: Sighting, scheduler_name: str = DEFAULT_SCHEDULER_NAME
 ) -> Pod:
@@ -101,20 +113,14 @@ def translate_pod(
     except InputError as error:
         faults.append(f"spec.containers.resources ({error})")
     annotations = metadata.annotations
-    workload_class = classify(
-        label=metadata.labels.get(CLASS_LABEL),
-        owner_class=around.owner_class,
-        priority_class_value=around.priority_class_value,
-        owner_kind=around.owner_kind,
-        max_class=around.max_class,
-    )
+    wished = wishes(annotations)
     priority = spec.priority if spec.priority is not None else (around.priority_class_value or 0)
     node = spec.node_name or None
     to_place = ours and node is None
     return Pod(
         key=key_of(metadata),
         uid=metadata.uid,
-        workload_class=workload_class,
+        workload_class=class_of(pod, around),
         requests=requests,
         created_seconds=seen.created_seconds,
         phase=_PHASES.get(pod.status.phase, PodPhase.PENDING),
@@ -139,6 +145,10 @@ def translate_pod(
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,
         finished_seconds=seen.finished_seconds,
+        do_not_disrupt=wished.do_not_disrupt,
+        prefer_no_eviction=wished.prefer_no_eviction,
+        deletion_cost=wished.deletion_cost,
+        nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
     )
 
 

@@ -214,3 +214,15 @@ def test_a_job_that_is_tried_now_does_not_count_its_attempts_twice(scene: Scene)
     scene.job("batch", attempts=4)
     scene.pod(ownerReferences=BY_JOB)
     assert told(scene).attempts == 0
+
+
+def test_an_annotation_that_can_not_be_read_is_said_once_a_pod(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = {"controller.kubernetes.io/pod-deletion-cost": "high"}
+    for turn in range(3):
+        scene.pod(annotations=wrong, labels={"turn": str(turn)}, phase="Pending" if turn < 2 else "Running")
+        scene.intake.collect()
+    (said,) = caplog.messages
+    assert said.startswith("pod ns/p: annotation controller.kubernetes.io/pod-deletion-cost: 'high' is no whole number")
+    scene.pod("MODIFIED", uid="u2", annotations=wrong)
+    scene.intake.collect()
+    assert len(caplog.messages) == 2, "another pod of the same name"

@@ -12,6 +12,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, PodPhase, Requirement, Taint, Toleration
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject, PriorityClassObject
 from cotide_operator.constraints import DEFAULT_TOLERATIONS
+from cotide_operator.eviction_wishes import faults
 from cotide_operator.mirror import CustomObject, Mirror
 from cotide_operator.sightings import Sighting
 from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
@@ -333,3 +334,54 @@ def test_a_workload_without_a_usable_limit_promises_ten_milliseconds() -> None:
     }
     promise = translate_workload(msgspec.convert(body, CustomObject))
     assert (promise.key, promise.latency_p95_milliseconds, promise.exclusive) == ("ns/w", 2.5, True)
+
+
+WISHES = [
+    ({"karpenter.sh/do-not-disrupt": "true"}, (True, False, 0)),
+    ({"karpenter.sh/do-not-disrupt": "false"}, (False, False, 0)),
+    ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, (True, False, 0)),
+    ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, (False, False, 0)),
+    ({"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}, (False, True, 0)),
+    ({"controller.kubernetes.io/pod-deletion-cost": "-20"}, (False, False, -20)),
+    ({"controller.kubernetes.io/pod-deletion-cost": "2147483647"}, (False, False, 2**31 - 1)),
+    ({}, (False, False, 0)),
+]
+
+UNREADABLE = [
+    ("karpenter.sh/do-not-disrupt", "yes", "'yes' is neither true nor false"),
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "never", "'never' is neither true nor false"),
+    *(
+        ("controller.kubernetes.io/pod-deletion-cost", text, "is no whole number of 32 bits")
+        for text in ("", "high", "+10", "008", "1.5", "2147483648", "-2147483649", "9" * 5000, "1 ")
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotations", "expected"), WISHES)
+def test_an_owners_wishes_about_eviction_are_read_from_annotations(
+    annotations: dict[str, str], expected: tuple[bool, bool, int]
+) -> None:
+    pod = translated(pod_object(annotations=annotations))
+    assert (pod.do_not_disrupt, pod.prefer_no_eviction, pod.deletion_cost) == expected
+    assert faults(annotations) == []
+
+
+@pytest.mark.parametrize(("name", "text", "sentence"), UNREADABLE)
+def test_a_wish_that_can_not_be_read_counts_as_not_written_and_has_its_sentence(
+    name: str, text: str, sentence: str
+) -> None:
+    pod = translated(pod_object(annotations={name: text}))
+    assert (pod.do_not_disrupt, pod.prefer_no_eviction, pod.deletion_cost) == (False, False, 0)
+    (fault,) = faults({name: text})
+    assert fault.startswith(f"annotation {name}: ")
+    assert sentence in fault
+
+
+def test_a_nomination_is_read_while_the_pod_waits() -> None:
+    body = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "status": {"nominatedNodeName": "n1"}}
+    waiting = msgspec.convert({**body, "spec": {"schedulerName": "cotide"}}, PodObject)
+    assert translated(waiting).nominated_node == "n1"
+    bound = msgspec.convert({**body, "spec": {"schedulerName": "cotide", "nodeName": "n2"}}, PodObject)
+    assert translated(bound).nominated_node is None
+    another = msgspec.convert({**body, "spec": {"schedulerName": "default-scheduler"}}, PodObject)
+    assert translated(another).nominated_node is None, "that is for its own scheduler"

@@ -1,0 +1,72 @@
+"""What a pod's owner says about its eviction, from annotations that other programs know, too.
+
+Called by `translation`; `faults` by `intake`, which says once what could not be read. Pure. Invariant: what can't be
+read counts as not written, as in the programs that these annotations come from.
+
+Sources: https://karpenter.sh/docs/concepts/disruption/#pod-level-controls,
+https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md (safe-to-evict),
+https://github.com/kubernetes-sigs/descheduler#pod-evictions,
+https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+_COST: Final = re.compile(r"0|[1-9][0-9]*|-[0-9]+")
+"""As Kubernetes reads it: no plus sign, no leading zero (pkg/apis/core/helper, GetDeletionCostFromPodAnnotations)."""
+_COST_LIMIT: Final = 2**31
+_BOOLEANS: Final = ("true", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """See the fields of the same names of `events.Pod`."""
+
+    do_not_disrupt: bool = False
+    prefer_no_eviction: bool = False
+    deletion_cost: int = 0
+
+
+NO_WISHES: Final = Wishes()
+
+
+def wishes(annotations: Mapping[str, str]) -> Wishes:
+    """Return what is written; a value that can't be read is no wish."""
+    if not annotations:
+        return NO_WISHES
+    never = annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true"
+    unsafe = annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false"
+    cost = _cost(annotations.get(DELETION_COST_ANNOTATION))
+    # The descheduler looks whether it is there, not what it says.
+    return Wishes(never or unsafe, PREFER_NO_EVICTION_ANNOTATION in annotations, 0 if cost is None else cost)
+
+
+def faults(annotations: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each of these annotations whose value can't be read."""
+    found = [
+        f"annotation {name}: {annotations[name][:40]!r} is neither true nor false, and counts as not written"
+        for name in (DO_NOT_DISRUPT_ANNOTATION, SAFE_TO_EVICT_ANNOTATION)
+        if annotations.get(name, "true") not in _BOOLEANS
+    ]
+    text = annotations.get(DELETION_COST_ANNOTATION)
+    if text is not None and _cost(text) is None:
+        found.append(
+            f"annotation {DELETION_COST_ANNOTATION}: {text[:40]!r} is no whole number of 32 bits, and counts as not written"
+        )
+    return found
+
+
+def _cost(text: str | None) -> int | None:
+    if text is None or len(text) > len(str(-_COST_LIMIT)) or _COST.fullmatch(text) is None:
+        return None
+    cost = int(text)
+    return cost if -_COST_LIMIT <= cost < _COST_LIMIT else None
