@@ -6,6 +6,7 @@ import asyncio
 import signal
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -17,6 +18,7 @@ from cotide_cli.demo.preparation import prepare
 from cotide_cli.demo.stage import raised, say_to_stderr
 from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_cli.printing import as_text
+from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
 
 
 @click.command()
@@ -26,11 +28,33 @@ from cotide_cli.printing import as_text
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of arrivals and draws.")
 @click.option("--policies", default=",".join(DEFAULT_POLICIES), show_default=True, help="Which to run, in order.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Keep each policy's ledger in DIR/POLICY.")
+@click.option(
+    "--scenario",
+    type=click.Choice(SCENARIOS),
+    help="What the services are like. Default: slack when hierarchical is among the policies, else latency.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(
-    data: Path | None, seconds: float, nodes: int, seed: int, policies: str, ledger: Path | None, output: str
+    data: Path | None,
+    seconds: float,
+    nodes: int,
+    seed: int,
+    policies: str,
+    ledger: Path | None,
+    scenario: Scenario | None,
+    output: str,
 ) -> None:
-    """Start an API server, fake nodes and the operator; run Workloads and Jobs; compare policies."""
+    """Start an API server, fake nodes and the operator; run Workloads and Jobs; compare policies.
+
+    \b
+    Scenarios (same jobs, same arrivals):
+      latency  few services that use less than they ask for; jobs beside them break their latency limits
+      slack    services ask for half of the cluster, use less on average and more for moments: requests as the
+               Vertical Pod Autoscaler recommends, use as of real machines (with --data) or generated
+
+    An overload slot is 25 simulated seconds of a node in which real online use and what batch and gratis pods are
+    allocated exceeded the node at least once.
+    """
     options = checked(
         DemoOptions(
             seconds=seconds,
@@ -40,6 +64,7 @@ def command(
             data=data,
             ledger=ledger,
             output=output,
+            named_scenario=scenario,
         )
     )
     # Kept after the demo: the ledgers and logs in it are what a user looks at next.
@@ -48,9 +73,15 @@ def command(
     if options.output == "table":
         print_tables(Console(), outcomes)
     else:
-        click.echo(as_text(as_data(options.seed, options.nodes, outcomes), options.output, indent=2))
+        click.echo(as_text(_document(options, outcomes), options.output, indent=2))
     first = next(iter(outcomes.values())).ledger
     say_to_stderr(f"logs are in {workspace}; decide it all again with: cotide replay {first}")
+
+
+def _document(options: DemoOptions, outcomes: dict[str, PolicyOutcome]) -> dict[str, Any]:
+    return as_data(
+        options.seed, options.nodes, outcomes, scenario=options.scenario, slot_seconds=SLOT_SECONDS
+    )  # fmt: skip
 
 
 async def _interruptible(options: DemoOptions, workspace: Path) -> dict[str, PolicyOutcome]:

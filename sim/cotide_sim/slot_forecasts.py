@@ -4,10 +4,9 @@ Called by `world` at each measurement when the policy goes by slack. The live op
 or a Prometheus; both use `cotide_predictors.host_load` (slots, models), and neither has a clock in here. Place in the
 flow: measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
 
-What is offered to batch and gratis pods as ``cotide.dev/reclaimed-*`` is ``capacity_share`` of a node less the peak of
-its online pods, which is what the engine plans with (`cotide_core.hierarchy`). Until the first slot has ended nothing
-is forecast, and what online pods ask for takes the peak's place. Invariants: offers lie between nothing and the node;
-the same measurements give the same events.
+What is offered to batch and gratis pods as ``cotide.dev/reclaimed-*`` comes from the formula that the engine plans with
+(`cotide_core.host_load.offered`). Until the first slot has ended nothing is forecast, and what online pods ask for
+takes the peak's place. Invariants: offers lie between nothing and the node; the same measurements give the same events.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 
 from cotide_core.events import Event, Node, NodeForecasted, NodeUpserted, NodeUsageSampled
 from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.host_load import offered
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.slots import SlotClock
@@ -70,7 +70,8 @@ class SlotForecasts:
             for _ in range(RESOURCES)
         ]
         self._rows = np.arange(count)
-        self._forecast: tuple[Floats, Floats] | None = None
+        self._forecast: Floats | None = None
+        """Of the online pods' peaks."""
 
     def measure(self, loads: NodeLoads, now: float) -> list[Event]:
         """Return what the engine is told of a measurement."""
@@ -81,7 +82,7 @@ class SlotForecasts:
         if closed:
             online = self._peaks(self._online)
             batch = np.maximum(self._peaks(self._batch), loads.held)
-            self._forecast = online, batch
+            self._forecast = online
             until = now + self._slot_seconds
             events += [
                 NodeForecasted(node.name, until, *online[:, row].tolist(), *batch[:, row].tolist())
@@ -106,11 +107,10 @@ class SlotForecasts:
         return np.stack(shares) * self._capacity
 
     def _published(self, loads: NodeLoads) -> list[Event]:
-        if self._forecast is None:
-            offered = self._capacity - loads.asked
-        else:
-            offered = self._share * self._capacity - np.maximum(self._forecast[0], loads.used)
-        amounts = np.floor(np.clip(offered, 0.0, self._capacity)).astype(np.int64)
+        believed = np.full(len(self._nodes), self._forecast is not None)
+        peak = np.maximum(loads.used, loads.asked if self._forecast is None else self._forecast)
+        physical = np.broadcast_to(self._capacity, peak.shape)
+        amounts = offered(physical, np.minimum(peak, physical), believed, self._share)
         return [
             NodeUpserted(
                 Node(

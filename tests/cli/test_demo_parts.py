@@ -147,9 +147,11 @@ def test_without_a_terminal_a_line_is_written_now_and_then() -> None:
 
 def test_the_json_has_the_promised_keys_in_order() -> None:
     figures = some_figures()
-    document = as_data(7, 40, {"qpsm": PolicyOutcome(figures, {"web": 0.25}, "somewhere/qpsm")})
+    outcomes = {"qpsm": PolicyOutcome(figures, {"web": 0.25}, "somewhere/qpsm")}
+    document = as_data(7, 40, outcomes, scenario="latency", slot_seconds=25.0)
     assert (document["seed"], document["nodes"]) == (7, 40)
-    assert list(document["policies"]["qpsm"])[:7] == [
+    assert (document["scenario"], document["overload_slot_seconds"]) == ("latency", 25.0)
+    assert list(document["policies"]["qpsm"])[:9] == [
         "pods_bound",
         "jobs_finished",
         "waiting_seconds_total",
@@ -157,6 +159,8 @@ def test_the_json_has_the_promised_keys_in_order() -> None:
         "qos_violation_ratio",
         "cpu_utilisation",
         "evictions",
+        "overload_slots",
+        "online_evictions",
     ]
     assert document["policies"]["qpsm"]["ledger"] == "somewhere/qpsm"
 

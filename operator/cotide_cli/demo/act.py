@@ -21,12 +21,14 @@ from cotide_cli.demo.live import LiveView
 from cotide_cli.demo.manifests import API_VERSION, NAMESPACE, Manifest, job_manifest, service_manifest
 from cotide_cli.demo.observer import Observer
 from cotide_cli.demo.processes import Child
-from cotide_cli.demo.stage import NODE_CORES, START_SECONDS, Stage, free_port
+from cotide_cli.demo.stage import NODE_CORES, NODE_MEMORY, START_SECONDS, Stage, free_port
 from cotide_cli.demo.summary import PolicyOutcome
 from cotide_core.errors import ClusterError
+from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_sim.scorecard import Scorecard
 from cotide_sim.workloads.plan import Plan
+from cotide_sim.workloads.scenarios import SLOT_SECONDS
 
 LEAD_WALL_SECONDS: Final = 3.0
 """Chosen: the services get this long to start before the first Job arrives."""
@@ -44,7 +46,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
     async with _operator(stage, policy, ledger) as operator:
         start = stage.clock.now() + LEAD_WALL_SECONDS * stage.clock.speed
         facts = RunFacts(policy, start, plan.duration_seconds, jobs_planned=len(plan.jobs))
-        scorecard = Scorecard(start_seconds=start)
+        scorecard = Scorecard(start_seconds=start, slot_seconds=SLOT_SECONDS)
         for job in plan.jobs:
             scorecard.observe_job(job.name, job.completions)
         observer = Observer(
@@ -54,8 +56,10 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
             facts,
             scorecard,
             arrivals={job.name: start + job.at_seconds for job in plan.jobs},
+            completions={job.name: job.completions for job in plan.jobs},
             limits={service.name: service.limit_milliseconds for service in plan.services},
             node_millicores=NODE_CORES * 1000,
+            node_memory_bytes=resource_amount(MEMORY, NODE_MEMORY),
         )
         for service in plan.services:
             await stage.client.create(_COLLECTIONS["Workload"], service_manifest(service, start))
@@ -94,13 +98,24 @@ async def _operator(stage: Stage, policy: str, ledger: Path) -> AsyncIterator[Ch
 
 
 def _configuration(stage: Stage, policy: str, ledger: Path) -> Manifest:
+    # A slot is little more than a second of the wall: it needs several samples, and patches as quick as that.
+    by_slack: Manifest = {
+        "slotSeconds": SLOT_SECONDS,
+        "reclaimed": {"minimumIntervalSeconds": 0.5 * SLOT_SECONDS / stage.clock.speed, "patchesPerSecond": 1000.0},
+    }
+    slack = policy == "hierarchical"
     return {
         "apiVersion": API_VERSION,
         "kind": "CotideConfiguration",
         "policy": policy,
+        **(by_slack if slack else {}),
         "seed": stage.options.seed,
         "models": {"directory": str(stage.prepared.models_directory)},
-        "metricsSource": {"scrape": {"url": stage.metrics_url}, "intervalSeconds": 0.5, "staleAfterSeconds": 60.0},
+        "metricsSource": {
+            "scrape": {"url": stage.metrics_url},
+            "intervalSeconds": 0.25 if slack else 0.5,
+            "staleAfterSeconds": 60.0,
+        },
         "leaderElection": {"enabled": False},
         "ledger": {"directory": str(ledger)},
         "simulatedTime": {"originSeconds": stage.clock.origin_seconds, "speed": stage.clock.speed},

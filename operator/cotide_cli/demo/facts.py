@@ -36,6 +36,14 @@ class PodFact:
     stage: Stage
     node: str | None = None
     evicted: bool = False
+    millicores: int = 0
+    memory_bytes: int = 0
+    """What it asks for, plain or reclaimed."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds what it asks for on its node: from binding to its end."""
+        return self.node is not None and self.stage in (Stage.PLACED, Stage.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,9 @@ class RunFacts:
     services: dict[str, ServiceFact] = field(default_factory=dict)
     node_cpu_share: dict[str, float] = field(default_factory=dict)
     """CPU in use over capacity, by node."""
+    node_load_share: dict[str, float] = field(default_factory=dict)
+    """Real use of online pods and allocation of all others over capacity, by node: the larger of cpu and memory."""
+    overload_slots: int = 0
     jobs_submitted: int = 0
     jobs_planned: int = 0
     decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))

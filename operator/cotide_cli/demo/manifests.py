@@ -26,6 +26,8 @@ def service_manifest(service: PlannedService, origin_seconds: float) -> Manifest
         "sim.cotide.dev/rates-step-seconds": f"{service.rates_step_seconds:g}",
         "sim.cotide.dev/rates-origin-seconds": f"{origin_seconds:.3f}",
     }
+    if service.used_millicores:
+        annotations["sim.cotide.dev/used-millicores"] = ",".join(f"{used:.1f}" for used in service.used_millicores)
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",

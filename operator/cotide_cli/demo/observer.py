@@ -17,19 +17,24 @@ from cotide_cli.demo.facts import DecisionFact, PodFact, RunFacts, ServiceFact, 
 from cotide_cli.demo.manifests import NAMESPACE
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Change, Reflector
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
 from cotide_operator.resources import JOB_LABEL, WORKLOAD_LABEL
-from cotide_sim.scorecard import Scorecard
+from cotide_sim.kubelets.admission import pod_requests
+from cotide_sim.scorecard import NodeLoad, Scorecard
 
 SAMPLE_WALL_SECONDS: Final = 0.25
 """As often as the fake nodes refresh their metrics."""
 _CPU: Final = "cotide_sim_node_cpu_usage_millicores"
 _RATE: Final = "cotide_sim_service_requests_per_second"
 _LATENCY: Final = "cotide_sim_service_latency_p95_milliseconds"
+_POD_CPU: Final = "cotide_sim_pod_cpu_usage_millicores"
+_POD_MEMORY: Final = "cotide_sim_pod_memory_usage_bytes"
+_READ: Final = (_CPU, _RATE, _LATENCY, _POD_CPU, _POD_MEMORY)
 
 
 class Observer:
@@ -39,9 +44,10 @@ class Observer:
     ----------
     facts, scorecard : what is written.
     clock : simulated time.
-    arrivals : simulated second at which each planned job arrived, by job name.
+    arrivals, completions : simulated second at which each planned job arrived, and its pods, by job name. A pod beyond
+        those takes the place of one that was evicted or refused, and waits from when it appears.
     limits : p95 limit in milliseconds of each service, by Workload name.
-    node_millicores : capacity of each fake node.
+    node_millicores, node_memory_bytes : capacity of each fake node.
     """
 
     def __init__(
@@ -53,13 +59,16 @@ class Observer:
         scorecard: Scorecard,
         *,
         arrivals: Mapping[str, float],
+        completions: Mapping[str, int],
         limits: Mapping[str, float],
         node_millicores: int,
+        node_memory_bytes: int,
     ) -> None:
         self._client, self._metrics_url, self._clock = client, metrics_url, clock
         self._facts, self._scorecard = facts, scorecard
         self._arrivals, self._limits = arrivals, limits
-        self._node_millicores = node_millicores
+        self._first_pods = dict(completions)
+        self._node_millicores, self._node_memory_bytes = node_millicores, node_memory_bytes
         self._notes: dict[str, str] = {}
         self._service_of: dict[str, str] = {}
 
@@ -88,17 +97,25 @@ class Observer:
         rates: dict[str, float] = {}
         latencies: dict[str, tuple[str, float]] = {}
         shares: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
+        online: dict[str, list[float]] = {}
+        # The page's other families, several times as long, are for a Prometheus.
+        wanted = "".join(line for line in text.splitlines(keepends=True) if line.startswith(_READ))
+        for family in text_string_to_metric_families(wanted):
             for sample in family.samples:
                 labels = sample.labels
                 if sample.name == _CPU:
                     shares[labels["node"]] = sample.value / self._node_millicores
+                    online.setdefault(labels["node"], [0.0, 0.0])
                 elif labels.get("namespace") != NAMESPACE:
                     continue
                 elif sample.name == _RATE:
                     rates[labels["pod"]] = sample.value
                 elif sample.name == _LATENCY:
                     latencies[labels["pod"]] = (labels["node"], sample.value)
+                elif labels["pod"] in self._service_of:
+                    # Every online pod of the demo belongs to a Workload.
+                    resource = 0 if sample.name == _POD_CPU else 1
+                    online.setdefault(labels["node"], [0.0, 0.0])[resource] += sample.value
         self._facts.now_seconds = now_seconds
         self._facts.node_cpu_share = shares
         self._facts.services = {
@@ -114,6 +131,23 @@ class Observer:
                 now_seconds=now_seconds,
             )
         self._scorecard.observe_cpu(self._facts.cpu_share(), now_seconds)
+        self._weigh_nodes(online, now_seconds)
+
+    def _weigh_nodes(self, online: Mapping[str, list[float]], now_seconds: float) -> None:
+        """Compare what each node bears with what it has."""
+        held: dict[str, list[int]] = {node: [0, 0] for node in online}
+        for fact in self._facts.pods.values():
+            if fact.holds and fact.workload_class is not WorkloadClass.ONLINE and fact.node in held:
+                held[fact.node][0] += fact.millicores
+                held[fact.node][1] += fact.memory_bytes
+        capacity = (self._node_millicores, self._node_memory_bytes)
+        for node, used in online.items():
+            load = NodeLoad(node, used[0], used[1], held[node][0], held[node][1], capacity[0], capacity[1])
+            self._scorecard.observe_node(load, now_seconds)
+        self._facts.node_load_share = {
+            node: max((used[at] + held[node][at]) / capacity[at] for at in (0, 1)) for node, used in online.items()
+        }
+        self._facts.overload_slots = self._scorecard.overload_slots()
 
     def _take(self, change: Change[PodObject]) -> None:
         pod = change.object
@@ -134,9 +168,19 @@ class Observer:
             self._service_of[metadata.name] = service
         known = self._facts.pods.get(metadata.uid)
         if known is None:
-            arrival = self._arrivals.get(job, now) if job is not None else now
+            arrival = now
+            if job is not None and self._first_pods.get(job, 0) > 0:
+                self._first_pods[job] -= 1
+                arrival = self._arrivals[job]
             self._scorecard.observe_arrival(metadata.uid, workload_class, arrival)
-            known = self._facts.pods[metadata.uid] = PodFact(metadata.name, workload_class, Stage.QUEUED)
+            wanted = pod_requests(pod.spec)
+            known = self._facts.pods[metadata.uid] = PodFact(
+                metadata.name,
+                workload_class,
+                Stage.QUEUED,
+                millicores=wanted.get(CPU, 0) + wanted.get(RECLAIMED_CPU, 0),
+                memory_bytes=wanted.get(MEMORY, 0) + wanted.get(RECLAIMED_MEMORY, 0),
+            )
         self._move(known, pod, now)
         self._explain(pod, now)
 

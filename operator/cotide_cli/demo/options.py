@@ -9,6 +9,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.policies import POLICIES
+from cotide_sim.workloads.scenarios import Scenario, usual_scenario
 
 DEFAULT_POLICIES: Final = ("qpsm", "fifo", "fifo-guarded", "random", "random-guarded")
 SPEED: Final = 20.0
@@ -30,6 +31,12 @@ class DemoOptions:
     ledger: Path | None
     output: str
     speed: float = SPEED
+    named_scenario: Scenario | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """What kind of services there are: as named, else what suits the policies."""
+        return self.named_scenario or usual_scenario(self.policies)
 
     @property
     def simulated_seconds(self) -> float:

@@ -19,9 +19,8 @@ from cotide_predictors.qos import train_qos
 from cotide_predictors.serialisation import to_files
 from cotide_sim.interference import GeneratedInterference, Interference, MeasuredInterference
 from cotide_sim.workloads import profiling, sizing
-from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.workloads.traced import from_traces
+from cotide_sim.workloads.scenarios import plan_of
 
 COLOCATION: Final = "colocation"
 """The directory of the memcached measurements inside the data directory."""
@@ -47,15 +46,21 @@ def prepare(options: DemoOptions, workspace: Path, say: Callable[[str], None]) -
     interference: Interference
     if options.data is None:
         interference = GeneratedInterference()
-        plan = generate(options.seed, options.nodes, options.simulated_seconds, interference)
         samples = profiling.profile(interference, options.seed)
         say("arrivals and interference come from generators (name real traces with --data DIR)")
     else:
         say(f"reading traces and measurements in {options.data}")
         measurements = options.data / COLOCATION
         interference = MeasuredInterference.from_directory(measurements)
-        plan = from_traces(options.data, options.seed, options.nodes, options.simulated_seconds)
         samples = profiling.with_measured_rows(profiling.profile(interference, options.seed), measurements)
+    plan = plan_of(
+        options.scenario,
+        options.seed,
+        options.nodes,
+        options.simulated_seconds,
+        data=options.data,
+        interference=interference if options.data is None else None,
+    )
     interference_file = workspace / "interference.json"
     interference_file.write_text(interference.to_json())
     qos, completion = samples
@@ -66,6 +71,7 @@ def prepare(options: DemoOptions, workspace: Path, say: Callable[[str], None]) -
     pods = sum(service.replicas for service in plan.services)
     say(
         f"predictors are trained on {len(qos.mixes):,} mixes and {len(completion.seconds):,} runs; "
-        f"{len(plan.services)} services with {pods} pods and {len(plan.jobs)} jobs will arrive"
+        f"scenario {options.scenario}: {len(plan.services)} services with {pods} pods and {len(plan.jobs)} jobs will "
+        "arrive"
     )
     return Prepared(plan, interference_file, models)

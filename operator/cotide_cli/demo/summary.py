@@ -22,7 +22,9 @@ class PolicyOutcome:
     ledger: str | None
 
 
-def as_data(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> dict[str, Any]:
+def as_data(
+    seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome], *, scenario: str, slot_seconds: float
+) -> dict[str, Any]:
     """Return the document that the README promises."""
     policies = {
         name: {
@@ -32,14 +34,23 @@ def as_data(seed: int, nodes: int, outcomes: Mapping[str, PolicyOutcome]) -> dic
         }
         for name, outcome in outcomes.items()
     }
-    return {"seed": seed, "nodes": nodes, "policies": policies}
+    return {
+        "seed": seed,
+        "nodes": nodes,
+        "policies": policies,
+        "scenario": scenario,
+        "overload_slot_seconds": slot_seconds,
+    }
 
 
 def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> None:
     """Print the comparison, then each service's share of time over its limit."""
     table = Table(title="same arrivals, policy by policy (times are simulated)")
     table.add_column("policy")
-    headings = ("pods bound", "jobs finished", "waiting total", "waiting mean", "over limit", "cpu in use", "evictions")
+    headings = (
+        "pods bound", "jobs finished", "waiting total", "waiting mean", "over limit", "cpu in use", "overload slots",
+        "evictions", "of them online",
+    )  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right")
     for name, outcome in outcomes.items():
@@ -52,7 +63,9 @@ def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> Non
             f"{figures['waiting_seconds_mean']:.1f}s",
             f"{figures['qos_violation_ratio']:.2%}",
             f"{figures['cpu_utilisation']:.1%}",
+            f"{figures['overload_slots']}",
             f"{figures['evictions']}",
+            f"{figures['online_evictions']}",
         )
     console.print(table)
     services = sorted({name for outcome in outcomes.values() for name in outcome.violation_ratio_by_service})
