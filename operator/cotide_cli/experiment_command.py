@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.runtime_forecasts_command import runtime_forecasts
+from cotide_cli.s2_table4_command import s2_table4
 from cotide_cli.s7_completion_command import s7_completion
 from cotide_core.errors import InputError
 
@@ -32,6 +33,7 @@ def command() -> None:
     """Run an experiment of one of the papers and print its numbers beside ours."""
 
 
+command.add_command(s2_table4)
 command.add_command(s7_completion)
 command.add_command(runtime_forecasts)
 
