@@ -11,12 +11,15 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cotide_sim.apiserver.refusals import not_found
 from cotide_sim.apiserver.resources import Json, Registry, Resource
 from cotide_sim.apiserver.store import Collection, Entry, Store
 from cotide_sim.apiserver.watching import Watches
+
+if TYPE_CHECKING:
+    from cotide_sim.apiserver.admission_reviews import Reviewed
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels and look-alikes, as Kubernetes has it."""
@@ -42,6 +45,17 @@ class Settings:
 
 
 @dataclass(slots=True)
+class Reviews:
+    """What is known of a request that had to wait for webhooks, when it is carried out again."""
+
+    answers: dict[bytes, Reviewed] = field(default_factory=dict)
+    """By question."""
+    given: Json = field(default_factory=dict)
+    """Name, uid and time that the server gave a new object the first time, so that it keeps them."""
+    rounds: int = 0
+
+
+@dataclass(slots=True)
 class WriteOptions:
     """The query parameters of a write."""
 
@@ -50,6 +64,23 @@ class WriteOptions:
     force: bool = False
     strictness: str = "Warn"
     warnings: list[str] = field(default_factory=list)
+    reviews: Reviews | None = None
+
+
+class WriteReview(Protocol):
+    """What `admission.Admission` does for the verbs."""
+
+    def mutate(self, write: Write, subresource: str) -> Json | None:
+        """Return a write's object as webhooks leave it, or None when none changes it."""
+        ...
+
+    def validate(self, write: Write, subresource: str) -> None:
+        """Let every webhook look at a write's final form."""
+        ...
+
+    def release(self, resource: Resource, version: str, entry: Entry, options: WriteOptions) -> None:
+        """Let webhooks look at a deletion."""
+        ...
 
 
 class Cluster:
@@ -61,6 +92,8 @@ class Cluster:
         self.watches = Watches(store)
         self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _call: None
         """Runs a call after some seconds; the server sets it to its event loop's."""
+        self.admission: WriteReview | None = None
+        """The webhooks; None while there are none."""
         self.priority_default: tuple[str, int] = ("", 0)
         self._stamp: tuple[int, str] = (0, "")
 

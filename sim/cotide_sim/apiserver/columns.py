@@ -222,6 +222,13 @@ BUILTIN_COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         AGE,
         Column("PreemptionPolicy", at("preemptionPolicy", default="PreemptLowerPriority")),
     ),
+    **dict.fromkeys(
+        (
+            "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        ),
+        (NAME, Column("Webhooks", _count("webhooks"), type="integer"), AGE),
+    ),
     "customresourcedefinitions.apiextensions.k8s.io": (
         NAME,
         Column("Created At", at("metadata", "creationTimestamp"), type="date"),

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import orjson
 
 from cotide_sim.apiserver import deleting, pod_subresources, writing
-from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.admission import Consult
+from cotide_sim.apiserver.admission_reviews import Call, Reviewed
+from cotide_sim.apiserver.cluster import Cluster, Reviews, WriteOptions
 from cotide_sim.apiserver.faults import Faults
 from cotide_sim.apiserver.http_protocol import Answer, Exchange, Request
 from cotide_sim.apiserver.json_patch import json_patch
@@ -34,12 +36,15 @@ from cotide_sim.apiserver.resources import Json
 from cotide_sim.apiserver.scaling import change_scale, scale_of
 from cotide_sim.apiserver.selectors import Selection
 from cotide_sim.apiserver.server_side_apply import apply
+from cotide_sim.apiserver.store import Entry
 from cotide_sim.apiserver.strategic_patch import strategic_patch
 from cotide_sim.apiserver.tables import Tables
 from cotide_sim.apiserver.watching import Watcher, error_line, replay
 
 log = logging.getLogger(__name__)
 
+REVIEW_ROUNDS: Final = 100
+"""Times that a request may wait for webhooks; chosen far above the number of webhooks that anybody has."""
 Fixed = Callable[[Request], Answer | None]
 """Answers the paths that are no resources (discovery, health, OpenAPI); None for paths that it does not know."""
 
@@ -54,6 +59,8 @@ class Dispatcher:
         self._tables = Tables(cluster)
         self.after_write: Callable[[], None] = lambda: None
         """Called before the answer of a write leaves: persistence commits here."""
+        self.consult: Callable[[Sequence[Call], Callable[[dict[bytes, Reviewed]], None]], None]
+        """Asks webhooks and hands over what they answered; the server sets it."""
         self.requests = 0
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
@@ -80,6 +87,9 @@ class Dispatcher:
             if fault is not None:
                 raise fault
             answer = self._answer(request, exchange)
+        except Consult as wanted:
+            self._consult(wanted, request, exchange)
+            return
         except Refusal as refusal:
             answer = refused(refusal)
         except Exception:  # a bug of the emulator must end one request, not the server; it is logged in full
@@ -89,6 +99,22 @@ class Dispatcher:
             if request.method != "GET":
                 self.after_write()
             exchange.answer(answer)
+
+    def _consult(self, wanted: Consult, request: Request, exchange: Exchange) -> None:
+        """Ask webhooks, and carry the request out again from its beginning when they have answered."""
+
+        reviews = request.reviews = request.reviews or Reviews()
+        reviews.given = reviews.given or wanted.given
+        reviews.rounds += 1
+
+        def resume(answers: dict[bytes, Reviewed]) -> None:
+            reviews.answers |= answers
+            self._guarded(request, exchange, None)
+
+        if reviews.rounds > REVIEW_ROUNDS:
+            exchange.answer(refused(Refusal(500, "InternalError", "the object kept changing while webhooks saw it")))
+            return
+        self.consult(wanted.calls, resume)
 
     def _authenticate(self, request: Request) -> None:
         if request.path in ("/healthz", "/livez", "/readyz"):
@@ -295,14 +321,33 @@ class Dispatcher:
         options = deleting.DeleteOptions.read(object_in(request), request.query)
         if not target.name:
             selection = self._selection(request, target)
+            if cluster.admission is not None:
+                doomed = self._lists.select(resource, target.namespace, selection)
+                self._release(request, target, doomed, dry_run=options.dry_run)
             gone = deleting.delete_collection(cluster, resource, target.namespace, selection, options)
             return Answer(200, list_body(resource, target.version.name, Page([], cluster.store.version), gone))
         entry = cluster.find(resource, target.space, target.name)
+        self._release(request, target, [entry], dry_run=options.dry_run)
         raw, gone_now = deleting.delete(cluster, resource, entry, options)
         if gone_now and resource.key != "pods":
             details = {"name": entry.name, "kind": resource.plural, "uid": entry.uid}
             return _json(success(details=details | ({"group": resource.group} if resource.group else {})))
         return self._shown(request, target, raw)
+
+    def _release(self, request: Request, target: Target, entries: Sequence[Entry], *, dry_run: bool) -> None:
+        """Let webhooks look at all that is to be deleted, before any of it is."""
+        admission = self._cluster.admission
+        if admission is None:
+            return
+        calls: list[Call] = []
+        options = WriteOptions(dry_run=dry_run, reviews=request.reviews)
+        for entry in entries:
+            try:
+                admission.release(target.resource, target.version.name, entry, options)
+            except Consult as wanted:
+                calls += wanted.calls
+        if calls:
+            raise Consult(calls)
 
 
 _BOUND = orjson.dumps(success(code=201))

@@ -14,8 +14,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import parse_qsl, unquote
+
+if TYPE_CHECKING:
+    from cotide_sim.apiserver.cluster import Reviews
 
 HEAD_LIMIT: Final = 64 * 1024
 BODY_LIMIT: Final = 3 * 1024 * 1024
@@ -36,6 +39,8 @@ class Request:
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes
+    reviews: Reviews | None = None
+    """What webhooks answered about it so far."""
 
 
 @dataclass(slots=True)

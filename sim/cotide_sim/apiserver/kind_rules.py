@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cotide_sim.apiserver import custom_kinds, plain_kinds, pod_rules
+from cotide_sim.apiserver import custom_kinds, plain_kinds, pod_rules, webhook_kinds
 from cotide_sim.apiserver.cluster import Write
 from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Resource
@@ -38,6 +38,13 @@ _RULES: Final[dict[str, Rules]] = {
     "persistentvolumeclaims": Rules(plain_kinds.default_nothing, plain_kinds.check_nothing),
     "customresourcedefinitions.apiextensions.k8s.io": Rules(
         custom_kinds.default_definition, custom_kinds.check_definition
+    ),
+    **dict.fromkeys(
+        (
+            "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        ),
+        Rules(webhook_kinds.default_webhooks, webhook_kinds.check_webhooks),
     ),
 }
 _STORED: Final = Rules(plain_kinds.default_fresh, plain_kinds.check_nothing)

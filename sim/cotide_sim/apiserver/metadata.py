@@ -28,6 +28,8 @@ _LOOSE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clust
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
 _KEPT: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
                 "generateName")  # fmt: skip
+_GIVEN: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
+"""What a writer may set at any time."""
 
 
 def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> None:
@@ -56,7 +58,7 @@ def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> No
     if resource.has_status:
         metadata["generation"] = 1
     metadata["creationTimestamp"] = cluster.timestamp()
-    for field in ("generateName", "labels", "annotations", "ownerReferences", "finalizers", "managedFields"):
+    for field in ("generateName", *_GIVEN):
         if given.get(field):
             metadata[field] = given[field]
     obj["metadata"] = metadata
@@ -71,10 +73,22 @@ def carried(new: Json, old: Json) -> None:
     for field in _KEPT:
         if field in before:
             metadata[field] = before[field]
-    for field in ("labels", "annotations", "ownerReferences", "finalizers", "managedFields"):
+    for field in _GIVEN:
         if given.get(field):
             metadata[field] = given[field]
     new["metadata"] = metadata
+
+
+def mutated(before: Json, after: Json) -> Json:
+    """Return a new object as webhooks left it, with what only the server sets as it was."""
+    metadata = dict(before["metadata"])
+    for field in _GIVEN:
+        metadata.pop(field, None)
+        if after["metadata"].get(field):
+            metadata[field] = after["metadata"][field]
+    if not metadata.get("generateName") and after["metadata"].get("name"):
+        metadata["name"] = after["metadata"]["name"]
+    return {**after, "metadata": metadata}
 
 
 def check(resource: Resource, obj: Json) -> list[Cause]:

@@ -90,7 +90,7 @@ def write_options(request: Request) -> WriteOptions:
     """Return what the query of a write asks for."""
     query = request.query
     if not query:
-        return WriteOptions()
+        return WriteOptions(reviews=request.reviews)
     dry = query.get("dryRun", "")
     if dry not in ("", "All"):
         raise bad_request(f'dryRun: Unsupported value: "{dry}": supported values: "All"')
@@ -102,6 +102,7 @@ def write_options(request: Request) -> WriteOptions:
         manager=query.get("fieldManager") or request.headers.get("user-agent", "unknown").split("/")[0] or "unknown",
         force=flag(query, "force"),
         strictness=strictness,
+        reviews=request.reviews,
     )
 
 

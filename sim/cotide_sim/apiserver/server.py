@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_sim.apiserver.admission import Admission
 from cotide_sim.apiserver.builtins import register_builtins
 from cotide_sim.apiserver.certificates import Certificates, self_signed
 from cotide_sim.apiserver.cluster import Cluster, Settings
@@ -27,6 +28,7 @@ from cotide_sim.apiserver.reactions import Reactions
 from cotide_sim.apiserver.resources import Registry
 from cotide_sim.apiserver.seeding import seed
 from cotide_sim.apiserver.store import Store
+from cotide_sim.apiserver.webhook_calls import WebhookCalls
 
 EXPIRY_SECONDS: Final = 30.0
 """Chosen: how often old events are looked for."""
@@ -94,6 +96,9 @@ class ApiServer:
         self.reactions = Reactions(self.cluster, self._soon)
         fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint)
         self.dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
+        self._admission = Admission(self.cluster)
+        self._webhook_calls = WebhookCalls(self.cluster)
+        self.dispatcher.consult = self._webhook_calls.ask
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -124,6 +129,7 @@ class ApiServer:
             self.reactions.after = self._file.commit
         seed(self.cluster)
         self.reactions.read_default_priority()
+        self._admission.read()
         if self._file is not None:
             self._file.commit()
         loop = asyncio.get_running_loop()
@@ -149,6 +155,7 @@ class ApiServer:
                 connection.shut()
             await self._server.wait_closed()
             self._server = None
+        await self._webhook_calls.close()
         if self._file is not None:
             self._file.close()
 

@@ -68,6 +68,16 @@ _DEFINITION: Final[Json] = {
     },
     "status": {"conditions": _CONDITIONS},
 }  # fmt: skip
+_WEBHOOKS: Final[Json] = {
+    "webhooks": [{
+        "name": str, "failurePolicy": str, "matchPolicy": str, "sideEffects": str, "reinvocationPolicy": str,
+        "timeoutSeconds": int, "admissionReviewVersions": [str], "namespaceSelector": _SELECTOR,
+        "objectSelector": _SELECTOR, "matchConditions": [{}],
+        "clientConfig": {"url": str, "caBundle": str,
+                         "service": {"namespace": str, "name": str, "path": str, "port": int}},
+        "rules": [{"operations": [str], "apiGroups": [str], "apiVersions": [str], "resources": [str], "scope": str}],
+    }],
+}  # fmt: skip
 _SHAPES: Final[dict[str, Json]] = {
     "pods": _POD,
     "nodes": {
@@ -83,6 +93,7 @@ _SHAPES: Final[dict[str, Json]] = {
     },
     "services": {"spec": {"ports": [{"port": int, "protocol": str}], "type": str, "clusterIP": str, "selector": WORDS},
                  "status": {}},
+    "endpoints": {"subsets": [{"addresses": [{"ip": str}], "ports": [{"name": str, "port": int}]}]},
     "secrets": {"data": WORDS, "stringData": WORDS, "type": str},
     "configmaps": {"data": WORDS, "binaryData": WORDS},
     "poddisruptionbudgets.policy": {"spec": {"selector": _SELECTOR}, "status": {"conditions": _CONDITIONS}},
@@ -90,6 +101,8 @@ _SHAPES: Final[dict[str, Json]] = {
     "leases.coordination.k8s.io": {"spec": {"holderIdentity": str}},
     "customresourcedefinitions.apiextensions.k8s.io": _DEFINITION,
     "replicationcontrollers": _REPLICATED,
+    **dict.fromkeys(("mutatingwebhookconfigurations.admissionregistration.k8s.io",
+                     "validatingwebhookconfigurations.admissionregistration.k8s.io"), _WEBHOOKS),
     **dict.fromkeys(("deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch"),
                     _REPLICATED),
 }  # fmt: skip

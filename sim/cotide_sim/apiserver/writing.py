@@ -53,15 +53,24 @@ def create(
     if resource.namespaced:
         _check_namespace(cluster, resource, namespace, obj)
     meta.fresh(cluster, resource, namespace, obj)
+    if options.reviews is not None:
+        obj["metadata"] |= options.reviews.given
     name = obj["metadata"]["name"]
     obj["apiVersion"] = resource.storage_version
     rules = rules_for(resource)
     write = Write(cluster, resource, version, obj, None, options)
     rules.default(write)
+    if cluster.admission is not None and (mutated := cluster.admission.mutate(write, "")) is not None:
+        obj = write.obj = meta.mutated(obj, mutated)
+        name = obj["metadata"]["name"]
+        check_object_shape(resource.key, resource.kind, obj, custom=resource.custom)
+        rules.default(write)
     causes = meta.check(resource, obj)
     causes += rules.check(write)
     if causes:
         raise invalid(resource, str(name), causes)
+    if cluster.admission is not None:
+        cluster.admission.validate(write, "")
     if cluster.store.collection(resource).get(namespace, name) is not None:
         raise already_exists(resource, name)
     if options.dry_run:
@@ -142,6 +151,10 @@ def change(
     rules = rules_for(resource)
     write = Write(cluster, resource, version, new, old, options)
     rules.default(write)
+    if cluster.admission is not None and (mutated := cluster.admission.mutate(write, subresource)) is not None:
+        check_object_shape(resource.key, resource.kind, mutated, custom=resource.custom)
+        new = write.obj = _split(resource, mutated, old, subresource)
+        rules.default(write)
     causes = meta.check(resource, new)
     if old["metadata"].get("deletionTimestamp"):
         added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
@@ -157,6 +170,8 @@ def change(
     causes += rules.check(write)
     if causes:
         raise invalid(resource, name, causes)
+    if cluster.admission is not None:
+        cluster.admission.validate(write, subresource)
     if resource.has_status and not subresource and _specified(new) != _specified(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     if new == old:
