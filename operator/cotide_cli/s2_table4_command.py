@@ -86,4 +86,6 @@ def _print(report: Report) -> None:
     for gain in report.gains:
         means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
         click.echo(f"qpsm waits {means}")
+    for rate in report.unjudged:
+        click.echo(f"at {rate:,} requests/s no job may be deployed beside the service: not judged")
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
