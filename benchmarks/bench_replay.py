@@ -1,9 +1,10 @@
 """Trace replay: parsing, time and memory a job, and the growth with the log's length.
 
-Run with ``python benchmarks/bench_replay.py [--data DIR]``; DIR holds the logs of the Parallel Workloads Archive (by
-default ``$COTIDE_DATA/swf``), without it a made-up log is used. Prints medians over several runs after compilation;
-reading the file is timed apart. To see growth a log is repeated end to end; memory is the slope of a process's peak
-over the number of jobs, so it counts the columns, what the kernel allocates and what the runner copies.
+Run with ``python benchmarks/bench_replay.py [--data DIR] [--accasim]``; DIR holds the logs of the Parallel Workloads
+Archive (by default ``$COTIDE_DATA/swf``), without it a made-up log is used. Prints medians over several runs after
+compilation; reading the file is timed apart. To see growth a log is repeated end to end; memory is the slope of a
+process's peak over the number of jobs, so it counts the columns, what the kernel allocates and what the runner copies.
+With ``--accasim`` AccaSim replays the first log, too, for the ratio; it is fetched for that (see `accasim_rival`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from accasim_rival import Unavailable, accasim_timings
 
 from cotide_core.kernels.compiled import COMPILES
 from cotide_sim.replay.policies import POLICIES
@@ -82,11 +84,47 @@ def print_peak(data: Path | None, what: str) -> None:
     print(int(peak.split()[1]) * 1024)
 
 
+def show_accasim(jobs: BatchJobs, read_seconds: float, runs: int) -> None:
+    name = Path(jobs.name).name
+    print(f"\n{name}, {len(jobs)} jobs, beside AccaSim (once a policy; it reads the log as it goes)", flush=True)
+    try:
+        timings = accasim_timings(jobs, ("easy", "fifo"))
+    except Unavailable as error:
+        print(f"  not timed: {error}")
+        return
+    print("  ratios are of processor time, which a busy machine does not stretch")
+    for theirs, ours in (("easy", "easy"), ("fifo", "fcfs")):
+        own = statistics.median(cpu_seconds(lambda name=ours: run_policy(jobs, POLICIES[name])) for _ in range(runs))
+        timing = timings[theirs]
+        print(
+            f"  {ours:5} AccaSim {timing.version} {timing.wall_seconds:6.1f} s wall, {timing.cpu_seconds:6.1f} s cpu;"
+            f" here {own * 1000:6.1f} ms cpu, and {read_seconds * 1000:.0f} ms to read: {timing.cpu_seconds / own:,.0f}"
+            f" times as long, {timing.cpu_seconds / (own + read_seconds):,.0f} with our reading",
+            flush=True,
+        )
+
+
+def cpu_seconds(action) -> float:
+    begin = time.process_time()
+    action()
+    return time.process_time() - begin
+
+
+def time_first_log(data: Path | None, runs: int) -> None:
+    jobs = load(data, LOGS[0])
+    path = data / f"{LOGS[0]}.swf.gz" if data else None
+    read = statistics.median(cpu_seconds(lambda: read_swf(path)) for _ in range(3)) if path else 0.0
+    run_policy(jobs, POLICIES["easy"])
+    run_policy(jobs, POLICIES["fcfs"])
+    show_accasim(jobs, read, runs)
+
+
 def main() -> None:
     given = os.environ.get("COTIDE_DATA")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(given) / "swf" if given else None)
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--accasim", action="store_true", help="fetch AccaSim with pip and time it on the first log")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     data = arguments.data
@@ -114,6 +152,8 @@ def main() -> None:
             runs = arguments.runs if policy == "easy" else 1
             wall = statistics.median(run_policy(log, POLICIES[policy]).wall_seconds for _ in range(runs))
             print(f"  {policy:14} {len(log):9} jobs {wall * 1e9 / len(log):9.0f}", flush=True)
+    if arguments.accasim:
+        time_first_log(data, arguments.runs)
     if not Path("/proc/self/status").exists():
         return
     print("\npeak memory, bytes a job (slope between 4 and 12 repetitions, columns of the log included)")
