@@ -39,6 +39,9 @@ def some_facts() -> RunFacts:
     facts.pods["u3"] = PodFact("web-0", WorkloadClass.ONLINE, Stage.RUNNING, "n1")
     facts.services["web-0"] = ServiceFact("web-0", "n1", 5000.0, 12.0, 10.0)
     facts.node_cpu_share = {"n1": 0.75, "n2": 0.25}
+    facts.node_load_share = {"n1": 1.1, "n2": 0.5}
+    facts.overload_slots = 3
+    facts.reclaimed_millicores = {"n1": 2000, "n2": 5000}
     facts.decisions.append(DecisionFact(150.0, "grep-0", None, "2 would break the latency limit of demo/web (p=0.83)"))
     return facts
 
@@ -129,7 +132,8 @@ def test_the_live_view_shows_counts_nodes_services_and_reasons() -> None:
     console = Console(file=io.StringIO(), width=160, force_terminal=False)
     console.print(render(some_facts(), 1, 5))
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO given above
-    for words in ("policy 1 of 5", "1m 40s of 6m 40s", "web-0", "12.00", "would break the latency limit", "mean 50%"):
+    for words in ("policy 1 of 5", "1m 40s of 6m 40s", "web-0", "12.00", "would break the latency limit", "mean 50%",
+                  "3 overload slots so far", "7 cores offered to batch and gratis pods, 0 held"):  # fmt: skip
         assert words in shown
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotide_core.classes import WorkloadClass
 from cotide_sim.interference import GeneratedInterference
 from cotide_sim.machine import STEP_SECONDS, MachinePark, PodLoad
-from cotide_sim.rates import rate_at
+from cotide_sim.rates import Course, rate_at
 
 
 class PlainInterference:
@@ -225,3 +225,65 @@ def test_request_rates_are_read_anew_at_every_step():
     machines.start_pod("node", service(rates=(0.0, 600.0), rates_step_seconds=10.0), 0.0)
     machines.start_pod("node", job(seconds=28.75), 0.0)
     assert machines.advance(100.0)[0].at_seconds == pytest.approx(35.0)
+
+
+def test_the_area_under_a_course_is_exact_wherever_it_begins():
+    # 100 -> 200 in 10 s is 1500, back to 100 again 1500; 5 s on from the first step: 100 -> 150 is 625.
+    course = Course((100.0, 200.0), 10.0)
+    assert [course.area(0.0, at) for at in (5.0, 10.0, 20.0, 25.0)] == [625.0, 1500.0, 3000.0, 3625.0]
+    assert course.area(15.0, 25.0) == 625.0 + 625.0
+    assert course.area(5.0, 45.0) == pytest.approx(6000.0)
+    assert Course((), 10.0).area(0.0, 10.0) == 0.0
+
+
+@given(
+    st.lists(st.floats(0.0, 1e6), min_size=1, max_size=5),
+    st.floats(0.5, 100.0),
+    st.floats(-500.0, 500.0),
+    st.floats(0.0, 300.0),
+)
+def test_the_area_is_the_sum_of_its_parts_and_lies_between_lowest_and_highest(values, step, start, length):
+    course = Course(values, step)
+    whole = course.area(start, start + length)
+    middle = start + length / 3.0
+    parts = course.area(start, middle) + course.area(middle, start + length)
+    slack = 1e-6 * (1.0 + max(values)) * (1.0 + length + abs(start) + step)
+    assert whole == pytest.approx(parts, abs=slack)
+    assert min(values) * length - slack <= whole <= max(values) * length + slack
+
+
+def test_what_the_pods_of_a_node_use_adds_up_to_what_the_node_uses():
+    # Two cores: a service that could use 2.5 keeps 1.9, since 5 % of the node are the job's whatever comes.
+    machines = park()
+    machines.start_pod("node", service(used_millicores=(2500.0,)), 0.0)
+    machines.start_pod("node", job(seconds=1e6, millicores=1500), 0.0)
+    used = {usage.key: usage.cpu_millicores for usage in machines.pod_usage(10.0)}
+    assert used == pytest.approx({"web": 1900.0, "job": 100.0})
+    node = machines.node_usage(10.0)[0]
+    assert (node.cpu_millicores, node.online_millicores) == pytest.approx((2000.0, 1900.0))
+
+
+def test_a_service_may_use_more_than_it_asks_for_and_slows_the_jobs_beside_it_only_where_there_is_no_room():
+    # Four cores, a job of two: 1.5 cores for a service that asks for one leave it its two, 3 cores leave it one.
+    for used, left in ((1500.0, 1.0), (3000.0, 0.5)):
+        machines = park(millicores=4000)
+        machines.start_pod("node", service(rates=(), used_millicores=(used,)), 0.0)
+        machines.start_pod("node", job(seconds=1e6, millicores=2000), 0.0)
+        usage = {one.key: one for one in machines.pod_usage(10.0)}
+        assert usage["job"].cpu_millicores == pytest.approx(2000.0 * left)
+        assert usage["job"].cpu_core_seconds == pytest.approx(20.0 * left)
+        assert usage["web"].cpu_core_seconds == pytest.approx(used / 100.0)
+
+
+def test_looking_at_use_changes_nothing_that_happens():
+    def finish(look):
+        machines = park(interference=GeneratedInterference())
+        machines.start_pod("node", service(rates=(1e5, 2e4, 9e4), rates_step_seconds=7.0), 0.0)
+        machines.start_pod("node", job(seconds=50.0, type="sort"), 1.0)
+        for second in range(2, 40):
+            if look:
+                machines.pod_usage(second + 0.3)
+                machines.node_usage(second + 0.7)
+        return machines.advance(1000.0)
+
+    assert finish(look=True) == finish(look=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from cotide_sim.comparison import POLICIES, command, missed
+from cotide_sim.comparison import BY_SLACK, POLICIES, command, missed
 from cotide_sim.workloads import profiling
 
 
@@ -29,3 +29,25 @@ def test_the_command_prints_every_policy_and_says_what_was_missed_by_its_exit_co
     rows = [line for line in result.stdout.splitlines() if line.startswith("| 1 |")]
     assert [row.split("|")[2].strip() for row in rows] == list(POLICIES)
     assert result.exit_code == (0 if "every objective met" in result.stderr else 3)
+
+
+def test_hierarchical_must_overload_fewer_slots_than_fifo_and_evict_no_online_pod():
+    def slots(hierarchical: int, fifo: int, online: int = 0):
+        return {
+            name: {"overload_slots": count, "online_evictions": online}
+            for name, count in (("hierarchical", hierarchical), ("fifo", fifo))
+        }
+
+    assert missed(slots(3, 4)) == []
+    assert missed(slots(0, 0)) == []
+    assert missed(slots(4, 4)) == ["overload slots not below fifo"]
+    assert missed(slots(1, 4, online=1)) == ["an online pod was evicted by hierarchical"]
+
+
+def test_the_slack_scenario_compares_the_policies_that_it_is_for(monkeypatch):
+    campaign = profiling.profile
+    monkeypatch.setattr(profiling, "profile", lambda i, seed: campaign(i, seed, qos_trials=200, completion_trials=80))
+    result = CliRunner().invoke(command, ["--scenario", "slack", "--seeds", "1", "--seconds", "60", "--nodes", "3"])
+    rows = [line for line in result.stdout.splitlines() if line.startswith("| 1 |")]
+    assert [row.split("|")[2].strip() for row in rows] == list(BY_SLACK)
+    assert all(row.rstrip().endswith("(0) |") for row in rows)

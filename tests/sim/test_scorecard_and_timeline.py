@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.scorecard import HOLD_SECONDS, Scorecard
+from cotide_sim.scorecard import HOLD_SECONDS, NodeLoad, Scorecard
 from cotide_sim.timeline import Timeline
 
 BATCH, GRATIS, ONLINE = WorkloadClass.BATCH, WorkloadClass.GRATIS, WorkloadClass.ONLINE
@@ -101,3 +101,34 @@ def test_time_does_not_go_back():
     line: Timeline[str] = Timeline(now=5.0)
     with pytest.raises(ValueError, match="go back"):
         line.move_to(4.0)
+
+
+def load(node="n", online=0.0, allocated=0.0, memory=0.0) -> NodeLoad:
+    return NodeLoad(node, online, memory, allocated, 0.0, 8000.0, 32.0)
+
+
+def test_a_slot_in_which_a_node_bore_too_much_counts_once():
+    card = Scorecard(start_seconds=100.0, slot_seconds=50.0)
+    over, fits = load(online=3000.0, allocated=5001.0), load(online=3000.0, allocated=5000.0)
+    # Before the start: nothing. Slots from 100 on: 0 is over twice, 1 never, 2 once, and once on another node.
+    for at, what in ((99.0, over), (100.0, over), (149.0, over), (151.0, fits), (200.0, over)):
+        card.observe_node(what, at)
+    card.observe_node(load("m", online=9000.0), 210.0)
+    assert card.summary(300.0)["overload_slots"] == 3
+
+
+def test_memory_overloads_a_node_as_cpu_does_and_rounding_does_not():
+    card = Scorecard(slot_seconds=50.0)
+    card.observe_node(load("by memory", memory=33.0), 10.0)
+    card.observe_node(load("by a rounding", online=8000.000001), 10.0)
+    assert card.overload_slots() == 1
+
+
+def test_evicted_online_pods_are_told_apart():
+    card = Scorecard()
+    for pod, cls in (("a", BATCH), ("web", ONLINE)):
+        card.observe_arrival(pod, cls, 0.0)
+        card.observe_evicted(pod, 5.0)
+        card.observe_evicted(pod, 6.0)
+    summary = card.summary(10.0)
+    assert (summary["evictions"], summary["online_evictions"]) == (2, 1)

@@ -66,6 +66,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
         async with aiohttp.ClientSession() as session:
             running = [
                 asyncio.create_task(observer.watch_pods()),
+                asyncio.create_task(observer.watch_nodes()),
                 asyncio.create_task(observer.watch_metrics(session)),
                 asyncio.create_task(_submit(stage, plan, facts)),
             ]

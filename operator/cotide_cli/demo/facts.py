@@ -87,6 +87,8 @@ class RunFacts:
     node_load_share: dict[str, float] = field(default_factory=dict)
     """Real use of online pods and allocation of all others over capacity, by node: the larger of cpu and memory."""
     overload_slots: int = 0
+    reclaimed_millicores: dict[str, int] = field(default_factory=dict)
+    """Published as ``cotide.dev/reclaimed-cpu``, by node; empty where nothing is published."""
     jobs_submitted: int = 0
     jobs_planned: int = 0
     decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
@@ -103,6 +105,11 @@ class RunFacts:
     def services_over_limit(self) -> int:
         """Return how many online pods break their limit in the latest sample."""
         return sum(1 for service in self.services.values() if service.over_limit)
+
+    def held_millicores(self) -> int:
+        """Return the cpu that batch and gratis pods hold on all nodes."""
+        others = (pod for pod in self.pods.values() if pod.workload_class is not WorkloadClass.ONLINE)
+        return sum(pod.millicores for pod in others if pod.holds)
 
     def cpu_share(self) -> float:
         """Return the mean share of CPU in use over all nodes, 0 to 1."""

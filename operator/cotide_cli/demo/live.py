@@ -57,8 +57,8 @@ def progress_line(facts: RunFacts, number: int, of: int) -> str:
     return (
         f"[{number}/{of} {facts.policy}] {format_seconds(facts.elapsed_seconds)} simulated: "
         f"{batch[Stage.QUEUED]} queued, {batch[Stage.RUNNING]} running, {batch[Stage.SUCCEEDED]} done; "
-        f"cpu {facts.cpu_share():.0%}, {facts.services_over_limit()} of {len(facts.services)} services over their limit"
-        + (f"; {latest}" if latest else "")
+        f"cpu {facts.cpu_share():.0%}, {facts.services_over_limit()} of {len(facts.services)} services over their "
+        f"limit, {facts.overload_slots} overload slots" + (f"; {latest}" if latest else "")
     )
 
 
@@ -85,7 +85,16 @@ def _nodes(facts: RunFacts) -> Text:
         share = min(1.0, max(0.0, facts.node_cpu_share[name]))
         shade = SHADES[round(share * (len(SHADES) - 1))]
         text.append(shade, style="red on black" if name in hurt else "green on black")
-    text.append(f"  mean {facts.cpu_share():.0%} (red: a service there breaks its limit)")
+    text.append(f"  mean {facts.cpu_share():.0%} (red: a service there breaks its limit)\n")
+    text.append("use + allocation     ")
+    for name in sorted(facts.node_load_share):
+        share = facts.node_load_share[name]
+        shade = SHADES[round(min(1.0, max(0.0, share)) * (len(SHADES) - 1))]
+        text.append(shade, style="red on black" if share > 1.0 else "cyan on black")
+    text.append(f"  {facts.overload_slots} overload slots so far (red: online use + batch allocation exceed the node)")
+    if facts.reclaimed_millicores:
+        offered, held = sum(facts.reclaimed_millicores.values()) / 1000, facts.held_millicores() / 1000
+        text.append(f"\nforecast to be free  {offered:.0f} cores offered to batch and gratis pods, {held:.0f} held")
     return text
 
 

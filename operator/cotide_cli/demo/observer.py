@@ -17,9 +17,9 @@ from cotide_cli.demo.facts import DecisionFact, PodFact, RunFacts, ServiceFact, 
 from cotide_cli.demo.manifests import NAMESPACE
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
-from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
 from cotide_kube.client import KubeClient
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import Change, Reflector
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
@@ -78,6 +78,17 @@ class Observer:
         async for batch in reflector.batches():
             for change in batch:
                 self._take(change)
+
+    async def watch_nodes(self) -> None:
+        """Follow what the nodes publish as reclaimed; ends only by cancellation."""
+        reflector = Reflector(self._client, "/api/v1/nodes", NodeObject)
+        async for batch in reflector.batches():
+            for change in batch:
+                if change.object is not None:
+                    published = change.object.status.allocatable.get(RECLAIMED_CPU)
+                    if published is not None:
+                        amount = resource_amount(RECLAIMED_CPU, published)
+                        self._facts.reclaimed_millicores[change.object.metadata.name] = amount
 
     async def watch_metrics(self, session: aiohttp.ClientSession) -> None:
         """Read the fake nodes' metrics again and again; ends only by cancellation."""

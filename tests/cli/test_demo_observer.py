@@ -1,0 +1,93 @@
+"""What the demo makes of what it sees: loads of nodes, overload slots, pods that take another's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cotide_cli.demo.facts import RunFacts
+from cotide_cli.demo.observer import Observer
+from cotide_kube.objects import PodObject
+from cotide_kube.reflector import Change
+from cotide_sim.scorecard import Scorecard
+
+GIB = 1 << 30
+
+
+class StoppedClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.speed = 1.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def observer(clock: StoppedClock, card: Scorecard) -> tuple[Observer, RunFacts]:
+    facts = RunFacts("hierarchical", 0.0, 900.0)
+    seen = Observer(
+        None,  # type: ignore[arg-type]  # nothing is asked of a server here
+        "http://nowhere.invalid",
+        clock,  # type: ignore[arg-type]  # what it needs of a clock
+        facts,
+        card,
+        arrivals={"sort": 10.0},
+        completions={"sort": 1},
+        limits={"web": 2.0},
+        node_millicores=8000,
+        node_memory_bytes=32 * GIB,
+    )
+    return seen, facts
+
+
+def pod(name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1") -> Change[PodObject]:
+    phase = "Pending" if node is None else "Running"
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": "demo",
+            "uid": name,
+            "labels": {"cotide.dev/class": cls, f"cotide.dev/{'workload' if cls == 'online' else 'job'}": owner},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
+        "status": {"phase": phase},
+    }
+    if node is not None:
+        document["spec"]["nodeName"] = node
+    return Change("ADDED", msgspec.convert(document, PodObject))
+
+
+def page(millicores: float) -> str:
+    return (
+        '# TYPE cotide_sim_node_cpu_usage_millicores gauge\ncotide_sim_node_cpu_usage_millicores{node="n1"} 4000\n'
+        f'cotide_sim_pod_cpu_usage_millicores{{namespace="demo",pod="web-0",node="n1"}} {millicores}\n'
+        'cotide_sim_pod_cpu_usage_millicores{namespace="demo",pod="sort-0",node="n1"} 6000\n'
+        f'cotide_sim_pod_memory_usage_bytes{{namespace="demo",pod="web-0",node="n1"}} {GIB}\n'
+    )
+
+
+def test_a_node_bears_the_use_of_online_pods_and_the_allocation_of_others() -> None:
+    clock, card = StoppedClock(), Scorecard(slot_seconds=25.0)
+    seen, facts = observer(clock, card)
+    seen._take(pod("web-0", "online", "web", {"cpu": "2", "memory": "2Gi"}))
+    seen._take(pod("sort-0", "batch", "sort", {"cotide.dev/reclaimed-cpu": "6000", "cotide.dev/reclaimed-memory": "1"}))
+    # 1900 of its 2000 m beside 6000 allocated fit into 8000 m; 2100 do not.
+    seen.sample(page(1900.0), 30.0)
+    assert (facts.node_load_share, facts.overload_slots) == ({"n1": 7900 / 8000}, 0)
+    seen.sample(page(2100.0), 60.0)
+    seen.sample(page(2100.0), 65.0)
+    assert facts.overload_slots == card.summary(100.0)["overload_slots"] == 1
+
+
+def test_a_pod_in_the_place_of_an_evicted_one_waits_from_when_it_appears() -> None:
+    # The first came at 10 and was seen bound at 30; the second appears at 50 and never starts: 20 + 50 by 100.
+    clock, card = StoppedClock(), Scorecard()
+    seen, _ = observer(clock, card)
+    clock.seconds = 30.0
+    seen._take(pod("sort-0", "batch", "sort", {}))
+    clock.seconds = 50.0
+    seen._take(pod("sort-1", "batch", "sort", {}, node=None))
+    assert card.summary(100.0)["waiting_seconds_total"] == 20.0 + 50.0
