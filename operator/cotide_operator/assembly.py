@@ -26,6 +26,7 @@ import aiohttp
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
 from cotide_core.events import Event
+from cotide_core.reclaimed import holdings
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_kube.reflector import Reflector
@@ -50,6 +51,8 @@ from cotide_operator.metric_sources import PrometheusSource, Source, TextSource
 from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
 from cotide_operator.outcomes import Outcomes
+from cotide_operator.outlook import Outlooks
+from cotide_operator.reclaimed_publisher import ReclaimedPublisher
 from cotide_operator.recorder import Recorder
 from cotide_operator.retraining import Retraining
 from cotide_operator.settings import MetricsSourceSettings, Settings, engine_config
@@ -115,6 +118,8 @@ class Operator:
         )
         self._retraining = self._make_retraining()
         self.lane = LowLane(lambda: self.binder.busy)
+        self._recorder = Recorder(self.client, self.lane, self.telemetry)
+        self.outlooks = Outlooks()
         outcomes = self._make_outcomes()
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
@@ -217,6 +222,7 @@ class Operator:
             crew.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
+        crew.start(self._publisher().run(), "reclaimed capacity")
         async with self._metrics_source(crew) as feed, self._controlling(crew, feed):
             crew.start(self.loop.run(self.binder, self._ready), "loop")
             stopping = asyncio.ensure_future(stop.wait())
@@ -307,11 +313,26 @@ class Operator:
         return Outcomes(
             board=self.board,
             annotator=annotator,
-            recorder=Recorder(self.client, self.lane, self.telemetry),
+            recorder=self._recorder,
             calibration=self.calibration,
             telemetry=self.telemetry,
             pod_of=pods.get,
             policy=self.settings.policy,
+        )
+
+    def _publisher(self) -> ReclaimedPublisher:
+        """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
+        return ReclaimedPublisher(
+            self.client,
+            self.mirror,
+            self.outlooks,
+            self.clock,
+            holdings_of=lambda node: holdings(self.loop.scheduler.state, node),
+            settings=self.settings.reclaimed,
+            publish=self.settings.publishes_reclaimed,
+            slot_seconds=self.settings.slot_seconds,
+            recorder=self._recorder,
+            telemetry=self.telemetry,
         )
 
     def _make_retraining(self) -> Retraining | None:

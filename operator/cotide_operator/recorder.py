@@ -1,7 +1,8 @@
-"""Kubernetes events about pods, in kube-scheduler's words.
+"""Kubernetes events about pods, in kube-scheduler's words, and about the forecasts of nodes.
 
-Called by the loop and the binder; written through the low-priority lane. A repeated event raises the count of the
-one that is there, and one pod gets a new ``FailedScheduling`` at most every `REPEAT_SECONDS`, whatever its attempts.
+Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
+repeated event raises the count of the one that is there, and one pod gets a new ``FailedScheduling`` at most every
+`REPEAT_SECONDS`, whatever its attempts.
 Invariant: an event never delays or stops a decision; what could not be written is counted.
 """
 
@@ -16,6 +17,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
 from cotide_operator.low_lane import LowLane
+from cotide_operator.resources import API_VERSION
 from cotide_operator.telemetry import Telemetry
 
 _LOG = logging.getLogger(__name__)
@@ -62,21 +64,40 @@ class Recorder:
         """Say that a pod made room for another."""
         self._record(key, uid, "Normal", "Preempted", message)
 
+    def forecast_trust(self, node: str, uid: str, *, trusted: bool, message: str) -> None:
+        """Say that a node offers by its forecast again, or fell back to what its pods ask for."""
+        kind, reason = ("Normal", "ForecastTrustedAgain") if trusted else ("Warning", "FellBackToRequests")
+        self.node(node, uid, kind, reason, message)
+
+    def job(self, key: str, uid: str, reason: str, message: str) -> None:
+        """Say something of a Job of ours."""
+        namespace, _, name = key.partition("/")
+        about = {**_about("Job", name, namespace, uid), "apiVersion": API_VERSION}
+        self._write_soon(about, "Normal", reason, message)
+
+    def node(self, name: str, uid: str, kind: str, reason: str, message: str) -> None:
+        """Say something of a node."""
+        self._write_soon(_about("Node", name, "", uid), kind, reason, message)
+
     def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
+        namespace, _, pod = key.partition("/")
+        self._write_soon(_about("Pod", pod, namespace, uid), kind, reason, message)
+
+    def _write_soon(self, about: dict[str, str], kind: str, reason: str, message: str) -> None:
+        uid = about["uid"]
         before = self._written.get((uid, reason))
         if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
             return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
 
         async def write() -> None:
-            await self._write(key, uid, kind, reason, text)
+            await self._write(about, kind, reason, text)
 
         if not self._lane.submit(("event", uid, reason), write):
             self._telemetry.events_dropped.inc()
 
-    async def _write(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
-        namespace, _, pod = key.partition("/")
-        path = f"/api/v1/namespaces/{namespace}/events"
+    async def _write(self, about: dict[str, str], kind: str, reason: str, message: str) -> None:
+        uid, path = about["uid"], f"/api/v1/namespaces/{_namespace(about)}/events"
         before = self._written.get((uid, reason))
         try:
             if before is not None and before.message == message:
@@ -85,17 +106,21 @@ class Recorder:
                 patch = {"count": before.count, "lastTimestamp": format_timestamp(time.time())}
                 await self._client.patch(f"{path}/{before.name}", patch)
                 return
-            about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid}
             body = _event(about, kind, reason, message)
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
             self._telemetry.events_dropped.inc()
             self._written.pop((uid, reason), None)
-            _LOG.debug("event %s of %s was not written: %s", reason, key, error)
+            _LOG.debug("event %s of %s %s was not written: %s", reason, about["kind"], about["name"], error)
             return
         self._written[(uid, reason)] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
+
+
+def _about(kind: str, name: str, namespace: str, uid: str) -> dict[str, str]:
+    about = {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid}
+    return {key: value for key, value in about.items() if value}
 
 
 def _event(about: dict[str, str], kind: str, reason: str, message: str) -> dict[str, Any]:
@@ -104,7 +129,7 @@ def _event(about: dict[str, str], kind: str, reason: str, message: str) -> dict[
         "apiVersion": "v1",
         "kind": "Event",
         # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds
-        "metadata": {"name": f"{about['name'][:230]}.{time.time_ns():x}", "namespace": about["namespace"]},
+        "metadata": {"name": f"{about['name'][:230]}.{time.time_ns():x}", "namespace": _namespace(about)},
         "involvedObject": about,
         "type": kind,
         "reason": reason,
@@ -113,8 +138,13 @@ def _event(about: dict[str, str], kind: str, reason: str, message: str) -> dict[
         "firstTimestamp": format_timestamp(now),
         "lastTimestamp": format_timestamp(now),
         "eventTime": format_micro_timestamp(now),
-        "action": "Binding" if reason == "Scheduled" else "Scheduling",
+        "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about["kind"] == "Pod" else "Forecasting"),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": COMPONENT,
     }
+
+
+def _namespace(about: dict[str, str]) -> str:
+    """Return where an event belongs: of what lives in no namespace, to ``default``, as the node controller's do."""
+    return about.get("namespace", "default")

@@ -65,7 +65,15 @@ class Telemetry:
             "binding_duration_seconds", "Wall seconds of one binding request.", ATTEMPT_BUCKETS
         )
         self.bindings_refused = counter("bindings_refused_total", "Bindings that were not taken, by status.", "code")
-        self.evictions = counter("evictions_total", "Evictions asked for and granted.", "class", "reason")
+        self.evictions = counter("evictions_total", "Evictions carried out.", "class", "reason")
+        self.evictions_refused = counter(
+            "evictions_refused_total", "Evictions that were not carried out, by the reason of the refusal.", "reason"
+        )
+        self.overload_slots = counter(
+            "overload_slots_total", "Slots in which a node was measured above the overload share, of all nodes."
+        )
+        self.overloaded_nodes = gauge("overloaded_nodes", "Nodes above the overload share now.")
+        self.cordoned_nodes = gauge("cordoned_nodes", "Nodes kept free of batch and gratis pods after overloads.")
         self.events_dropped = counter("events_dropped_total", "Events not written: too many at once.")
         self.notes_failed = counter("notes_failed_total", "Labels, notes and conditions that were refused.")
         self.forecast_error = histogram(
@@ -97,6 +105,17 @@ class Telemetry:
         self.samples = counter("service_samples_total", "Service samples: taken, stale or invalid.", "outcome")
         self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use (metrics API).", "class")
         self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use (metrics API).", "class")
+        self.reclaimed_patches = counter(
+            "reclaimed_patches_total",
+            "Patches of nodes with reclaimed capacity: published, withdrawn, gone (another node by then), refused.",
+            "result",
+        )
+        self.reclaimable_cpu = gauge(
+            "node_reclaimable_cpu_millicores", "cotide.dev/reclaimed-cpu that the nodes publish, all together."
+        )
+        self.reclaimable_memory = gauge(
+            "node_reclaimable_memory_bytes", "cotide.dev/reclaimed-memory that the nodes publish, all together."
+        )
         self.leader = gauge("leader", "1 while this replica decides.")
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")
 

@@ -104,3 +104,16 @@ async def test_what_cannot_be_written_is_counted_and_nothing_else(scene: Scene) 
     scene.full = True
     scene.recorder.preempted("ns/p", "u", "room for another")
     assert scene.dropped() == 2.0
+
+
+async def test_a_change_of_trust_is_an_event_of_the_node_where_describe_finds_it(scene: Scene) -> None:
+    scene.recorder.forecast_trust("n1", "u", trusted=False, message="no usage for 90 s")
+    scene.recorder.forecast_trust("n1", "u", trusted=True, message="covers 99 %")
+    await scene.flush()
+    assert [(event["type"], event["reason"], event["message"]) for event in scene.created] == [
+        ("Warning", "FellBackToRequests", "no usage for 90 s"),
+        ("Normal", "ForecastTrustedAgain", "covers 99 %"),
+    ]
+    event = scene.created[0]
+    about = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}  # describe asks for an empty namespace
+    assert (event["involvedObject"], event["metadata"]["namespace"]) == (about, "default")

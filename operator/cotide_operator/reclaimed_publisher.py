@@ -1,0 +1,295 @@
+"""Keeps what nodes say about reclaimed capacity in step with their outlooks, with few patches.
+
+Started by the assembly for one term of leadership::
+
+    outlooks, mirror (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
+
+What is worth a patch is decided in `reclaimed_status`. A node is patched at most once per ``minimumIntervalSeconds``,
+or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all together get ``patchesPerSecond``. What
+was refused is tried again with growing pauses, always with what is right by then. Where publishing is turned off, the
+same machinery takes everything of ours off the nodes instead.
+
+Invariants: a node without an outlook, or whose own size is not known yet, is never patched; nothing negative and
+nothing above the physical amount is published, whatever an outlook says; what a node says already is not written again,
+by this process or the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.reclaimed import Holdings
+from cotide_kube.answers import ApiError
+from cotide_kube.backoff import Backoff
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject
+from cotide_operator.clock import Clock
+from cotide_operator.mirror import Kind, Mirror
+from cotide_operator.node_turns import NodeTurns
+from cotide_operator.outlook import NodeOutlook, Outlooks
+from cotide_operator.reclaimed_status import (
+    Json,
+    Shown,
+    Urgency,
+    Wanted,
+    publication,
+    shown,
+    urgency,
+    wanted,
+    withdrawal,
+)
+from cotide_operator.recorder import Recorder
+from cotide_operator.slack_settings import ReclaimedSettings
+from cotide_operator.telemetry import Telemetry
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Wall seconds between two looks at what changed: a burst of pods on a node is one look; chosen."""
+WORKERS: Final = 4
+"""Patches in flight; chosen: at 10 patches a second an API server may take 0.4 s for each."""
+AT_ONCE_SECONDS: Final = 5.0
+"""Wall seconds between two patches of one node that can't wait; chosen: whoever else writes there all the time makes no
+loop of us."""
+BACKOFF: Final = Backoff(initial_seconds=2.0, cap_seconds=300.0)
+"""Between two tries of a node that was refused, on top of the client's own tries; chosen."""
+COMPLAINT_SECONDS: Final = 60.0
+"""Wall seconds between two lines about refused patches; chosen: an outage must not fill the log."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of one node; lost in a restart without harm."""
+
+    uid: str
+    patched: float = -math.inf
+    """Monotonic second of the last patch that was taken."""
+    failures: int = 0
+    retry: float = -math.inf
+    seen: NodeObject | None = None
+    """The mirror's node when the last patch was written: while it is still that, ``says`` is newer."""
+    says: Shown | None = None
+
+
+class ReclaimedPublisher:
+    """Patches nodes; made once per term of leadership.
+
+    Parameters
+    ----------
+    client, mirror, clock, recorder, telemetry :
+        The operator's.
+    outlooks : Outlooks
+        Subscribed to.
+    holdings_of : callable
+        Who holds what of a node, by name; None while the node is not known to the engine.
+    settings : ReclaimedSettings
+    publish : bool
+        False: take away what is there.
+    slot_seconds : float
+        On the operator's clock; an outlook that ended a slot ago is none any more.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        outlooks: Outlooks,
+        clock: Clock,
+        *,
+        holdings_of: Callable[[str], Holdings | None],
+        settings: ReclaimedSettings,
+        publish: bool,
+        slot_seconds: float,
+        recorder: Recorder,
+        telemetry: Telemetry,
+        seed: int | None = None,
+    ) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._outlooks = outlooks
+        self._clock = clock
+        self._holdings_of = holdings_of
+        self._settings = settings
+        self._publish = publish
+        self._slot_seconds = slot_seconds
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._rng = random.Random(seed)
+        self._known: dict[str, _Known] = {}
+        self._changed: dict[str, None] = {}
+        self._later: dict[str, float] = {}
+        """Nodes that must be looked at again at a monotonic second, whatever happens until then."""
+        self._over: set[str] = set()
+        self._turns = NodeTurns(settings.patches_per_second)
+        self._offers: dict[str, tuple[int | None, int | None]] = {}
+        """What each node says that it offers, for the metrics."""
+        self._complained = -math.inf
+        self._refused = 0
+        mirror.subscribe(self._mirrored)
+        outlooks.subscribe(self._told)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        self._changed.update(dict.fromkeys(self._mirror.nodes))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+            while True:
+                self.look()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Queue the nodes that are worth a patch now."""
+        now = time.monotonic()
+        self._age()
+        for name in [name for name, due in self._later.items() if due <= now]:
+            del self._later[name]
+            self._changed[name] = None
+        changed, self._changed = self._changed, {}
+        for name in changed:
+            if self._turns.taken(name):
+                self._changed[name] = None
+                continue
+            decided = self._decide(name)
+            if decided is None or decided[0] is Urgency.NONE:
+                self._turns.drop(name)
+                continue
+            due = self._earliest(name, decided[0])
+            if due > now:
+                self._turns.drop(name)
+                self._later[name] = due
+                continue
+            self._turns.put(name, decided[0])
+        for place, metric in enumerate((self._telemetry.reclaimable_cpu, self._telemetry.reclaimable_memory)):
+            metric.set(sum(amounts[place] or 0 for amounts in self._offers.values()))
+
+    def _told(self, outlooks: list[NodeOutlook]) -> None:
+        names = [outlook.node for outlook in outlooks]
+        self._over.difference_update(names)
+        self._changed.update(dict.fromkeys(names))
+
+    def _mirrored(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and self._publish:
+            pod = self._mirror.pods.get(key)
+            if pod is not None and pod.spec.node_name:  # one that vanished ended before, as far as a node is concerned
+                self._changed[pod.spec.node_name] = None
+        elif kind == "nodes" and key:
+            self._changed[key] = None
+            node = self._mirror.nodes.get(key)
+            if node is None:
+                self._forget(key)
+            elif key in self._known and self._known[key].uid != node.metadata.uid:
+                self._known[key] = _Known(node.metadata.uid)  # it registered anew: what held up the old one is gone
+
+    def _age(self) -> None:
+        """Look once more at each node whose outlook ended a slot ago."""
+        for outlook in self._outlooks:
+            if outlook.node not in self._over and self._is_over(outlook):
+                self._over.add(outlook.node)
+                self._changed[outlook.node] = None
+
+    def _is_over(self, outlook: NodeOutlook) -> bool:
+        return outlook.until_seconds + self._slot_seconds < self._clock.now()
+
+    def _decide(self, name: str) -> tuple[Urgency, Json, Shown, Wanted | None] | None:
+        """Return how urgent a patch of a node is, the patch, what the node says and should say; None for no patch."""
+        node = self._mirror.nodes.get(name)
+        if node is None:
+            return None
+        known = self._known.setdefault(name, _Known(node.metadata.uid))
+        says = known.says if known.says is not None and known.seen is node else shown(node)
+        self._offers[name] = says.allocatable
+        if not self._publish:
+            return (Urgency.DUE, withdrawal(node), says, None) if says.anything else None
+        held, outlook = self._holdings_of(name), self._outlooks.get(name)
+        if held is None or outlook is None:
+            return None
+        should = wanted(outlook, held, over=self._is_over(outlook))
+        wall = time.time()
+        share = self._settings.minimum_change_share
+        how = urgency(says, should, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
+        return how, publication(node, says, should, wall), says, should
+
+    def _earliest(self, name: str, how: Urgency) -> float:
+        """Return the monotonic second from which a node may be patched."""
+        known = self._known[name]
+        interval = self._settings.minimum_interval_seconds
+        if how is Urgency.AT_ONCE:
+            interval = min(interval, AT_ONCE_SECONDS)
+        return max(known.patched + interval, known.retry)
+
+    def _forget(self, name: str) -> None:
+        self._turns.drop(name)
+        self._known.pop(name, None)
+        self._later.pop(name, None)
+        self._offers.pop(name, None)
+
+    async def _work(self) -> None:
+        while True:
+            name = await self._turns.take()
+            try:
+                await self._patch(name)
+            finally:
+                self._turns.done(name)
+
+    async def _patch(self, name: str) -> None:
+        """Write what is right by now, if it is still worth it."""
+        decided, node = self._decide(name), self._mirror.nodes.get(name)
+        if decided is None or node is None or decided[0] is Urgency.NONE:
+            return
+        _, patch, says, should = decided
+        known = self._known[name]
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}/status", patch, "strategic")
+        except ClusterError as error:
+            known.failures += 1
+            known.retry = time.monotonic() + BACKOFF.wait_seconds(known.failures, self._rng)
+            self._later[name] = known.retry
+            self._complain(name, error)
+            return
+        known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
+        known.seen, known.says = node, _after(says, should, patch)
+        self._changed[name] = None  # for the metrics, and for what came meanwhile
+        if should is None:
+            self._telemetry.reclaimed_patches.labels("withdrawn").inc()
+            return
+        self._telemetry.reclaimed_patches.labels("published").inc()
+        if says.trusted is not None and says.trusted is not should.trusted:
+            self._recorder.forecast_trust(name, node.metadata.uid, trusted=should.trusted, message=should.message)
+
+    def _complain(self, name: str, error: ClusterError) -> None:
+        gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell
+        self._telemetry.reclaimed_patches.labels("gone" if gone else "refused").inc()
+        if gone:
+            return
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._complained >= COMPLAINT_SECONDS:
+            more = f" (and {self._refused - 1} more patches of nodes)" if self._refused > 1 else ""
+            _LOG.warning("reclaimed capacity of node %s could not be written%s: %s", name, more, error)
+            self._complained, self._refused = now, 0
+
+
+def _after(says: Shown, should: Wanted | None, patch: Any) -> Shown:
+    """Return what a node says once a patch was taken, until the watch shows it."""
+    if should is None:
+        return Shown()
+    condition = patch["status"]["conditions"][0]
+    return replace(
+        says,
+        capacity=should.amounts,
+        allocatable=should.amounts,
+        trusted=should.trusted,
+        reason=should.reason,
+        changed=condition["lastTransitionTime"],
+        wall_seconds=time.time(),
+        noted=True,
+    )
