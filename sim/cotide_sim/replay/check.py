@@ -34,8 +34,9 @@ def faults_of(jobs: BatchJobs, schedule: Schedule) -> list[str]:
     if over.any():
         at = int(np.argmax(over))
         faults.append(f"{used[at]} of {jobs.processors} processors in use at {times[order[at]]} s")
-    policy = POLICIES[schedule.policy]
-    if policy.order != BY_SUBMIT or policy.kernel == "plan":
+    policy = POLICIES.get(schedule.policy)
+    # Of a policy from a user's file nothing else is known that it would have to keep.
+    if policy is None or policy.order != BY_SUBMIT or policy.kernel == "plan":
         return faults
     if (schedule.forecast >= jobs.run).all():
         late = (schedule.promise >= 0) & (start > schedule.promise)

@@ -1,7 +1,7 @@
-"""The HTML report of a replay: one file that needs no other, no network and no script.
+"""The HTML report of a replay: one file that needs no other and no network.
 
 Called by `cotide simulate --report`. Last step of the flow. Invariant: all text from outside is escaped; the same
-schedules give the same bytes.
+schedules give the same bytes. Table and charts need no script; the zoomable schedule (`schedule_view`) does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cotide_core.errors import InputError
 from cotide_sim.replay.metrics import Figure, bounded_slowdown, use_by_week
 from cotide_sim.replay.policies import POLICIES
 from cotide_sim.replay.runner import Schedule
+from cotide_sim.replay.schedule_view import STYLE, view
 from cotide_sim.replay.svg_charts import Axis, Floats, Series, line_chart
 from cotide_sim.traces.batch_jobs import BatchJobs
 
@@ -49,6 +50,7 @@ def write_report(
     described: str,
     schedules: Sequence[Schedule],
     figures: Mapping[str, Mapping[str, Figure]],
+    summaries: Mapping[str, str] | None = None,
 ) -> None:
     """Write the report.
 
@@ -56,20 +58,26 @@ def write_report(
     ----------
     described : the filter, in one line.
     figures : by policy, then by name.
+    summaries : what each policy does, in words; None for the policies that are known by name.
 
     Raises
     ------
     InputError
         When the file can't be written.
     """
+    words = {name: policy.summary for name, policy in POLICIES.items()} | dict(summaries or {})
     try:
-        path.write_text(_page(jobs, described, schedules, figures), encoding="utf-8")
+        path.write_text(_page(jobs, described, schedules, figures, words), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
 
 
 def _page(
-    jobs: BatchJobs, described: str, schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]]
+    jobs: BatchJobs,
+    described: str,
+    schedules: Sequence[Schedule],
+    figures: Mapping[str, Mapping[str, Figure]],
+    summaries: Mapping[str, str],
 ) -> str:
     waits = {s.policy: np.sort((s.start - jobs.submit).astype(np.float64)) for s in schedules}
     slowdowns = {s.policy: np.sort(bounded_slowdown(jobs, s.start)) for s in schedules}
@@ -79,7 +87,7 @@ def _page(
         f"<h1>{title} under {len(schedules)} policies</h1>",
         f"<p>{len(jobs):,} jobs in {days:,.0f} days on {jobs.processors:,} processors; run times as "
         f"{escape(schedules[0].runtime)}. Filter: {escape(described)}.</p>",
-        _table(schedules, figures),
+        _table(schedules, figures, summaries),
         "<p>Means; below each its 95 % interval when weeks are drawn anew, the same for every policy.</p>",
         "<h2>Waiting</h2><p>Share of jobs that waited no longer than so many seconds.</p>",
         _shares(waits, "wait, s", 1.0),
@@ -87,20 +95,26 @@ def _page(
         _shares(slowdowns, "bounded slowdown", 1.0),
         "<h2>Utilisation, week by week</h2>",
         _weeks(jobs, schedules),
+        "<h2>Schedule</h2><p>Jobs by time and processors, and below them the share of processors in use under each "
+        "policy. The wheel zooms, dragging moves, a job's figures appear when it is pointed at. Which of equal "
+        "processors a job held is chosen for the picture; no policy decides it.</p>",
+        view(jobs, schedules, figures),
     ]
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}{STYLE}</style>'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(sections) + "\n</body></html>\n"
     )
 
 
-def _table(schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]]) -> str:
+def _table(
+    schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]], summaries: Mapping[str, str]
+) -> str:
     heads = "".join(f"<th>{escape(title)}</th>" for _, title, _ in _COLUMNS)
     rows = []
     for schedule in schedules:
         found = figures[schedule.policy]
         cells = "".join(f"<td>{_cell(found[name], form)}</td>" for name, _, form in _COLUMNS)
-        summary = escape(POLICIES[schedule.policy].summary)
+        summary = escape(summaries.get(schedule.policy, ""))
         rows.append(f"<tr><td>{escape(schedule.policy)}<small>{summary}</small></td>{cells}</tr>")
     return f"<table><thead><tr><th>policy</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
