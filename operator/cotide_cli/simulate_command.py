@@ -8,7 +8,8 @@ give equal output.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cotide_cli.trace_input import Input
     from cotide_sim.replay.policies import ReplayPolicy
     from cotide_sim.replay.runner import Runtime, Schedule
+    from cotide_sim.replay.user_policy import UserPolicy
     from cotide_sim.traces.batch_jobs import BatchJobs
 
 DEFAULT_POLICIES: Final = "fcfs,easy,easy-sjbf,conservative"
@@ -38,7 +40,21 @@ DEFAULT_JOBS: Final = 10_000
 @click.option("--generate", type=click.Choice(GENERATORS), help="Generate jobs instead of reading a trace.")
 @click.option("--jobs", "count", type=click.IntRange(min=1), help=f"How many to generate; default: {DEFAULT_JOBS}.")
 @click.option("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's.")
-@click.option("--policy", "policies", default=DEFAULT_POLICIES, show_default=True, metavar="NAME,NAME,...")
+@click.option(
+    "--policy",
+    "policies",
+    default=DEFAULT_POLICIES,
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help="Names, or files like ./my_policy.py:NAME.",
+)
+@click.option(
+    "--policy-file",
+    "policy_files",
+    multiple=True,
+    metavar="FILE[:NAME]",
+    help="Replay under a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+)
 @click.option(
     "--runtime",
     type=click.Choice(["request", "clairvoyant", "last-two", "learned"]),
@@ -97,6 +113,7 @@ def command(
     count: int | None,
     load: float | None,
     policies: str,
+    policy_files: tuple[str, ...],
     runtime: Runtime,
     processors: int | None,
     resources: Any,
@@ -113,11 +130,8 @@ def command(
 ) -> None:
     """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
     from cotide_sim.replay.metrics import figures_of
-    from cotide_sim.replay.policies import policy_of
 
-    chosen = {policy.name: policy for policy in (policy_of(name) for name in policies.split(",") if name.strip())}
-    if not chosen:
-        raise InputError("names no policy", field="policy")
+    chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     if trace is not None:
         cleaning = cleaning_of(
@@ -129,7 +143,7 @@ def command(
     jobs = given.jobs
     if swf_file is not None:
         _write_jobs(swf_file, given)
-    schedules = _replay(jobs, list(chosen.values()), runtime)
+    schedules = _replay(jobs, chosen, runtime)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output == "json":
         click.echo(json.dumps(document(given, runtime, seed, schedules, figures)))
@@ -138,10 +152,32 @@ def command(
     if report is not None:
         from cotide_sim.replay.report import write_report
 
-        write_report(report, jobs, given.described, schedules, figures)
+        summaries = {policy.name: policy.summary for policy in chosen}
+        write_report(report, jobs, given.described, schedules, figures, summaries)
         click.echo(f"report: {report}", err=True)
     if swf_directory is not None:
         _write_schedules(swf_directory, jobs, schedules)
+
+
+def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:
+    from cotide_sim.replay.policies import policy_of
+    from cotide_sim.replay.user_policy import is_policy_file, load_policy
+
+    found: dict[str, ReplayPolicy | UserPolicy] = {}
+    places: dict[str, str] = {}
+    for name in [*(part.strip() for part in names.split(",") if part.strip()), *files]:
+        policy: ReplayPolicy | UserPolicy
+        if name in files or is_policy_file(name):
+            policy = load_policy(name)
+            place = str(policy.file)
+        else:
+            policy, place = policy_of(name), ""
+        if places.setdefault(policy.name, place) != place:
+            raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
+        found[policy.name] = policy
+    if not found:
+        raise InputError("names no policy", field="policy")
+    return list(found.values())
 
 
 def _check_source(trace: Path | None, generate: str | None, generators: dict[str, object]) -> None:
@@ -152,21 +188,30 @@ def _check_source(trace: Path | None, generate: str | None, generators: dict[str
             raise InputError("is for --generate; a trace has its own jobs", field=option)
 
 
-def _replay(jobs: BatchJobs, policies: Sequence[ReplayPolicy], runtime: Runtime) -> list[Schedule]:
+def _replay(jobs: BatchJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
     from cotide_sim.replay.check import faults_of
     from cotide_sim.replay.runner import run_policy
+    from cotide_sim.replay.user_policy import UserPolicy
+    from cotide_sim.replay.user_replay import run_user_policy
 
     schedules = []
     with progress_bar(len(jobs) * len(policies)) as tell:
         for place, policy in enumerate(policies):
-            watch = None if tell is None else (lambda done, at=place: tell(at * len(jobs) + done, policies[at].name))
-            schedule = run_policy(jobs, policy, runtime, watch=watch)
+            watch = None if tell is None else partial(_told, tell, place * len(jobs), policy.name)
+            if isinstance(policy, UserPolicy):
+                schedule = run_user_policy(jobs, policy, runtime, watch=watch)
+            else:
+                schedule = run_policy(jobs, policy, runtime, watch=watch)
             faults = faults_of(jobs, schedule)
             if faults:
                 raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")
             schedules.append(schedule)
     return schedules
+
+
+def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+    tell(before + done, name)
 
 
 def _write_jobs(file: Path, given: Input) -> None:
