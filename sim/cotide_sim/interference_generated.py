@@ -28,6 +28,7 @@ CONTENTION_WEIGHTS: Final[dict[str, float]] = {
 }  # fmt: skip
 """Share by which one job of the type raises contention for caches and memory bandwidth; chosen: scans that stream
 through a small working set are mild, jobs that build hash tables or sort runs are not."""
+_WORST_WEIGHT: Final = max(CONTENTION_WEIGHTS.values())
 
 LONE_SECONDS: Final[dict[str, tuple[float, float]]] = {
     "grep": (0.02, 3.8), "md5": (0.03, 4.9), "sample": (0.03, 2.6), "wordcount": (0.05, 12.5),
@@ -97,4 +98,4 @@ class GeneratedInterference:
 
 
 def _weight(name: str) -> float:
-    return CONTENTION_WEIGHTS.get(name, max(CONTENTION_WEIGHTS.values()))
+    return CONTENTION_WEIGHTS.get(name, _WORST_WEIGHT)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy as np
 from cotide_core.classes import WorkloadClass
 from cotide_core.forecasts import Floats, MixBatch
 from cotide_sim.interference import Interference
+from cotide_sim.one_machine import BATCH_FLOOR, Machine, Running, Serving, shares
 from cotide_sim.pod_load import Finished, NodeUsage, PodLoad, PodUsage, ServiceSample
 from cotide_sim.rates import Course
 
@@ -38,55 +38,6 @@ STEP_SECONDS: Final = 5.0
 """Request rates are read anew this often for the speed of jobs; chosen: a twelfth of the usual minute of a trace."""
 DEFAULT_LONE_SECONDS: Final = 30.0
 """Run time of a finite pod that gives neither lone seconds nor a known type; chosen."""
-BATCH_FLOOR: Final = 0.05
-"""Share of a node that its services can't take from batch pods, whatever their rate; chosen (a scheduler never starves
-a runnable process outright)."""
-
-
-@dataclass(slots=True)
-class _Running:
-    load: PodLoad
-    node: str
-    remaining: float
-    speed: float = 0.0
-    core_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class _Serving:
-    load: PodLoad
-    rate: Course
-    cpu: Course | None
-    """Millicores; None: what the rate takes."""
-    origin: float
-    core_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class _Machine:
-    name: str
-    millicores: int
-    memory_bytes: int
-    at: float
-    jobs: dict[str, _Running] = field(default_factory=dict)
-    services: dict[str, _Serving] = field(default_factory=dict)
-    version: int = 0
-    next_finish: float = math.inf
-    given: float = 1.0
-    """g of the module's formula, since the last change."""
-    kept: float = 1.0
-    """h of the module's formula."""
-
-    @property
-    def has_changing_speeds(self) -> bool:
-        """Whether jobs run beside a service whose rate changes with time."""
-        return bool(self.jobs) and any(
-            len(one.load.rates) > 1 or len(one.load.used_millicores) > 1 for one in self.services.values()
-        )
-
-    @property
-    def batch_millicores(self) -> int:
-        return sum(run.load.millicores for run in self.jobs.values())
 
 
 class MachinePark:
@@ -106,10 +57,12 @@ class MachinePark:
         self.interference = interference
         self._origin = origin_seconds
         self._now = -math.inf
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, Machine] = {}
         self._node_of: dict[str, str] = {}
         self._finishes: list[tuple[float, str, int]] = []
         self._done: list[Finished] = []
+        self._changed: dict[str, Machine] = {}
+        """Machines whose pods changed at this moment and whose speeds are still to be set, all in one go."""
         self._step = 0
         self._noise = noise
         self._generator = np.random.default_rng(seed)
@@ -120,11 +73,12 @@ class MachinePark:
         if known is not None:
             known.millicores, known.memory_bytes = millicores, memory_bytes
             return
-        self._machines[name] = _Machine(name, millicores, memory_bytes, at=self._now)
+        self._machines[name] = Machine(name, millicores, memory_bytes, at=self._now)
 
     def remove_node(self, name: str) -> tuple[str, ...]:
         """Take a machine away and return the keys of the pods that stopped with it."""
         machine = self._machines.pop(name, None)
+        self._changed.pop(name, None)
         if machine is None:
             return ()
         keys = (*machine.services, *machine.jobs)
@@ -150,10 +104,11 @@ class MachinePark:
             step = load.rates_step_seconds
             cpu = Course(load.used_millicores, step) if load.used_millicores else None
             origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
-            machine.services[load.key] = _Serving(load, Course(load.rates, step), cpu, origin)
+            machine.services[load.key] = Serving(load, Course(load.rates, step), cpu, origin)
+            machine.load_at = math.nan
         else:
-            machine.jobs[load.key] = _Running(load, node, self._lone_seconds(load))
-        self._set_speeds((machine,))
+            machine.add_job(Running(load, node, self._lone_seconds(load)))
+        self._changed[node] = machine
 
     def stop_pod(self, key: str, now: float) -> bool:
         """Stop a pod before its end (deleted, evicted); False when no such pod runs."""
@@ -164,8 +119,9 @@ class MachinePark:
         machine = self._machines[node]
         self._settle(machine, self._now)
         if machine.services.pop(key, None) is None:
-            del machine.jobs[key]
-        self._set_speeds((machine,))
+            machine.remove_job(key)
+        machine.load_at = math.nan
+        self._changed[node] = machine
         return True
 
     def advance(self, now: float) -> list[Finished]:
@@ -179,6 +135,9 @@ class MachinePark:
 
     def next_finish(self) -> float | None:
         """Return when the next pod finishes if speeds stay as they are: ask again after each change; None for never."""
+        if self._changed:
+            changed, self._changed = list(self._changed.values()), {}
+            self._set_speeds(changed)
         while self._finishes:
             at, name, version = self._finishes[0]
             machine = self._machines.get(name)
@@ -218,10 +177,9 @@ class MachinePark:
         for machine in self._machines.values():
             served = 1000.0 * self._service_load(machine, now)[0]
             cpu = min(float(machine.millicores), served + machine.batch_millicores)
-            batch_memory = sum(run.load.memory_bytes for run in machine.jobs.values())
             memory = sum(one.load.memory_bytes for one in machine.services.values())
-            _, kept = _shares(machine, served)
-            usages.append(NodeUsage(machine.name, cpu, memory + batch_memory, kept * served, memory))
+            _, kept = shares(machine, served)
+            usages.append(NodeUsage(machine.name, cpu, memory + machine.batch_memory_bytes, kept * served, memory))
         return usages
 
     def pod_usage(self, now: float) -> list[PodUsage]:
@@ -230,7 +188,7 @@ class MachinePark:
         usages = []
         for machine in self._machines.values():
             name, at = machine.name, machine.at
-            given, kept = _shares(machine, 1000.0 * self._service_load(machine, now)[0])
+            given, kept = shares(machine, 1000.0 * self._service_load(machine, now)[0])
             for key, one in machine.services.items():
                 load = one.load
                 used = kept * self._millicores(one, now)
@@ -286,12 +244,12 @@ class MachinePark:
         )
         self._settle(machine, at)
         for key in over:
-            run = machine.jobs.pop(key)
+            run = machine.remove_job(key)
             del self._node_of[key]
             self._done.append(Finished(key, at, run.load.exit_code))
-        self._set_speeds((machine,))
+        self._changed[name] = machine
 
-    def _settle(self, machine: _Machine, now: float) -> None:
+    def _settle(self, machine: Machine, now: float) -> None:
         """Book the work done since the machine's last change."""
         passed = now - machine.at
         if passed > 0.0:
@@ -302,12 +260,12 @@ class MachinePark:
                 one.core_seconds += machine.kept * self._area(one, machine.at, now) / 1000.0
         machine.at = now
 
-    def _set_speeds(self, machines: Iterable[_Machine]) -> None:
+    def _set_speeds(self, machines: Iterable[Machine]) -> None:
         """Give every job of settled machines its speed from now on, and each machine its next finish."""
         changed = list(machines)
         for machine in changed:
             self._settle(machine, self._now)
-        runs: list[_Running] = []
+        runs: list[Running] = []
         counts: list[int] = []
         for machine in changed:
             runs.extend(machine.jobs.values())
@@ -317,7 +275,7 @@ class MachinePark:
             for run, speed in zip(runs, speeds.tolist(), strict=True):
                 run.speed = speed
         for machine in changed:
-            machine.given, machine.kept = _shares(machine, 1000.0 * self._service_load(machine, self._now)[0])
+            machine.given, machine.kept = shares(machine, 1000.0 * self._service_load(machine, self._now)[0])
             machine.version += 1
             machine.next_finish = min(
                 (machine.at + max(0.0, run.remaining) / run.speed for run in machine.jobs.values()), default=math.inf
@@ -325,7 +283,7 @@ class MachinePark:
             if machine.next_finish < math.inf:
                 heapq.heappush(self._finishes, (machine.next_finish, machine.name, machine.version))
 
-    def _speeds(self, machines: Sequence[_Machine], runs: Sequence[_Running], counts: Sequence[int]) -> Floats:
+    def _speeds(self, machines: Sequence[Machine], runs: Sequence[Running], counts: Sequence[int]) -> Floats:
         """Return the speed of each run, by the formula of the module; ``counts`` jobs for each machine, in order."""
         capacity = np.asarray([machine.millicores for machine in machines], dtype=np.float64)
         batch = np.asarray([machine.batch_millicores for machine in machines], dtype=np.float64)
@@ -345,32 +303,35 @@ class MachinePark:
         q = shared[spread]
         return np.asarray(given[spread] * ((1.0 - q) / apart + q / beside))
 
-    def _service_load(self, machine: _Machine, now: float) -> tuple[float, float]:
+    def _service_load(self, machine: Machine, now: float) -> tuple[float, float]:
         """Return (cores that all the machine's services could use, their requests/s)."""
-        rate = own_rate = cores = 0.0
-        for one in machine.services.values():
-            requests = one.rate.at(now - one.origin)
-            rate += requests
-            if one.cpu is None:
-                own_rate += requests
-            else:
-                cores += one.cpu.at(now - one.origin) / 1000.0
-        return own_rate / self.interference.saturation_requests_per_second + cores, rate
+        if machine.load_at != now:
+            rate = own_rate = cores = 0.0
+            for one in machine.services.values():
+                requests = one.rate.at(now - one.origin)
+                rate += requests
+                if one.cpu is None:
+                    own_rate += requests
+                else:
+                    cores += one.cpu.at(now - one.origin) / 1000.0
+            machine.load = own_rate / self.interference.saturation_requests_per_second + cores, rate
+            machine.load_at = now
+        return machine.load
 
-    def _millicores(self, one: _Serving, now: float) -> float:
+    def _millicores(self, one: Serving, now: float) -> float:
         elapsed = now - one.origin
         if one.cpu is not None:
             return one.cpu.at(elapsed)
         return 1000.0 * one.rate.at(elapsed) / self.interference.saturation_requests_per_second
 
-    def _area(self, one: _Serving, since: float, until: float) -> float:
+    def _area(self, one: Serving, since: float, until: float) -> float:
         """Return the millicore-seconds that a service could use between two moments."""
         since, until = since - one.origin, until - one.origin
         if one.cpu is not None:
             return one.cpu.area(since, until)
         return 1000.0 * one.rate.area(since, until) / self.interference.saturation_requests_per_second
 
-    def _mixes(self, pods: Sequence[tuple[_Machine, _Serving]], now: float) -> MixBatch:
+    def _mixes(self, pods: Sequence[tuple[Machine, Serving]], now: float) -> MixBatch:
         """Return one row for each (machine, online pod)."""
         types = tuple(sorted({run.load.type for machine, _ in pods for run in machine.jobs.values()}))
         column = {name: place for place, name in enumerate(types)}
@@ -384,10 +345,3 @@ class MachinePark:
                 counts[row, column[run.load.type]] += 1.0
                 sizes[row, column[run.load.type]] += run.load.input_bytes
         return MixBatch(rates, others, np.full(len(pods), np.nan), pressure, types, counts, sizes)
-
-
-def _shares(machine: _Machine, served: float) -> tuple[float, float]:
-    """Return (g, h) of the module's formula, for ``served`` millicores that the services could use."""
-    capacity, batch = float(machine.millicores), float(machine.batch_millicores)
-    given = min(1.0, max(BATCH_FLOOR * capacity, capacity - served) / max(1.0, batch))
-    return given, min(1.0, (capacity - given * batch) / max(1.0, served))

@@ -40,6 +40,7 @@ from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_sim.interference import Interference
 from cotide_sim.machine import MachinePark, NodeUsage, PodLoad
+from cotide_sim.occupancy import Occupancy
 from cotide_sim.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary
 from cotide_sim.slot_forecasts import NodeLoads, Quantile, SlotForecasts
 from cotide_sim.timeline import Timeline
@@ -126,6 +127,7 @@ class World:
         self._limits = {f"{NAMESPACE}/{service.name}": service.limit_milliseconds for service in plan.services}
         self._events: list[Event] = [] if models is None else [models]
         self._nodes = [f"node-{number:03d}" for number in range(nodes)]
+        self._occupancy = Occupancy(self._nodes)
         allocatable = ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES), (PODS, NODE_PODS))
         bare = [Node(name, allocatable) for name in self._nodes]
         self._events += [NodeUpserted(node) for node in bare]
@@ -253,21 +255,20 @@ class World:
         if pod.phase is not PodPhase.PENDING:
             raise RuntimeError(f"{bind.key} was bound to {bind.node}, but is {pod.phase} on {pod.node}")
         self._check_capacity(bind.node, pod)
-        self._park.start_pod(bind.node, self._plans[bind.key].load, self._now)
+        load = self._plans[bind.key].load
+        self._occupancy.start(bind.node, pod, load)
+        self._park.start_pod(bind.node, load, self._now)
         self._score.observe_bound(pod.key, self._now)
         self._score.observe_started(pod.key, self._now)
         self._tell(replace(pod, node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
 
     def _check_capacity(self, node: str, arriving: Pod) -> None:
         """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
-        held = [p for p in self._pods.values() if p.node == node and p.phase is PodPhase.RUNNING]
         there = {CPU: NODE_MILLICORES, MEMORY: NODE_MEMORY_BYTES, **self._published.get(node, {})}
-        for resource, amount in arriving.requests:
-            used = amount + sum(dict(pod.requests).get(resource, 0) for pod in held)
-            if used > there.get(resource, 0):
-                raise RuntimeError(
-                    f"{node} would hold {used} of {there.get(resource, 0)} {resource} with {arriving.key}"
-                )
+        excess = self._occupancy.excess(node, arriving, there)
+        if excess is not None:
+            resource, used = excess
+            raise RuntimeError(f"{node} would hold {used} of {there.get(resource, 0)} {resource} with {arriving.key}")
 
     def _evict(self, evict: Evict) -> None:
         pod = self._pods[evict.key]
@@ -280,18 +281,24 @@ class World:
         if pod.phase is not PodPhase.RUNNING:
             return  # it ended by itself within its grace period
         del self._pods[key]
+        plan = self._plans[key]
+        self._leave(pod)
         self._park.stop_pod(key, self._now)
         self._events.append(PodDeleted(key, pod.uid))
-        plan = self._plans[key]
         name = f"{key}-again"
         again = replace(plan.pod, key=name, uid=name, created_seconds=self._now)
         self._appear(_PodPlan(again, replace(plan.load, key=name)))
+
+    def _leave(self, pod: Pod) -> None:
+        assert pod.node is not None  # noqa: S101 - it ran
+        self._occupancy.end(pod.node, pod, self._plans[pod.key].load)
 
     def _pass_time(self, now: float) -> None:
         for finished in self._park.advance(now):
             pod = self._pods[finished.key]
             assert pod.job is not None  # noqa: S101 - only pods of jobs are finite
             self._score.observe_succeeded(pod.key, pod.job)
+            self._leave(pod)
             self._tell(replace(pod, phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
         for action in self._timeline.move_to(now):
             action()
@@ -318,17 +325,11 @@ class World:
 
     def _measure_nodes(self, usage: Sequence[NodeUsage], *, scored: bool) -> None:
         """Compare what each node bears with what it has, and feed the forecasts."""
-        asked, held = np.zeros((2, 2, len(self._nodes)))
-        row_of = {name: row for row, name in enumerate(self._nodes)}
-        for pod in self._pods.values():
-            if pod.node is not None and pod.phase is PodPhase.RUNNING:
-                wanted = self._plans[pod.key].load
-                part = asked if pod.workload_class is WorkloadClass.ONLINE else held
-                part[:, row_of[pod.node]] += (wanted.millicores, wanted.memory_bytes)
+        asked, held = self._occupancy.asked.copy(), self._occupancy.held.copy()
         real = np.array([[one.online_millicores, one.online_memory_bytes] for one in usage]).T
         if scored:
-            for row, name in enumerate(self._nodes):
-                (cpu, memory), (held_cpu, held_memory) = real[:, row].tolist(), held[:, row].tolist()
+            measured = zip(self._nodes, *real.tolist(), *held.tolist(), strict=True)
+            for name, cpu, memory, held_cpu, held_memory in measured:
                 load = NodeLoad(name, cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES)
                 self._score.observe_node(load, self._now)
         if self._forecasts is not None:
