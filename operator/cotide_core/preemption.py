@@ -96,8 +96,9 @@ class Preemption:
                 continue
             if self._config.victims == "random":
                 return found
-            stubborn = sum(one.record.pod.prefer_no_eviction for one in found.victims)
-            cost = (stubborn, len(found.victims), sum(one.lost for one in found.victims), row)
+            pods = [one.record.pod for one in found.victims]
+            stubborn, dear = (sum(one.prefer_no_eviction for one in pods), sum(one.deletion_cost for one in pods))
+            cost = (stubborn, len(pods), dear, sum(one.lost for one in found.victims), row)
             if best is None or cost < best_cost:
                 best, best_cost = found, cost
         return best

@@ -31,7 +31,6 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator import preflight
-from cotide_operator.annotator import Annotator
 from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
@@ -39,6 +38,7 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.cluster_usage import ClusterUsage
 from cotide_operator.controllers import Controllers
 from cotide_operator.crew import Crew, first_of
+from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
 from cotide_operator.handlers import KopfThread, quiet_kopf, start_kopf
 from cotide_operator.health import HealthServer
@@ -50,10 +50,11 @@ from cotide_operator.low_lane import LowLane
 from cotide_operator.metric_sources import PrometheusSource, Source, TextSource
 from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
-from cotide_operator.outcomes import Outcomes
+from cotide_operator.nominator import Nominator
 from cotide_operator.outlook import Outlooks
 from cotide_operator.reclaimed_publisher import ReclaimedPublisher
 from cotide_operator.recorder import Recorder
+from cotide_operator.reporting import make_outcomes
 from cotide_operator.retraining import Retraining
 from cotide_operator.settings import MetricsSourceSettings, Settings, engine_config
 from cotide_operator.telemetry import Telemetry
@@ -120,7 +121,20 @@ class Operator:
         self.lane = LowLane(lambda: self.binder.busy)
         self._recorder = Recorder(self.client, self.lane, self.telemetry)
         self.outlooks = Outlooks()
-        outcomes = self._make_outcomes()
+        self.nominator = Nominator(self.client, self.lane, self.mirror, self.board)
+        outcomes = make_outcomes(
+            config,
+            settings.slot_seconds,
+            client=self.client,
+            lane=self.lane,
+            mirror=self.mirror,
+            intake=self.intake,
+            board=self.board,
+            recorder=self._recorder,
+            nominator=self.nominator,
+            calibration=self.calibration,
+            telemetry=self.telemetry,
+        )
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
             mirror=self.mirror,
@@ -135,6 +149,7 @@ class Operator:
             self.mirror,
             self.loop.report,
             outcomes.annotations,
+            Evictor(self.client, self.mirror, self.nominator),
             concurrency=settings.concurrent_binds,
         )
         self._stage = "the API server"
@@ -299,26 +314,6 @@ class Operator:
         if settings.scrape is None:
             raise ClusterError("no metrics source is configured")
         return TextSource(session, settings.scrape.url)
-
-    def _make_outcomes(self) -> Outcomes:
-        pods = self.intake.pods
-        annotator = Annotator(
-            self.client,
-            self.lane,
-            self.mirror,
-            self.board,
-            self.telemetry,
-            class_of=lambda key: pods[key].workload_class.value if key in pods else None,
-        )
-        return Outcomes(
-            board=self.board,
-            annotator=annotator,
-            recorder=self._recorder,
-            calibration=self.calibration,
-            telemetry=self.telemetry,
-            pod_of=pods.get,
-            policy=self.settings.policy,
-        )
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""

@@ -9,7 +9,8 @@ Fed by the loop; answers go back to the loop as events. The states of one bindin
        `-> pod or node gone meanwhile  never posted
 
 Invariant: a pod is posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
-never twice at a time; each binding that is handed over ends in exactly one report.
+never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
+in `evictor`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError
-from cotide_core.instructions import Bind, Evict
+from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
+from cotide_operator.evictor import Evictor, EvictReport
 from cotide_operator.mirror import Mirror
 
 _LOG = logging.getLogger(__name__)
@@ -50,14 +52,6 @@ class BindReport:
     wall_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class EvictReport:
-    """How one eviction ended."""
-
-    evict: Evict
-    answer: Answer
-
-
 Report = BindReport | EvictReport
 Annotate = Callable[[Bind], dict[str, str]]
 
@@ -74,6 +68,8 @@ class Binder:
         Told of each outcome, in the loop's thread.
     annotate : callable
         Annotations to send with a binding.
+    evictor : Evictor
+        Who carries evictions out.
     concurrency : int
         Bindings in flight.
     """
@@ -84,6 +80,7 @@ class Binder:
         mirror: Mirror,
         report: Callable[[Report], None],
         annotate: Annotate,
+        evictor: Evictor,
         *,
         concurrency: int = 32,
     ) -> None:
@@ -91,6 +88,7 @@ class Binder:
         self._mirror = mirror
         self._report = report
         self._annotate = annotate
+        self._evictor = evictor
         self._concurrency = concurrency
         self._waiting: deque[Bind | Evict] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -111,6 +109,15 @@ class Binder:
     def backlog(self) -> int:
         """Decisions that are not carried out yet."""
         return len(self._waiting) + self._in_flight
+
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Queue what one decision cycle wants done; evictions that only help together are refused together."""
+        refused = {one.evict.key: one for one in self._evictor.screen(_evictions(instructions))}
+        for instruction in instructions:
+            if isinstance(instruction, Evict) and instruction.key in refused:
+                self._report(refused[instruction.key])
+            elif isinstance(instruction, Bind | Evict):
+                self.submit(instruction)
 
     def submit(self, instruction: Bind | Evict) -> None:
         """Queue an instruction."""
@@ -168,7 +175,7 @@ class Binder:
                 if isinstance(instruction, Bind):
                     await self._bind(instruction)
                 else:
-                    await self._evict(instruction)
+                    self._report(await self._evictor.carry_out(instruction))
             finally:
                 self._in_flight -= 1
                 self._under_way.discard(instruction.uid)
@@ -228,6 +235,6 @@ class Binder:
             return False, False
         return node == bind.node, not node
 
-    async def _evict(self, evict: Evict) -> None:
-        namespace, _, name = evict.key.partition("/")
-        self._report(EvictReport(evict, await self._client.evict(namespace, name, evict.uid)))
+
+def _evictions(instructions: Sequence[Instruction]) -> list[Evict]:
+    return [one for one in instructions if isinstance(one, Evict)]

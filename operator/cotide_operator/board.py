@@ -33,6 +33,10 @@ class Decision:
     """1 for the next to be tried; None once bound."""
     retry_at_seconds: float | None = None
     predicted_start_seconds: float | None = None
+    nominated_node: str = ""
+    """Where space is freed or kept for it while it waits; empty when nowhere."""
+    victims: tuple[str, ...] = ()
+    """Keys of the pods that leave for it."""
 
 
 class Board:

@@ -22,6 +22,8 @@ NOTE_LIMIT_BYTES: Final = 2048
 """Chosen: eight to ten verdicts with their sentences; one screen shows no more."""
 NOTE_VERSION: Final = 1
 
+VICTIMS_NAMED: Final = 8
+"""Chosen; and together no longer than a sentence. Of more victims the sentence tells the number."""
 _MESSAGE_LIMIT: Final = 400
 """Chosen: longest sentence kept, in bytes of JSON; the event holds the whole one."""
 
@@ -90,8 +92,19 @@ def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[st
         "position": decision.queue_position,
         "retryAt": _rounded(decision.retry_at_seconds),
         "startAt": _rounded(decision.predicted_start_seconds),
+        "nominated": decision.nominated_node or None,
+        "victims": _named(decision.victims),
     }
     return {name: value for name, value in body.items() if value not in (None, [], [0, 0])}
+
+
+def _named(victims: tuple[str, ...]) -> list[str]:
+    named: list[str] = []
+    for key in victims[:VICTIMS_NAMED]:
+        if len(json.dumps([*named, key])) > _MESSAGE_LIMIT:
+            break
+        named.append(key)
+    return named
 
 
 def _verdict(verdict: NodeVerdict) -> dict[str, Any]:
@@ -137,6 +150,8 @@ def _note(body: dict[str, Any], key: str) -> Note:
         queue_position=body.get("position"),
         retry_at_seconds=body.get("retryAt"),
         predicted_start_seconds=body.get("startAt"),
+        nominated_node=str(body.get("nominated", "")),
+        victims=tuple(str(key) for key in body.get("victims", ())),
     )
     return Note(decision, int(more_verdicts), int(more_nodes))
 

@@ -59,9 +59,8 @@ def faults(annotations: Mapping[str, str]) -> list[str]:
     ]
     text = annotations.get(DELETION_COST_ANNOTATION)
     if text is not None and _cost(text) is None:
-        found.append(
-            f"annotation {DELETION_COST_ANNOTATION}: {text[:40]!r} is no whole number of 32 bits, and counts as not written"
-        )
+        sentence = "is no whole number of 32 bits, and counts as not written"
+        found.append(f"annotation {DELETION_COST_ANNOTATION}: {text[:40]!r} {sentence}")
     return found
 
 

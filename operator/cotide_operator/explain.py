@@ -14,6 +14,7 @@ from typing import Any, Final
 from cotide_core.errors import InputError
 from cotide_core.units import format_amount, format_seconds, parse_quantity
 from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.board import Decision
 from cotide_operator.decision_note import DECISION_ANNOTATION, Note, decode
 from cotide_operator.explain_class import Surroundings, class_and_reason
 
@@ -193,6 +194,8 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
     decision, forecast = note.decision, note.decision.forecast
     facts = [("Why here" if placed else "Why it waits", f"{decision.reason}: {decision.message}")]
     facts.append(("So far", f"{_counted(decision.attempts, 'attempt')}, {_counted(decision.demotions, 'demotion')}"))
+    if decision.nominated_node and not placed:
+        facts.append(("Nominated", _nomination(decision)))
     if decision.queue_position is not None and not placed:
         facts.append(("Queue position", str(decision.queue_position)))
     retry = _after(decision.retry_at_seconds, decision.decided_seconds)
@@ -220,6 +223,8 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         "message": decision.message,
         "attempts": decision.attempts,
         "demotions": decision.demotions,
+        "nominatedNode": decision.nominated_node or None,
+        "victims": list(decision.victims),
         "queuePosition": decision.queue_position,
         "retryInSeconds": retry,
         "predictedStartInSeconds": start,
@@ -230,6 +235,13 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         "refusedUnlistedNodes": note.more_nodes,
     }
     return facts, data
+
+
+def _nomination(decision: Decision) -> str:
+    if not decision.victims:
+        return f"{decision.nominated_node} is kept for it"
+    verb = "leaves" if len(decision.victims) == 1 else "leave"
+    return f"{decision.nominated_node}: {', '.join(decision.victims)} {verb} to make room"
 
 
 def _after(moment: float | None, decided: float) -> float | None:

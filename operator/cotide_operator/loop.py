@@ -25,10 +25,11 @@ from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
 from cotide_core.events import BindRefused, Event, EvictRefused, Pod, Tick
-from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.instructions import Instruction
 from cotide_core.state import ClusterState
-from cotide_operator.binder import Binder, BindReport, EvictReport, Report
+from cotide_operator.binder import Binder, BindReport, Report
 from cotide_operator.clock import Clock
+from cotide_operator.evictor import EvictReport
 from cotide_operator.intake import Intake
 from cotide_operator.mirror import Mirror
 from cotide_operator.outcomes import Outcomes
@@ -113,7 +114,7 @@ class SchedulingLoop:
             self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
         elif isinstance(report, EvictReport) and not report.answer.ok and report.answer.code != 404:
             evict, answer = report.evict, report.answer
-            self.tell(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason))
+            self.tell(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason, report.retry))
 
     def stop(self) -> None:
         """Decide nothing from now on; what was handed to the binder is the binder's to finish."""
@@ -174,9 +175,8 @@ class SchedulingLoop:
             self._outcomes.resumed(noted(self._mirror.pods.values()))
         self._outcomes.events(events, self._take_arrivals(), now)
         self._outcomes.decided(instructions, now, self._cycle_seconds)
-        for instruction in instructions:
-            if isinstance(instruction, Bind | Evict):
-                binder.submit(instruction)
+        self._outcomes.alarmed(self.scheduler.alarms, now)
+        binder.carry_out(instructions)
 
     def _take_arrivals(self) -> list[Pod]:
         arrivals, self._intake.arrivals = self._intake.arrivals, []

@@ -14,12 +14,16 @@ from typing import Final
 
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
-from cotide_core.instructions import Bind, Evict, Instruction, Wait, WaitReason
+from cotide_core.instructions import Bind, Evict, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.overload import Alarms
+from cotide_operator.alarm_watch import AlarmWatch
 from cotide_operator.annotator import Annotator
-from cotide_operator.binder import BindReport, EvictReport, Report
+from cotide_operator.binder import BindReport, Report
 from cotide_operator.board import Board, Decision
 from cotide_operator.calibration import Calibration
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
+from cotide_operator.evictor import EvictReport
+from cotide_operator.nominator import Nominator
 from cotide_operator.recorder import Recorder
 from cotide_operator.telemetry import Telemetry, attempts_label
 
@@ -35,10 +39,12 @@ class Outcomes:
 
     Parameters
     ----------
-    board, annotator, recorder, calibration, telemetry :
+    board, annotator, recorder, calibration, telemetry, nominator, alarms :
         Who is told; see their modules.
     pod_of : callable
         A pod as the engine was told, by key.
+    job_uid_of : callable
+        The uid of a Job of ours by its key, None when there is no such Job.
     policy : str
         Name of the policy, for the metrics.
     """
@@ -51,7 +57,10 @@ class Outcomes:
         recorder: Recorder,
         calibration: Calibration,
         telemetry: Telemetry,
+        nominator: Nominator,
+        alarms: AlarmWatch,
         pod_of: Callable[[str], Pod | None],
+        job_uid_of: Callable[[str], str | None],
         policy: str,
     ) -> None:
         self._board = board
@@ -59,7 +68,10 @@ class Outcomes:
         self._recorder = recorder
         self._calibration = calibration
         self._telemetry = telemetry
+        self._nominator = nominator
+        self._alarms = alarms
         self._pod_of = pod_of
+        self._job_uid_of = job_uid_of
         self._policy = policy
         self._now = 0.0
         self._said: dict[int, tuple[float, int]] = {}
@@ -84,6 +96,7 @@ class Outcomes:
             elif isinstance(event, PodDeleted):
                 self._board.forget(event.key)
                 self._annotator.forget(event.key)
+                self._nominator.forget(event.key)
                 self._calibration.pod_gone(event.key)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
@@ -107,6 +120,8 @@ class Outcomes:
                 queue_position=None,
                 retry_at_seconds=None,
                 predicted_start_seconds=None,
+                nominated_node="",
+                victims=(),
             )
         )
 
@@ -141,10 +156,14 @@ class Outcomes:
                 demotions=wait.demotions,
                 queue_position=before.queue_position if before is not None else None,
                 retry_at_seconds=wait.retry_at_seconds,
+                nominated_node=wait.nominated_node,
+                victims=wait.victims,
                 predicted_start_seconds=before.predicted_start_seconds if before is not None else None,
             )
         )
         self._annotator.note(wait.key)
+        if not wait.nominated_node:
+            self._nominator.withdraw(wait.key)
         if wait.reason is not WaitReason.WAITING_FOR_TURN:
             self._recorder.failed(wait.key, wait.uid, wait.message)
         if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
@@ -199,19 +218,35 @@ class Outcomes:
             f"; {unsaid} more like it before" if unsaid else "",
         )
 
+    def alarmed(self, alarms: Alarms, now: float) -> None:
+        """Take what the overload monitor saw in one cycle."""
+        self._alarms.look(alarms, now)
+
     def _evicted(self, report: EvictReport) -> None:
-        evict: Evict = report.evict
-        if report.answer.ok:
-            self._telemetry.evictions.labels(_class(self._pod_of(evict.key)), "Decided").inc()
-            self._recorder.evicted(evict.key, evict.uid, evict.reason)
+        evict, answer = report.evict, report.answer
+        if not answer.ok:
+            self._telemetry.evictions_refused.labels(answer.reason).inc()
+            _LOG.log(
+                logging.WARNING if answer.code not in (404, 409, 424) else logging.INFO,
+                "%s was not evicted from %s (%d %s): %s",
+                evict.key,
+                evict.node,
+                answer.code,
+                answer.reason,
+                answer.message,
+            )
             return
-        _LOG.warning(
-            "eviction of %s was refused (%d %s): %s",
-            evict.key,
-            report.answer.code,
-            report.answer.reason,
-            report.answer.message,
-        )
+        pod = self._pod_of(evict.key)
+        self._telemetry.evictions.labels(_class(pod), evict.cause.value).inc()
+        event, message = _eviction_words(evict)
+        if evict.cause is EvictCause.PREEMPTED:
+            self._recorder.preempted(evict.key, evict.uid, message)
+        else:
+            self._recorder.evicted(evict.key, evict.uid, message)
+        job = pod.job if pod is not None else None
+        job_uid = self._job_uid_of(job) if job is not None else None
+        if job is not None and job_uid is not None:
+            self._recorder.job(job, job_uid, event, f"pod {evict.key.partition('/')[2]}: {message}")
 
     def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts; called about once a second."""
@@ -253,3 +288,10 @@ def _of_bind(bind: Bind, now: float) -> Decision:
         forecast=bind.forecast,
         attempts=bind.attempts,
     )
+
+
+def _eviction_words(evict: Evict) -> tuple[str, str]:
+    """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
+    if evict.cause is EvictCause.PREEMPTED:
+        return "Preempted", f"Preempted by pod {evict.nominee} on node {evict.node}: {evict.reason}"
+    return "Evicted", f"Evicted from node {evict.node}: {evict.reason}"

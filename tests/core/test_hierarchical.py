@@ -228,6 +228,13 @@ def test_owners_wishes_are_honoured() -> None:
     assert evicted(engine(*told).handle([arrives("x", BATCH, 700)], 1.0)) == []
 
 
+def test_the_node_whose_victims_cost_their_owners_least_is_emptied() -> None:
+    dear, cheap = runs("dear", GRATIS, 1000, "a", deletion_cost=3), runs("cheap", GRATIS, 1000, "b", deletion_cost=-3)
+    old = replace(cheap.pod, started_seconds=-1000.0)  # more work is lost with it, but the owner's word comes first
+    scheduler = engine(node("a"), node("b"), dear, PodUpserted(old))
+    assert evicted(scheduler.handle([arrives("x", BATCH, 400)], 1.0)) == ["cheap"]
+
+
 def test_gratis_evicts_nobody_and_batch_never_evicts_batch_or_online() -> None:
     told = [node(), runs("web", ONLINE, 500), runs("b", BATCH, 500)]
     assert evicted(engine(*told).handle([arrives("x", BATCH, 400)], 1.0)) == []

@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotide_core.instructions import Bind, Evict
+from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
-from cotide_operator.binder import Binder, BindReport, EvictReport, Report
+from cotide_operator.binder import Binder, BindReport, Report
+from cotide_operator.board import Board
+from cotide_operator.evictor import Evictor
 from cotide_operator.mirror import Mirror
+from cotide_operator.nominator import Nominator
 
 
 class Api:
@@ -33,9 +36,6 @@ class Api:
             await self.gate.wait()
         return self.answers.pop(0) if self.answers else Answer(201)
 
-    async def evict(self, namespace: str, name: str, uid: str) -> Answer:
-        return self.answers.pop(0)
-
     async def get(self, path: str) -> dict[str, Any]:
         if isinstance(self.pod, int):
             raise ApiError(self.pod, "Reason", "message")
@@ -49,9 +49,10 @@ class Bench:
         self.reports: list[Report] = []
         self.come = asyncio.Event()
         self.mirror.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
-        # The binder sees nothing of a client but the three calls above.
+        # The binder sees nothing of a client but the two calls above.
         client: Any = self.api
-        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, concurrency=concurrency)
+        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, Board()))
+        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, evictor, concurrency=concurrency)
 
     def take(self, report: Report) -> None:
         self.reports.append(report)
@@ -183,15 +184,3 @@ async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
         bench.api.gate.set()
         await asyncio.wait_for(waiting, 5)
     assert bench.binder.backlog <= 1
-
-
-async def test_an_eviction_is_reported_with_its_answer() -> None:
-    bench = Bench()
-    bench.api.answers = [Answer(429, "TooManyRequests", "budget")]
-    async with bench.at_work():
-        bench.binder.submit(Evict("ns/p", "u", "n", "overload"))
-        async with asyncio.timeout(5):
-            await bench.come.wait()
-    (report,) = bench.reports
-    assert isinstance(report, EvictReport)
-    assert report.answer.code == 429

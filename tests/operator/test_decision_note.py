@@ -77,3 +77,13 @@ def test_a_probability_that_is_no_number_becomes_none() -> None:
 def test_a_foreign_annotation_is_one_clear_line(text: str) -> None:
     with pytest.raises(InputError, match=r"decision|version"):
         decode(text, "a/b")
+
+
+def test_a_nomination_is_noted_with_the_victims_that_have_room() -> None:
+    nominated = decision(nominated_node="fake-1", victims=("shop/a", "shop/b"))
+    noted = decode(encode(nominated), "shop/count-0").decision
+    assert (noted.nominated_node, noted.victims) == ("fake-1", ("shop/a", "shop/b"))
+    long = decision(nominated_node="n" * 253, victims=tuple(f"{'s' * 63}/{'p' * 250}-{n}" for n in range(20)))
+    text = encode(long)
+    assert len(text.encode()) <= NOTE_LIMIT_BYTES
+    assert len(decode(text, "shop/count-0").decision.victims) == 1, "each takes more than 300 of 400 bytes"

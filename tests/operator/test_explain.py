@@ -205,3 +205,15 @@ def test_events_that_say_the_same_are_one_and_the_latest_are_kept() -> None:
     told = explain_job(JOB, [], same, NOW).happenings
     assert [(one.object, one.count, one.last_seen[-4:]) for one in told] == [("count-0 and 2 more", 6, ":02Z")]
     assert len(explain_job(JOB, [], [*same, *many], NOW).happenings) == EVENTS_SHOWN
+
+
+def test_a_nominated_pod_names_its_node_and_who_makes_room() -> None:
+    told = "0/2 nodes are available: 2 Insufficient cpu. preemption: 2 gratis pods leave n1 for it"
+    values = {"reason": "InsufficientSlack", "message": told, "nominated_node": "n1"}
+    explained = explain_pod(pod(note(**values, victims=("shop/a", "shop/b"))), Surroundings(), NOW)
+    assert dict(explained.facts)["Nominated"] == "n1: shop/a, shop/b leave to make room"
+    assert explained.data["decision"]["nominatedNode"] == "n1"
+    assert explained.data["decision"]["victims"] == ["shop/a", "shop/b"]
+    kept = explain_pod(pod(note(**values)), Surroundings(), NOW)
+    assert dict(kept.facts)["Nominated"] == "n1 is kept for it"
+    assert "Nominated" not in dict(explain_pod(pod(note()), Surroundings(), NOW).facts)

@@ -1,0 +1,236 @@
+"""Evictions from decision to report: who is spared, who is asked, and what is written down before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_core.instructions import Evict, EvictCause, Instruction
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
+from cotide_operator.binder import Binder, Report
+from cotide_operator.board import Board, Decision
+from cotide_operator.evictor import Evictor, EvictReport
+from cotide_operator.mirror import Mirror
+from cotide_operator.nominator import Nominator
+
+
+class Bench:
+    """A binder on an API server that does as it is told; it stands for the client and for the low lane."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.said: list[str] = []
+        """What reached the API server, in order."""
+        self.refuses_patches: ApiError | None = None
+        self.gate: asyncio.Event | None = None
+        self.work: list[Callable[[], Awaitable[None]]] = []
+        self.mirror, self.board = Mirror(), Board()
+        self.reports: dict[str, EvictReport] = {}
+        client: Any = self
+        self.nominator = Nominator(client, client, self.mirror, self.board)
+        evictor = Evictor(client, self.mirror, self.nominator)
+        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, evictor)
+        self.pod("x", {"cotide.dev/class": "batch"}, node="")
+
+    def take(self, report: Report) -> None:
+        assert isinstance(report, EvictReport)
+        assert report.evict.key not in self.reports, "one report each"
+        self.reports[report.evict.key] = report
+
+    async def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        self.said.append(f"evict {name}")
+        return self.answers.get(name, Answer(201))
+
+    async def patch(self, path: str, body: dict[str, Any]) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refuses_patches is not None:
+            raise self.refuses_patches
+        self.said.append(f"nominate {path.split('/')[-2]} {body['status']['nominatedNodeName']}")
+
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+        self.work.append(work)
+        return True
+
+    def pod(
+        self, name: str, labels: dict[str, str] | None = None, node: str = "n", nominated: str = "", **metadata: Any
+    ) -> None:
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": f"u-{name}",
+                "labels": {"cotide.dev/class": "gratis", "app": name, **(labels or {})},
+                **metadata,
+            },
+            "spec": {"nodeName": node, "schedulerName": "cotide"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "nominatedNodeName": nominated},
+        }
+        self.mirror.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
+
+    def budget(self, name: str, selector: dict[str, Any], allowed: int, namespace: str = "ns") -> None:
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        self.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
+
+    async def carry_out(self, *instructions: Instruction) -> dict[str, tuple[int, bool]]:
+        """Code of the answer and whether it may be asked again at once, by pod name."""
+        task = asyncio.create_task(self.binder.run())
+        try:
+            self.binder.carry_out(instructions)
+            async with asyncio.timeout(5):
+                await self.binder._drained.wait()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        found = {key[3:]: (report.answer.code, report.retry) for key, report in self.reports.items()}
+        self.reports = {}
+        return found
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def evict(name: str, nominee: str = "x") -> Evict:
+    return Evict(f"ns/{name}", f"u-{name}", "n", "why", EvictCause.PREEMPTED, f"ns/{nominee}", f"u-{nominee}")
+
+
+def relief(name: str) -> Evict:
+    return Evict(f"ns/{name}", f"u-{name}", "n", "why", EvictCause.OVERLOADED)
+
+
+async def test_the_claim_is_written_once_and_before_anybody_is_asked_to_leave(bench: Bench) -> None:
+    bench.pod("a"), bench.pod("b")
+    assert await bench.carry_out(evict("a"), evict("b")) == {"a": (201, False), "b": (201, False)}
+    assert bench.said[0] == "nominate x n"
+    assert sorted(bench.said[1:]) == ["evict a", "evict b"]
+
+
+async def test_a_claim_that_stands_is_not_written_again_and_another_node_is(bench: Bench) -> None:
+    bench.pod("a"), bench.pod("b")
+    bench.pod("x", {"cotide.dev/class": "batch"}, node="", nominated="n")
+    await bench.carry_out(evict("a"))
+    assert bench.said == ["evict a"]
+    bench.pod("x", {"cotide.dev/class": "batch"}, node="", nominated="elsewhere")
+    await bench.carry_out(evict("b"))
+    assert bench.said == ["evict a", "nominate x n", "evict b"]
+
+
+async def test_nobody_goes_for_a_pod_whose_claim_can_not_be_written(bench: Bench) -> None:
+    bench.pod("a")
+    bench.refuses_patches = ApiError(403, "Forbidden", "no right to pods/status")
+    assert await bench.carry_out(evict("a")) == {"a": (403, False)}
+    bench.refuses_patches = ApiError(409, "Conflict", "another uid")
+    assert await bench.carry_out(evict("a")) == {"a": (409, True)}, "not the victim's fault"
+    bench.pod("x", node="m")
+    assert await bench.carry_out(evict("a")) == {"a": (409, True)}, "x has a node by now"
+    assert bench.said == []
+
+
+async def test_an_online_pod_is_refused_loudly_whatever_was_decided(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.pod("web", {"cotide.dev/class": "online"})
+    bench.pod("a")
+    assert await bench.carry_out(evict("web"), evict("a")) == {"web": (403, False), "a": (424, True)}
+    assert await bench.carry_out(relief("web")) == {"web": (403, False)}
+    assert bench.said == []
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "the eviction of ns/web from n was decided (why), but it is online: refused" in caplog.messages[0]
+
+
+async def test_a_pod_that_became_online_while_it_waited_for_its_turn_is_refused_too(bench: Bench) -> None:
+    bench.pod("a")
+    bench.gate = asyncio.Event()
+    task = asyncio.create_task(bench.binder.run())
+    bench.binder._concurrency = 1
+    bench.binder.carry_out([evict("a")])
+    bench.pod("b")
+    bench.binder.carry_out([evict("b")])
+    bench.pod("b", {"cotide.dev/class": "online"})
+    bench.gate.set()
+    async with asyncio.timeout(5):
+        await bench.binder._drained.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert bench.reports["ns/b"].answer.reason == "Online"
+    assert "evict b" not in bench.said
+
+
+async def test_owners_who_say_never_after_the_decision_are_heard(bench: Bench) -> None:
+    bench.pod("a", annotations={"karpenter.sh/do-not-disrupt": "true"})
+    assert await bench.carry_out(relief("a")) == {"a": (403, False)}
+    assert bench.said == []
+
+
+async def test_who_is_gone_replaced_or_going_needs_no_eviction(bench: Bench) -> None:
+    bench.pod("going", deletionTimestamp="2026-11-20T13:00:00Z")
+    bench.pod("replaced", uid="another")
+    bench.pod("a")
+    found = await bench.carry_out(evict("gone"), evict("going"), evict("replaced"), evict("a"))
+    assert found == {"gone": (404, False), "going": (404, False), "replaced": (404, False), "a": (201, False)}
+
+
+async def test_a_budget_keeps_a_victim_and_spares_those_that_would_go_beside_it(bench: Bench) -> None:
+    bench.pod("a"), bench.pod("b"), bench.pod("c")
+    bench.budget("none", {"matchLabels": {"app": "b"}}, allowed=0)
+    found = await bench.carry_out(evict("a"), evict("b"), evict("c", nominee="y"))
+    assert found["b"] == (429, False)
+    assert found["a"] == (424, True)
+    assert "evict a" not in bench.said
+    # c goes for another pod, which is not there: that is its own story.
+    assert found["c"] == (409, True)
+
+
+async def test_victims_of_one_budget_are_counted_together(bench: Bench) -> None:
+    bench.pod("a"), bench.pod("b")
+    bench.budget("one", {}, allowed=1)
+    assert await bench.carry_out(evict("a"), evict("b")) == {"a": (424, True), "b": (429, False)}
+    assert await bench.carry_out(evict("a")) == {"a": (201, False)}
+
+
+async def test_budgets_of_other_namespaces_without_a_selector_or_over_other_pods_keep_nobody(bench: Bench) -> None:
+    bench.pod("a")
+    bench.budget("elsewhere", {}, allowed=0, namespace="other")
+    bench.budget("others", {"matchLabels": {"app": "web"}}, allowed=0)
+    body = {"metadata": {"name": "nobody", "namespace": "ns"}, "spec": {}}
+    bench.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
+    assert await bench.carry_out(evict("a")) == {"a": (201, False)}
+
+
+async def test_two_budgets_over_one_pod_keep_it(bench: Bench) -> None:
+    bench.pod("a")
+    bench.budget("one", {}, allowed=1)
+    bench.budget("two", {}, allowed=1)
+    assert await bench.carry_out(evict("a")) == {"a": (429, False)}, "the API server would answer 500"
+
+
+async def test_the_monitors_victims_are_not_tied_together(bench: Bench) -> None:
+    bench.pod("a"), bench.pod("b")
+    bench.answers["a"] = Answer(429, "TooManyRequests", "budget")
+    assert await bench.carry_out(relief("a"), relief("b")) == {"a": (429, False), "b": (201, False)}
+
+
+async def test_a_claim_that_came_to_nothing_is_taken_off_unless_there_is_a_new_one(bench: Bench) -> None:
+    bench.pod("x", node="", nominated="n")
+    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits", nominated_node="m"))
+    bench.nominator.withdraw("ns/x")
+    await bench.work.pop()()
+    assert bench.said == [], "it has another claim by now"
+    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.nominator.withdraw("ns/x")
+    await bench.work.pop()()
+    assert bench.said == ["nominate x None"]
+    bench.pod("a")
+    await bench.carry_out(evict("a"))
+    assert bench.said[1:] == ["nominate x n", "evict a"], "the old word in the mirror is not taken for the new one"
