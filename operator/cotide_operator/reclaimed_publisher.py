@@ -168,7 +168,7 @@ class ReclaimedPublisher:
                 self._later[name] = due
                 continue
             self._turns.put(name, decided[0])
-        for place, metric in enumerate((self._telemetry.reclaimable_cpu, self._telemetry.reclaimable_memory)):
+        for place, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
             metric.set(sum(amounts[place] or 0 for amounts in self._offers.values()))
 
     def _told(self, outlooks: list[NodeOutlook]) -> None:

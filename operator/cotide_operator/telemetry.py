@@ -110,11 +110,11 @@ class Telemetry:
             "Patches of nodes with reclaimed capacity: published, withdrawn, gone (another node by then), refused.",
             "result",
         )
-        self.reclaimable_cpu = gauge(
-            "node_reclaimable_cpu_millicores", "cotide.dev/reclaimed-cpu that the nodes publish, all together."
+        self.published_cpu = gauge(
+            "reclaimed_published_cpu_millicores", "cotide.dev/reclaimed-cpu that the nodes show, all together."
         )
-        self.reclaimable_memory = gauge(
-            "node_reclaimable_memory_bytes", "cotide.dev/reclaimed-memory that the nodes publish, all together."
+        self.published_memory = gauge(
+            "reclaimed_published_memory_bytes", "cotide.dev/reclaimed-memory that the nodes show, all together."
         )
         self.leader = gauge("leader", "1 while this replica decides.")
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")

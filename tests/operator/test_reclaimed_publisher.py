@@ -171,8 +171,8 @@ async def test_a_node_says_what_is_offered_how_far_to_trust_it_and_what_it_rests
     assert note == "online peak 3600m cpu, 1024Mi memory; p99 covers 98.9%; error 2.1%; Calibrated"
     assert scene.counted("published") == 1.0
     value = scene.telemetry.registry.get_sample_value
-    assert value("cotide_node_reclaimable_cpu_millicores") == 4000.0
-    assert value("cotide_node_reclaimable_memory_bytes") == 4096.0 * MI
+    assert value("cotide_reclaimed_published_cpu_millicores") == 4000.0
+    assert value("cotide_reclaimed_published_memory_bytes") == 4096.0 * MI
     assert await scene.after(59.0) == [], "what is there is not written again"
 
 
@@ -257,12 +257,21 @@ async def test_a_restarted_operator_writes_nothing_that_is_there_and_remembers_w
     assert [event[2] for event in scene.events] == [False], "the condition on the node told what was before"
 
 
+async def test_amounts_that_a_server_writes_in_another_form_are_the_same_amounts(scene: Scene) -> None:
+    scene.tell(outlook())
+    await scene.after()
+    for part in ("capacity", "allocatable"):
+        scene.nodes["n1"]["status"][part] |= {CPU: "4k", MEMORY: "4Gi"}
+    scene.show("n1")
+    assert await scene.after(60.0) == []
+
+
 async def test_a_node_that_registers_anew_gets_its_amounts_again_without_waiting_for_its_turn(scene: Scene) -> None:
     scene.tell(outlook())
     await scene.after()
     scene.unregister("n1")
     assert await scene.after(1.0) == []
-    assert scene.telemetry.registry.get_sample_value("cotide_node_reclaimable_cpu_millicores") == 0.0
+    assert scene.telemetry.registry.get_sample_value("cotide_reclaimed_published_cpu_millicores") == 0.0
     scene.register("n1", uid="u2")
     assert await scene.after(1.0) == [(4000, 4096 * MI)]
 
