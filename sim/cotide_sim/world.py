@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
@@ -37,16 +36,16 @@ from cotide_core.events import (
 )
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction
-from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_core.units import CPU, MEMORY, PODS
 from cotide_sim.interference import Interference
-from cotide_sim.machine import MachinePark, NodeUsage, PodLoad
+from cotide_sim.machine import MachinePark, NodeUsage
 from cotide_sim.occupancy import Occupancy
+from cotide_sim.planned_pods import NAMESPACE, PlannedPod, pods_of_job, pods_of_service
 from cotide_sim.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary
 from cotide_sim.slot_forecasts import NodeLoads, Quantile, SlotForecasts
 from cotide_sim.timeline import Timeline
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
-NAMESPACE: Final = "demo"
 SAMPLE_SECONDS: Final = 5.0
 """How often latencies, rates and cpu are measured; chosen: the fake nodes' metrics, 4 times a second at speed 20."""
 NODE_MILLICORES: Final = 8000
@@ -56,15 +55,6 @@ LEAD_SECONDS: Final = 60.0
 """Services start this long before the run; what happens then is not scored."""
 GRACE_SECONDS: Final = 1.0
 """How long an evicted pod takes to end, as on the fake nodes (`kubelets.residents.STOP_SECONDS`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PodPlan:
-    """What the engine is told of a pod, and what it really does."""
-
-    pod: Pod
-    load: PodLoad
-    completions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +112,7 @@ class World:
         self._park = MachinePark(interference, origin_seconds=0.0, noise=noise, seed=config.seed)
         self._score = Scorecard(slot_seconds=slot_seconds)
         self._timeline: Timeline[Callable[[], None]] = Timeline(now=-LEAD_SECONDS)
-        self._plans: dict[str, _PodPlan] = {}
+        self._plans: dict[str, PlannedPod] = {}
         self._pods: dict[str, Pod] = {}
         self._limits = {f"{NAMESPACE}/{service.name}": service.limit_milliseconds for service in plan.services}
         self._events: list[Event] = [] if models is None else [models]
@@ -180,52 +170,15 @@ class World:
     def _start_service(self, service: PlannedService) -> None:
         key = f"{NAMESPACE}/{service.name}"
         self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds, service.exclusive)))
-        for number in range(service.replicas):
-            name = f"{key}-{number}"
-            requests = ((CPU, service.millicores), (MEMORY, service.memory_bytes))
-            pod = Pod(name, name, WorkloadClass.ONLINE, requests, self._now, ours=True, priority=9000, workload=key)
-            load = PodLoad(
-                name,
-                WorkloadClass.ONLINE,
-                service.millicores,
-                service.memory_bytes,
-                rates=service.rates,
-                rates_step_seconds=service.rates_step_seconds,
-                used_millicores=service.used_millicores,
-            )
-            self._appear(_PodPlan(pod, load))
+        for planned in pods_of_service(service, self._now):
+            self._appear(planned)
 
     def _submit(self, job: PlannedJob) -> None:
-        key = f"{NAMESPACE}/{job.name}"
-        self._score.observe_job(key, job.completions)
-        cpu, memory = (CPU, MEMORY) if self._forecasts is None else (RECLAIMED_CPU, RECLAIMED_MEMORY)
-        for number in range(job.completions):
-            name = f"{key}-{number}"
-            pod = Pod(
-                name,
-                name,
-                job.workload_class,
-                ((cpu, job.millicores), (memory, job.memory_bytes)),
-                self._now,
-                ours=True,
-                job=key,
-                job_priority=job.priority,
-                type=job.type,
-                input_bytes=job.input_bytes,
-                requested_seconds=job.requested_seconds,
-            )
-            load = PodLoad(
-                name,
-                job.workload_class,
-                job.millicores,
-                job.memory_bytes,
-                type=job.type,
-                input_bytes=job.input_bytes,
-                lone_seconds=job.lone_seconds,
-            )
-            self._appear(_PodPlan(pod, load))
+        self._score.observe_job(f"{NAMESPACE}/{job.name}", job.completions)
+        for planned in pods_of_job(job, self._now, reclaimed=self._forecasts is not None):
+            self._appear(planned)
 
-    def _appear(self, plan: _PodPlan) -> None:
+    def _appear(self, plan: PlannedPod) -> None:
         self._plans[plan.pod.key] = plan
         self._score.observe_arrival(plan.pod.key, plan.pod.workload_class, self._now)
         self._tell(plan.pod)
@@ -281,13 +234,10 @@ class World:
         if pod.phase is not PodPhase.RUNNING:
             return  # it ended by itself within its grace period
         del self._pods[key]
-        plan = self._plans[key]
         self._leave(pod)
         self._park.stop_pod(key, self._now)
         self._events.append(PodDeleted(key, pod.uid))
-        name = f"{key}-again"
-        again = replace(plan.pod, key=name, uid=name, created_seconds=self._now)
-        self._appear(_PodPlan(again, replace(plan.load, key=name)))
+        self._appear(self._plans[key].again(self._now))
 
     def _leave(self, pod: Pod) -> None:
         assert pod.node is not None  # noqa: S101 - it ran
