@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cotide_operator.admission.server import PATH
 from cotide_operator.preflight import PRIORITIES
 from cotide_operator.resources import read_job, read_workload
 from cotide_operator.settings import read_settings
+from cotide_operator.slack_settings import AdmissionSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
@@ -63,12 +65,17 @@ def test_every_file_of_a_kustomized_folder_is_used() -> None:
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.rglob("cotide.yaml")), ids=short)
 def test_the_shipped_configurations_are_accepted(path: Path) -> None:
-    assert read_settings(path).policy == "qpsm"
+    settings = read_settings(path)
+    reclaims = path.parent.name == "reclaimed"
+    assert settings.policy == ("hierarchical" if reclaims else "qpsm")
+    assert (settings.publishes_reclaimed, settings.admission.enabled) == (reclaims, reclaims)
 
 
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs the kubectl binary")
-@pytest.mark.parametrize("folder", ["crds", "rbac", "base", "overlays/kind", "overlays/prod"])
+@pytest.mark.parametrize(
+    "folder", ["crds", "rbac", "base", "admission", "overlays/kind", "overlays/prod", "overlays/reclaimed"]
+)
 def test_kubectl_builds_it(folder: str) -> None:
     built = subprocess.run(
         ["kubectl", "kustomize", str(DEPLOY / folder)], capture_output=True, text=True, timeout=60, check=False
@@ -97,6 +104,59 @@ def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
         assert not {"escalate", "impersonate", "bind", "deletecollection"} & set(rule["verbs"]), rule
+
+
+def test_the_webhook_is_shown_only_what_namespaces_ask_for_and_never_blocks() -> None:
+    (hook,) = found("MutatingWebhookConfiguration", "cotide-admission")["webhooks"]
+    assert hook["failurePolicy"] == "Ignore"
+    assert hook["sideEffects"] == "None"
+    assert hook["timeoutSeconds"] <= 5
+    assert hook["admissionReviewVersions"] == ["v1"]
+    (rule,) = hook["rules"]
+    assert (rule["operations"], rule["apiGroups"], rule["resources"]) == (["CREATE"], [""], ["pods"])
+    assert hook["namespaceSelector"]["matchLabels"] == {"cotide.dev/reclaim": "enabled"}
+    (term,) = hook["namespaceSelector"]["matchExpressions"]
+    assert (term["key"], term["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+    assert {"kube-system", "cotide-system"} <= set(term["values"])
+
+
+def test_the_webhook_leads_to_the_port_that_the_operator_listens_on() -> None:
+    (hook,) = found("MutatingWebhookConfiguration", "cotide-admission")["webhooks"]
+    wanted, settings = hook["clientConfig"]["service"], AdmissionSettings()
+    assert wanted["path"] == PATH
+    assert (wanted["name"], wanted["namespace"]) == (settings.service_name, settings.service_namespace)
+    service = found("Service", wanted["name"])
+    assert service["metadata"]["namespace"] == wanted["namespace"]
+    (port,) = service["spec"]["ports"]
+    assert port["port"] == wanted["port"]
+    deployment = found("Deployment", "cotide-operator")["spec"]["template"]
+    assert service["spec"]["selector"].items() <= deployment["metadata"]["labels"].items()
+    ports = {one["name"]: one["containerPort"] for one in deployment["spec"]["containers"][0]["ports"]}
+    assert ports[port["targetPort"]] == settings.port
+
+
+def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
+    rules = [rule for one in documents(DEPLOY / "admission" / "rbac.yaml") for rule in one.get("rules", ())]
+    granted = {
+        (resource, verb, *rule.get("resourceNames", ()))
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {
+        ("secrets", "create"),
+        ("secrets", "get", "cotide-admission-certificate"),
+        ("secrets", "update", "cotide-admission-certificate"),
+        ("mutatingwebhookconfigurations", "get", "cotide-admission"),
+        ("mutatingwebhookconfigurations", "patch", "cotide-admission"),
+    }
+    # The Secret is one of the operator's own namespace: no rule of the cluster names secrets.
+    assert [one["kind"] for one in documents(DEPLOY / "admission" / "rbac.yaml")] == [
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ]
 
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
