@@ -31,6 +31,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator import preflight
+from cotide_operator.admission.webhook import make_webhook
 from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
@@ -152,6 +153,8 @@ class Operator:
             Evictor(self.client, self.mirror, self.nominator),
             concurrency=settings.concurrent_binds,
         )
+        self.admission = make_webhook(settings, self.client, self.mirror, self.telemetry)
+        self._host = ""
         self._stage = "the API server"
         self._leading = False
         self._deciding = False
@@ -167,6 +170,7 @@ class Operator:
         """
         in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
         host = self._options.metrics_host or ("0.0.0.0" if in_cluster else "127.0.0.1")  # noqa: S104 - see Options
+        self._host = host
         await self.health.start(host, self._options.metrics_port)
         _LOG.info("metrics, health and board on http://%s:%d", host, self.health.port)
         try:
@@ -189,6 +193,8 @@ class Operator:
         async with Crew() as crew:
             for kind in KINDS:
                 crew.start(self._follow(kind), f"reflector of {kind}")
+            if self.admission is not None:  # on a standby, too: it decides nothing
+                crew.start(self.admission.run(self._host), "admission webhook")
             leadership = await self._elect(crew, stop)
             if stop.is_set():
                 return
@@ -370,6 +376,8 @@ class Operator:
         if self._stage:
             return [self._stage]
         missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
+        if self.admission is not None and not self.admission.listening:
+            missing.append("the admission webhook's certificate")
         if missing or not self._leading:
             return missing
         if not self._deciding:

@@ -172,9 +172,10 @@ class Mirror:
     def _index(self, key: str) -> None:
         pod = self.pods.get(key)
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
-        _move(self._workload_of, self._pods_by_workload, key, self._workload_for(pod) if pod else None)
+        _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
 
-    def _workload_for(self, pod: PodObject) -> str | None:
+    def workload_for(self, pod: PodObject) -> str | None:
+        """Return the key of the Workload that controls or selects a pod, which need not be in the mirror."""
         owned = owned_key(pod.metadata, "Workload")
         if owned is not None:
             return owned

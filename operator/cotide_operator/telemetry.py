@@ -116,6 +116,16 @@ class Telemetry:
         self.published_memory = gauge(
             "reclaimed_published_memory_bytes", "cotide.dev/reclaimed-memory that the nodes show, all together."
         )
+        self.admission_reviews = counter(
+            "admission_reviews_total",
+            "Pods shown to the admission webhook: reclaimed, untouched, or malformed (the review could not be read).",
+            "outcome",
+        )
+        self.admission_certificate_expiry = gauge(
+            "admission_certificate_expiry_timestamp_seconds",
+            "When the webhook's certificate ends; NaN where none is served.",
+        )
+        self.admission_certificate_expiry.set(math.nan)
         self.leader = gauge("leader", "1 while this replica decides.")
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")
 

@@ -19,7 +19,7 @@ from cotide_core.units import parse_quantity, resource_amount
 from cotide_kube.objects import Metadata, NodeObject, PodObject
 from cotide_operator.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.eviction_wishes import wishes
-from cotide_operator.mirror import CustomObject, Mirror, controller_of, key_of
+from cotide_operator.mirror import CustomObject, Mirror, controller_of, key_of, owned_key
 from cotide_operator.pod_requests import effective_requests
 from cotide_operator.sightings import Sighting
 
@@ -53,7 +53,15 @@ class Affiliation:
 def affiliation(pod: PodObject, mirror: Mirror) -> Affiliation:
     """Look up a pod's owner, selecting Workload, named PriorityClass and namespace cap."""
     key = key_of(pod.metadata)
-    job_key, workload_key = mirror.job_of(key), mirror.workload_of(key)
+    return _affiliation(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
+
+
+def affiliation_of_new(pod: PodObject, mirror: Mirror) -> Affiliation:
+    """Look up the same for a pod that is only being created, and hence is in no index yet."""
+    return _affiliation(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
+
+
+def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_key: str | None) -> Affiliation:
     owner_class: WorkloadClass | None = None
     job_priority: int | None = None
     if job_key is not None:

@@ -1,0 +1,209 @@
+"""From an AdmissionReview to its answer: which pods get reclaimed requests, and the patch that gives them.
+
+Called by `server` for each review. Reads the mirror, decides nothing else and writes nowhere, so that every replica
+can answer and a dry run needs no special care. A pod is changed when it is being created, names our scheduler, and
+the rules of its class (the same as for scheduling) make it batch or gratis; anything else is allowed as it is. Whether
+its namespace asks for this is the API server's to know: the webhook's namespaceSelector decides who is shown.
+
+Invariant: answering twice changes nothing more. A pod that was changed here and then given plain requests by a later
+webhook (an injected sidecar, a recommender) is completed when it is shown again.
+
+Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+import orjson
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.errors import InputError
+from cotide_kube.objects import PodObject
+from cotide_operator.mirror import Mirror
+from cotide_operator.reclaimed_requests import RECLAIMED, reclaim_patch
+from cotide_operator.translation import affiliation_of_new, class_of
+
+Json = dict[str, Any]
+Outcome = Literal["reclaimed", "untouched"]
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+ORIGINAL_RESOURCES_ANNOTATION: Final = "cotide.dev/original-resources"
+"""What the containers asked for before: their resources by name, as JSON. Its presence says who changed the pod."""
+_PODS: Final = {"group": "", "version": "v1", "resource": "pods"}
+_LISTS: Final = ("initContainers", "containers")
+_KINDS: Final = ("limits", "requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered to one review."""
+
+    uid: str
+    patch: list[Json] = field(default_factory=list)
+    warning: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the object."""
+        return "reclaimed" if self.patch else "untouched"
+
+    def body(self) -> bytes:
+        """Return the AdmissionReview to send back."""
+        response: Json = {"uid": self.uid, "allowed": True}
+        if self.patch:
+            response["patchType"] = "JSONPatch"
+            response["patch"] = base64.b64encode(orjson.dumps(self.patch)).decode("ascii")
+        if self.warning:
+            response["warnings"] = [self.warning]
+        return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+class Reviewer:
+    """Answers reviews from what the mirror holds.
+
+    Parameters
+    ----------
+    mirror : Mirror
+        Read only.
+    scheduler_name : str
+        Pods of other schedulers are left alone.
+    """
+
+    def __init__(self, mirror: Mirror, scheduler_name: str) -> None:
+        self._mirror = mirror
+        self._scheduler_name = scheduler_name
+
+    def answer(self, body: bytes) -> Answer:
+        """Return the answer to a review.
+
+        Raises
+        ------
+        InputError
+            When the body is no review that could be answered; names the field.
+        """
+        request = _request_in(body)
+        uid = str(request["uid"])
+        if request.get("operation") != "CREATE" or request.get("resource") != _PODS or request.get("subResource"):
+            return Answer(uid)
+        pod = request.get("object")
+        if not isinstance(pod, dict):
+            raise InputError("must be the pod that is created", field="request.object")
+        typed = _typed(pod, str(request.get("namespace") or ""))
+        if typed.spec.scheduler_name != self._scheduler_name:
+            return Answer(uid)
+        if not self._mirror.synced:
+            # Without every Job, Workload and namespace its class can't be told; plain requests are always safe.
+            return Answer(uid, warning="cotide has only just started: this pod keeps its plain requests")
+        if class_of(typed, affiliation_of_new(typed, self._mirror)) is WorkloadClass.ONLINE:
+            return Answer(uid)
+        return Answer(uid, _patch(pod))
+
+
+def _request_in(body: bytes) -> Json:
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the review is no JSON: {error}") from None
+    if not isinstance(review, dict):
+        raise InputError(f"the review must be an object with apiVersion: {API_VERSION} and kind: {KIND}")
+    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if review.get(name) != wanted:
+            raise InputError(f"must be {wanted}", field=name)
+    request = review.get("request")
+    if not isinstance(request, dict):
+        raise InputError("must be an object", field="request")
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise InputError("must be the uid of this review", field="request.uid")
+    return request
+
+
+def _typed(pod: Json, namespace: str) -> PodObject:
+    try:
+        typed = msgspec.convert(_without_nulls(pod), PodObject)
+    except msgspec.ValidationError as error:
+        raise InputError(f"can't be read as a pod: {error}", field="request.object") from None
+    if typed.metadata.namespace == namespace:
+        return typed
+    # A pod that is being created need not repeat the namespace of its URL.
+    return msgspec.structs.replace(typed, metadata=msgspec.structs.replace(typed.metadata, namespace=namespace))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return plain data without fields that are null, which the API takes as absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _patch(pod: Json) -> list[Json]:
+    """Return the patch of a batch or gratis pod; empty where nothing can or need be changed."""
+    annotations = pod["metadata"].get("annotations")
+    annotations = annotations if isinstance(annotations, dict) else {}
+    again = ORIGINAL_RESOURCES_ANNOTATION in annotations
+    try:
+        steps = reclaim_patch(_without_reclaimed(pod) if again else pod)
+    except InputError:
+        return []  # the API server refuses such an amount itself, in its own words
+    if not steps:
+        return []
+    original: Json = _noted(annotations[ORIGINAL_RESOURCES_ANNOTATION]) if again else {}
+    for step in steps:
+        _, _, kind, place, _ = step["path"].split("/")
+        container = pod["spec"][kind][int(place)]
+        before = container["resources"]
+        if again:
+            step["value"] = _with_reclaimed(before, step["value"])
+        original.setdefault(str(container.get("name") or f"{kind}/{place}"), before)
+    note = orjson.dumps(original, option=orjson.OPT_SORT_KEYS).decode()
+    if annotations:
+        key = ORIGINAL_RESOURCES_ANNOTATION.replace("/", "~1")  # RFC 6901
+        return [*steps, {"op": "add", "path": f"/metadata/annotations/{key}", "value": note}]
+    return [*steps, {"op": "add", "path": "/metadata/annotations", "value": {ORIGINAL_RESOURCES_ANNOTATION: note}}]
+
+
+def _noted(note: Any) -> Json:
+    try:
+        found = orjson.loads(note)
+    except (orjson.JSONDecodeError, TypeError):  # somebody else's words in our annotation
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _without_reclaimed(pod: Json) -> Json:
+    """Return a pod as it would be had it not been changed here: only plain requests are left to be looked at."""
+    names = frozenset(RECLAIMED.values())
+    spec = dict(pod["spec"])
+    for listed in _LISTS:
+        containers = spec.get(listed)
+        if isinstance(containers, list):
+            spec[listed] = [_stripped(container, names) for container in containers]
+    return {**pod, "spec": spec}
+
+
+def _stripped(container: Json, names: frozenset[str]) -> Json:
+    resources = container.get("resources")
+    if not isinstance(resources, dict):
+        return container
+    kept = dict(resources)
+    for kind in _KINDS:
+        amounts = kept.get(kind)
+        if isinstance(amounts, dict):
+            kept[kind] = {name: amount for name, amount in amounts.items() if name not in names}
+    return {**container, "resources": kept}
+
+
+def _with_reclaimed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
+    """Return translated resources with what the container asked for of reclaimed capacity already, where not new."""
+    merged = dict(after)
+    for kind in _KINDS:
+        held = {name: amount for name, amount in (before.get(kind) or {}).items() if name in RECLAIMED.values()}
+        if held:
+            merged[kind] = {**held, **(after.get(kind) or {})}
+    return merged
