@@ -21,8 +21,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
-
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
 from cotide_core.events import Event
@@ -36,7 +34,6 @@ from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
-from cotide_operator.cluster_usage import ClusterUsage
 from cotide_operator.controllers import Controllers
 from cotide_operator.crew import Crew, first_of
 from cotide_operator.evictor import Evictor
@@ -48,7 +45,7 @@ from cotide_operator.leadership import Leadership
 from cotide_operator.ledger_file import LedgerFile
 from cotide_operator.loop import SchedulingLoop
 from cotide_operator.low_lane import LowLane
-from cotide_operator.metric_sources import PrometheusSource, Source, TextSource
+from cotide_operator.metrics_feed import metrics_feed
 from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
 from cotide_operator.nominator import Nominator
@@ -57,7 +54,8 @@ from cotide_operator.reclaimed_publisher import ReclaimedPublisher
 from cotide_operator.recorder import Recorder
 from cotide_operator.reporting import make_outcomes
 from cotide_operator.retraining import Retraining
-from cotide_operator.settings import MetricsSourceSettings, Settings, engine_config
+from cotide_operator.settings import Settings, engine_config
+from cotide_operator.surroundings import Surroundings
 from cotide_operator.telemetry import Telemetry
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +67,6 @@ CONNECTIONS_BESIDE_BINDS: Final = 32
 REQUEST_TIMEOUT_SECONDS: Final = 15.0
 """For one try; five of them with their pauses (78 s) must stay below the engine's `ASSUME_TIMEOUT_WALL_SECONDS`."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
-SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +241,18 @@ class Operator:
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
-        async with self._metrics_source(crew) as feed, self._controlling(crew, feed):
+        around = Surroundings(
+            self.settings,
+            self.client,
+            self.mirror,
+            self.intake,
+            self.clock,
+            self.loop,
+            self.calibration,
+            self.telemetry,
+            self.outlooks,
+        )
+        async with metrics_feed(around, crew) as feed, self._controlling(crew, feed):
             crew.start(self.loop.run(self.binder, self._ready), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
@@ -287,39 +295,6 @@ class Operator:
                     self.mirror.mark_synced(kind)
                 else:
                     self.mirror.apply(kind, change.kind, change.object)
-
-    @contextlib.asynccontextmanager
-    async def _metrics_source(self, crew: Crew) -> AsyncIterator[UsageFeed | None]:
-        settings = self.settings.metrics_source
-        if settings is None:
-            yield None
-            return
-        pods = self.intake.pods
-        if settings.kubernetes is not None:
-            usage = ClusterUsage(self.client, settings.interval_seconds, pods.get, self.telemetry)
-            crew.start(usage.run(), "metrics API")
-            yield None
-            return
-        timeout = aiohttp.ClientTimeout(total=SOURCE_TIMEOUT_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            feed = UsageFeed(
-                self._source(session, settings),
-                settings,
-                clock=self.clock,
-                pod_of=pods.get,
-                tell=self.loop.tell,
-                calibration=self.calibration,
-                telemetry=self.telemetry,
-            )
-            crew.start(feed.run(), "usage feed")
-            yield feed
-
-    def _source(self, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
-        if settings.prometheus is not None:
-            return PrometheusSource(session, settings.prometheus.url, self.mirror)
-        if settings.scrape is None:
-            raise ClusterError("no metrics source is configured")
-        return TextSource(session, settings.scrape.url)
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""

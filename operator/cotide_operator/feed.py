@@ -1,8 +1,9 @@
 """The usage feed: measured request rates and latencies become `ServiceSampled` events.
 
 Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the calibration and (as
-`ServiceReadings`) the Workload controller. Invariant: what is missing, stale, NaN, infinite or negative is dropped and
-counted, and never becomes a zero; a source that is down costs one log line when it goes and one when it is back.
+`ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
+NaN, infinite or negative is dropped and counted, and never becomes a zero; a source that is down costs one log line
+when it goes and one when it is back.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import Clock
-from cotide_operator.metric_sources import PrometheusSource, Reading, Source, SourceDown
+from cotide_operator.metric_sources import Reading, Source, SourceDown, UsageReading
 from cotide_operator.readings import ServiceReading
 from cotide_operator.settings import MetricsSourceSettings
 from cotide_operator.telemetry import Telemetry
@@ -35,6 +37,14 @@ class _Latest:
     fresh_until: float = 0.0
 
 
+class UsageSink(Protocol):
+    """Who makes something of what pods use."""
+
+    async def take(self, readings: list[UsageReading]) -> None:
+        """Take in one reading of the source; nothing was read while the source is down."""
+        ...
+
+
 class UsageFeed:
     """Reads a source for ever.
 
@@ -47,6 +57,8 @@ class UsageFeed:
         A pod as the engine knows it, by key; only its online pods with a Workload are sampled.
     tell : callable
         Puts an event into the loop's next cycle.
+    usage : UsageSink, optional
+        Called after each reading, with nothing when the source is down.
     """
 
     def __init__(
@@ -59,6 +71,7 @@ class UsageFeed:
         tell: Callable[[Event], None],
         calibration: Calibration,
         telemetry: Telemetry,
+        usage: UsageSink | None = None,
     ) -> None:
         self._source = source
         self._settings = settings
@@ -67,6 +80,7 @@ class UsageFeed:
         self._tell = tell
         self._calibration = calibration
         self._telemetry = telemetry
+        self._usage = usage
         self._latest: dict[str, _Latest] = {}
         self._up: bool | None = None
         self._refused: dict[str, str] = {}
@@ -81,15 +95,18 @@ class UsageFeed:
     async def read_once(self) -> None:
         """Read the source once and spread what is usable."""
         try:
-            readings = await self._source.read()
+            measured = await self._source.read()
         except SourceDown as error:
             self._state(up=False, why=str(error))
+            if self._usage is not None:
+                await self._usage.take([])
             return
         self._state(up=True)
-        if isinstance(self._source, PrometheusSource):
-            self._tell_refusals(self._source.refused)
-        for reading in readings:
+        self._tell_refusals(self._source.refused)
+        for reading in measured.services:
             self._take(reading)
+        if self._usage is not None:
+            await self._usage.take(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
         for key in [key for key, latest in self._latest.items() if latest.fresh_until < horizon]:
             del self._latest[key]
@@ -148,5 +165,5 @@ class UsageFeed:
     def _tell_refusals(self, refused: dict[str, str]) -> None:
         for what, why in refused.items():
             if self._refused.get(what) != why:
-                _LOG.warning("Prometheus gives nothing for %s: %s", what, why)
+                _LOG.warning("the metrics source gives nothing for %s: %s", what, why)
         self._refused = dict(refused)

@@ -93,6 +93,7 @@ class SchedulingLoop:
         self._record = record
         self._watcher = watcher
         self._inbox: list[Event] = []
+        self._awaited: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._stopped = False
         self._now = float("-inf")
@@ -105,6 +106,13 @@ class SchedulingLoop:
         """Put an event into the next cycle (a sample, other models)."""
         self._inbox.append(event)
         self._wake.set()
+
+    async def caught_up(self) -> None:
+        """Wait until all that was told so far is handled, and at first until anything was."""
+        if self._inbox or not self.cycles:
+            handled = asyncio.get_running_loop().create_future()
+            self._awaited.append(handled)
+            await handled
 
     def report(self, report: Report) -> None:
         """Take the outcome of a binding or an eviction from the binder."""
@@ -177,6 +185,10 @@ class SchedulingLoop:
         self._outcomes.decided(instructions, now, self._cycle_seconds)
         self._outcomes.alarmed(self.scheduler.alarms, now)
         binder.carry_out(instructions)
+        awaited, self._awaited = self._awaited, []
+        for handled in awaited:
+            if not handled.done():  # whoever waited may have been cancelled
+                handled.set_result(None)
 
     def _take_arrivals(self) -> list[Pod]:
         arrivals, self._intake.arrivals = self._intake.arrivals, []

@@ -78,15 +78,18 @@ class Telemetry:
         self.notes_failed = counter("notes_failed_total", "Labels, notes and conditions that were refused.")
         self.forecast_error = histogram(
             "forecast_absolute_error",
-            "Absolute error of a forecast when the truth was known (completion: seconds).",
-            (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            "Absolute error of a forecast when the truth was known (completion: seconds; loads: shares of the node).",
+            (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
             "forecaster",
         )
         self.forecast_coverage = gauge(
             "forecast_coverage_ratio", "Share of truths at or below the forecast quantile.", "forecaster", "quantile"
         )
         self.forecast_underestimates = counter(
-            "forecast_underestimates_total", "Truths above the median forecast.", "forecaster"
+            "forecast_underestimates_total", "Truths above the forecast (completion: its median).", "forecaster"
+        )
+        self.forecast_bias = gauge(
+            "forecast_bias_share", "Mean of forecast - load over the recent slots, shares of the node.", "forecaster"
         )
         self.qos_violations = counter("qos_violations_total", "Service slots over the limit.", "workload")
         self.qos_predictions = counter(
@@ -103,8 +106,27 @@ class Telemetry:
         )
         self.source_up.set(math.nan)  # zero would call a source down that nobody configured, and each standby's
         self.samples = counter("service_samples_total", "Service samples: taken, stale or invalid.", "outcome")
-        self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use (metrics API).", "class")
-        self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use (metrics API).", "class")
+        self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use.", "class")
+        self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use.", "class")
+        self.usage_readings = counter(
+            "usage_readings_total",
+            "Readings of what pods use: taken; or invalid, implausible, stale, late, future or duplicate, and dropped.",
+            "outcome",
+        )
+        self.node_samples = counter(
+            "node_samples_total",
+            "Sums over a node's online pods: taken; or incomplete (most pods unknown) or implausible, and dropped.",
+            "outcome",
+        )
+        self.online_cpu = gauge(
+            "online_cpu_millicores",
+            "Cpu of online pods on all nodes: peak of the last slot (measured), its forecast, requested, allocatable.",
+            "view",
+        )
+        self.online_memory = gauge("online_memory_bytes", "The same of memory.", "view")
+        self.node_outlooks = gauge(
+            "node_outlooks", "Nodes by how their forecasts stand; all but two reasons mean fallen back.", "reason"
+        )
         self.reclaimed_patches = counter(
             "reclaimed_patches_total",
             "Patches of nodes with reclaimed capacity: published, withdrawn, gone (another node by then), refused.",

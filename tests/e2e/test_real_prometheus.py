@@ -32,10 +32,12 @@ from cotide_operator.assembly import Operator, Options
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
 from cotide_operator.feed import UsageFeed
-from cotide_operator.metric_sources import PrometheusSource, SourceDown
+from cotide_operator.metric_settings import PrometheusSourceSettings
+from cotide_operator.metric_sources import Reading, SourceDown
 from cotide_operator.mirror import CustomObject, Mirror
+from cotide_operator.prometheus_source import PrometheusSource
 from cotide_operator.readings import ServiceReading
-from cotide_operator.settings import MetricsSourceSettings, UrlSource, parse_settings
+from cotide_operator.settings import MetricsSourceSettings, parse_settings
 from cotide_operator.telemetry import Telemetry
 from cotide_sim.apiserver.testing import running_server
 from cotide_sim.interference import GeneratedInterference
@@ -291,14 +293,14 @@ async def test_a_sample_with_an_old_time_of_its_own_is_not_taken_for_a_new_one(p
         prometheus.targets(int(target.rsplit(":", 1)[1]))
         await until("it is scraped", lambda: _some(prometheus, "rate"))  # by default Prometheus looks back 5 minutes
         query = 'rate{namespace="ns"}'
-        source = PrometheusSource(session, prometheus.url, mirror_with(rpsQuery=query))
-        (old,) = await source.read()
+        source = PrometheusSource(session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query))
+        (old,) = await services(source)
         assert (old.pod, old.requests_per_second) == ("ns/a", 7.0)
         assert 25.0 < time.time() - old.wall_seconds < 45.0  # what is older than staleAfterSeconds the feed drops
         age["seconds"] = 0.0
 
         async def fresh() -> bool:
-            (new,) = await source.read()
+            (new,) = await services(source)
             return time.time() - new.wall_seconds < 5.0
 
         await until("a fresh sample is seen as one", fresh)
@@ -321,8 +323,10 @@ async def _some(prometheus: Prometheus, query: str) -> bool:
 async def test_a_query_of_no_use_says_why_and_the_others_go_on(prometheus: Prometheus, query: str, words: str) -> None:
     latency = 'label_replace(vector(4), "pod", "a", "", "")'
     async with aiohttp.ClientSession() as session:
-        source = PrometheusSource(session, prometheus.url, mirror_with(rpsQuery=query, latencyQuery=latency))
-        found = await source.read()
+        source = PrometheusSource(
+            session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query, latencyQuery=latency)
+        )
+        found = await services(source)
     assert [(one.pod, one.requests_per_second, one.latency_p95_milliseconds) for one in found] == [("ns/a", None, 4.0)]
     assert list(source.refused) == ["ns/web rpsQuery"]
     assert words in source.refused["ns/web rpsQuery"]
@@ -333,9 +337,14 @@ async def test_a_query_of_no_use_says_why_and_the_others_go_on(prometheus: Prome
 async def test_a_number_that_is_no_rate_is_none_and_not_zero(prometheus: Prometheus, value: str) -> None:
     query = f'label_replace(vector({value}), "pod", "a", "", "")'
     async with aiohttp.ClientSession() as session:
-        (found,) = await PrometheusSource(session, prometheus.url, mirror_with(rpsQuery=query)).read()
+        source = PrometheusSource(session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query))
+        (found,) = await services(source)
     assert found.requests_per_second is None
     assert math.isclose(found.wall_seconds, time.time(), abs_tol=5.0)
+
+
+async def services(source: PrometheusSource) -> list[Reading]:
+    return (await source.read()).services
 
 
 def mirror_with(**qos: str) -> Mirror:
@@ -385,14 +394,14 @@ async def misbehaving(mirror: Mirror) -> AsyncIterator[tuple[Misbehaving, Promet
     behaviour = Misbehaving()
     async with stand_in(behaviour.answer) as url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
-            yield behaviour, PrometheusSource(session, url, mirror)
+            yield behaviour, PrometheusSource(session, PrometheusSourceSettings(url=url), mirror)
         behaviour.released.set()
 
 
 @pytest.mark.parametrize(("mood", "words"), [("hangs", "does not answer in time"), ("fails", "answers 500")])
 async def test_a_prometheus_that_hangs_or_fails_is_down(mood: str, words: str) -> None:
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
-        assert [one.requests_per_second for one in await source.read()] == [1000.0]
+        assert [one.requests_per_second for one in await services(source)] == [1000.0]
         behaviour.mood = mood
         with pytest.raises(SourceDown, match=words):
             await source.read()
@@ -401,7 +410,7 @@ async def test_a_prometheus_that_hangs_or_fails_is_down(mood: str, words: str) -
 async def test_one_query_that_hangs_does_not_take_the_others_with_it() -> None:
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
         behaviour.mood = "rate hangs"
-        (found,) = await source.read()
+        (found,) = await services(source)
         assert (found.requests_per_second, found.latency_p95_milliseconds) == (None, 4.0)
         assert "does not answer in time" in source.refused["ns/web rpsQuery"]
         behaviour.mood = "well"
@@ -413,13 +422,13 @@ async def test_one_query_that_hangs_does_not_take_the_others_with_it() -> None:
 async def test_series_of_the_wrong_shape_are_passed_over_with_a_word() -> None:
     async with misbehaving(mirror_with(rpsQuery="rate")) as (behaviour, source):
         behaviour.mood = "odd"
-        assert await source.read() == []
+        assert await services(source) == []
         assert "label pod" in source.refused["ns/web rpsQuery"]
 
 
 async def test_without_a_workload_a_prometheus_that_fails_is_seen_all_the_same() -> None:
     async with misbehaving(Mirror()) as (behaviour, source):
-        assert await source.read() == []
+        assert await services(source) == []
         behaviour.mood = "fails"
         with pytest.raises(SourceDown):
             await source.read()
@@ -436,7 +445,9 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
         feed = UsageFeed(
             source,
-            MetricsSourceSettings(prometheus=UrlSource(url="http://x"), stale_after_seconds=1.0),
+            MetricsSourceSettings(
+                prometheus=PrometheusSourceSettings(url="http://x"), interval_seconds=0.5, stale_after_seconds=1.0
+            ),
             clock=ScaledClock(),
             pod_of={"ns/a": pod}.get,
             tell=told.append,

@@ -18,9 +18,22 @@ from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
 from cotide_operator.feed import UsageFeed
-from cotide_operator.metric_sources import PrometheusSource, Reading, Source, SourceDown, TextSource, parse_text, usable
+from cotide_operator.metric_settings import MetricsSourceSettings, PrometheusSourceSettings, UrlSource
+from cotide_operator.metric_sources import (
+    CPU,
+    MEMORY,
+    Measured,
+    Reading,
+    Source,
+    SourceDown,
+    TextSource,
+    UsageReading,
+    parse_text,
+    parse_usage,
+    usable,
+)
 from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.settings import MetricsSourceSettings, UrlSource
+from cotide_operator.prometheus_source import PrometheusSource
 from cotide_operator.telemetry import Telemetry
 
 
@@ -29,12 +42,14 @@ class Scripted:
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
+        self.usage: list[UsageReading] = []
         self.down = ""
+        self.refused: dict[str, str] = {}
 
-    async def read(self) -> list[Reading]:
+    async def read(self) -> Measured:
         if self.down:
             raise SourceDown(self.down)
-        return self.readings
+        return Measured(self.readings, self.usage)
 
 
 class Scene:
@@ -142,11 +157,19 @@ cotide_sim_service_latency_p95_milliseconds{pod="a",namespace="ns"} 3.5 1000000
 cotide_sim_service_requests_per_second{namespace="ns",pod="b",node="n"} NaN
 cotide_sim_node_cpu_usage_millicores{node="n"} 7
 cotide_sim_service_requests_per_second{node="no pod"} 1
+cotide_sim_pod_cpu_usage_millicores{namespace="ns",pod="a",node="n"} 250.5
+cotide_sim_pod_memory_usage_bytes{pod="a",namespace="ns"} 1e6 1000000
+cotide_sim_pod_cpu_usage_millicores{namespace="ns",pod="b",node="n"} -1
 """
     assert list(parse_text(text, 5.0)) == [
         ("ns/a", False, 1200.5, 5.0),
         ("ns/a", True, 3.5, 1000.0),
         ("ns/b", False, None, 5.0),
+    ]
+    assert list(parse_usage(text, 5.0)) == [
+        UsageReading("ns/a", CPU, 250.5, 5.0),
+        UsageReading("ns/a", MEMORY, 1e6, 1000.0),
+        UsageReading("ns/b", CPU, None, 5.0),
     ]
 
 
@@ -190,8 +213,8 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
     ):
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
         mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
-    source = PrometheusSource(session, url, mirror)
-    assert await source.read() == [Reading("ns/a", 1200.0, None, 990.5)]  # the sample's own time
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url), mirror)
+    assert (await source.read()).services == [Reading("ns/a", 1200.0, None, 990.5)]  # the sample's own time
     assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)"]
     assert source.refused == {"ns/odd rpsQuery": "parse error"}
     await runner.cleanup()
@@ -219,6 +242,73 @@ async def test_a_page_that_is_no_prometheus_is_refused(session: aiohttp.ClientSe
     body = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"qos": {"rpsQuery": "x"}}}
     mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     with pytest.raises(SourceDown, match="not JSON"):
-        await PrometheusSource(session, url, mirror).read()
+        await PrometheusSource(session, PrometheusSourceSettings(url=url), mirror).read()
     await asyncio.sleep(0)
     await runner.cleanup()
+
+
+async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(session: aiohttp.ClientSession) -> None:
+    answers = {"cpu": ("250.5", "ns"), "mem": ("NaN", "ns")}
+
+    async def answer(request: web.Request) -> web.Response:
+        query = request.query["query"]
+        value, namespace = answers[query.removeprefix("timestamp(").removesuffix(")")]
+        value = "990" if query.startswith("timestamp") else value
+        series = [{"metric": {"namespace": namespace, "pod": "a"}, "value": [1000.0, value]}]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
+
+    runner, url = await serve(answer)
+    settings = PrometheusSourceSettings(url=url, pod_cpu_query="cpu", pod_memory_query="mem")
+    source = PrometheusSource(session, settings, Mirror(), usage=True)
+    assert (await source.read()).usage == [
+        UsageReading("ns/a", CPU, 250.5, 990.0),
+        UsageReading("ns/a", MEMORY, None, 990.0),
+    ]
+    await runner.cleanup()
+
+
+async def test_a_recorded_query_without_any_series_is_named(session: aiohttp.ClientSession) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
+
+    runner, url = await serve(answer)
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url), Mirror(), usage=True)
+    assert await source.read() == Measured()
+    assert list(source.refused) == ["metricsSource.prometheus podCpuQuery", "metricsSource.prometheus podMemoryQuery"]
+    assert "cAdvisor" in source.refused["metricsSource.prometheus podCpuQuery"]
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"status": "error", "error": "exceeded maximum resolution"}, "podCpuQuery: exceeded maximum resolution"),
+        ({"status": "success", "data": {"resultType": "vector", "result": []}}, "podCpuQuery gives no range"),
+    ],
+)
+async def test_a_range_that_is_refused_says_why(
+    session: aiohttp.ClientSession, body: dict[str, Any], words: str
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    runner, url = await serve(answer)
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url), Mirror(), usage=True)
+    with pytest.raises(SourceDown, match=words):
+        await source.usage_range(CPU, 0.0, 10.0, 1.0)
+    await runner.cleanup()
+
+
+async def test_what_pods_use_is_handed_on_and_nothing_of_it_while_the_source_is_down() -> None:
+    scene, handed = Scene(), []
+
+    class Sink:
+        async def take(self, readings: list[UsageReading]) -> None:
+            handed.append(readings)
+
+    scene.feed._usage = Sink()
+    scene.source.usage = [UsageReading("ns/a", CPU, 1.0, 5.0)]
+    await scene.feed.read_once()
+    scene.source.down = "gone"
+    await scene.feed.read_once()
+    assert handed == [[UsageReading("ns/a", CPU, 1.0, 5.0)], []]

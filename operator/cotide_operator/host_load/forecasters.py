@@ -1,0 +1,167 @@
+"""The four forecasters of every node, their scores, and the records that fits are made of.
+
+Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
+the event loop. Usage of online pods is forecast by last-state ARMA, what batch and gratis pods hold by feedback AR
+(seed 000, section IV), cpu and memory each with a pool of their own. Loads are shares of the node.
+
+Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without
+any record has no forecast and no score; what history teaches after a restart counts in no total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_predictors.host_load.arma import ArmaParameters
+from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
+
+NAMES: Final = ("online-cpu", "online-memory", "batch-cpu", "batch-memory")
+ONLINE: Final = slice(0, 2)
+BATCH: Final = slice(2, 4)
+KEPT_SLOTS: Final = 576
+"""Records kept of each online forecaster for its fits: two days of five minutes in 2.3 KiB (chosen)."""
+GAP_SLOTS: Final = 3
+"""Slots without a record after which a node has no forecast (chosen: a quarter of an hour)."""
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotScore:
+    """How the forecasts of one slot turned out.
+
+    Attributes
+    ----------
+    measured : (4, n) shares. known : (4, n) whether there was a forecast and a record. forecasts : of each forecaster.
+    """
+
+    measured: Floats
+    known: Flags
+    forecasts: tuple[HostLoadForecast, ...]
+
+
+class Forecasters:
+    """Forecasters of n rows.
+
+    Parameters
+    ----------
+    rows : room for so many nodes.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._models = [
+            HostLoadModel(rows, centre="last-state-arma" if name.startswith("online") else "feedback-ar")
+            for name in NAMES
+        ]
+        self._scorers = [LoadScorer(rows) for _ in NAMES]
+        self._records = np.zeros((4, rows), np.intp)
+        self._newest = np.zeros(rows, np.intp)
+        """Slot of the newest record of online pods, as `_slots` counts."""
+        self._kept = np.full((2, KEPT_SLOTS, rows), np.nan, np.float32)
+        self._slots = 0
+        self._tenants = np.zeros(rows, np.intp)
+        """Rises with every reset of a row: a fit that began before it is not for the node that has the row now."""
+
+    def grow(self, rows: int) -> None:
+        """Make room for more nodes."""
+        more = rows - self.rows
+        if more <= 0:
+            return
+        self._models = [model.grown(rows) for model in self._models]
+        self._scorers = [scorer.grown(rows) for scorer in self._scorers]
+        self._records = np.pad(self._records, ((0, 0), (0, more)))
+        self._newest = np.pad(self._newest, (0, more))
+        self._kept = np.pad(self._kept, ((0, 0), (0, 0), (0, more)), constant_values=np.nan)
+        self._tenants = np.pad(self._tenants, (0, more))
+        self.rows = rows
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Forget the nodes of these rows."""
+        if not rows:
+            return
+        chosen = np.asarray(rows, np.intp)
+        for model, scorer in zip(self._models, self._scorers, strict=True):
+            model.reset(chosen.tolist())
+            scorer.reset(chosen)
+        self._records[:, chosen] = 0
+        self._kept[:, :, chosen] = np.nan
+        self._tenants[chosen] += 1
+
+    def record(self, values: Floats, *, batch: bool = True) -> SlotScore:
+        """Score what was forecast for a slot, then learn from it.
+
+        Parameters
+        ----------
+        values : (4, n) highest shares in the slot, nan where there is none.
+        batch : False: the slot is from a time of which nobody knows what batch pods held.
+        """
+        capped = np.minimum(values, 1.0)  # the models' ceiling: what is above is as full as full
+        taught = range(4 if batch else 2)
+        forecasts = tuple(model.forecast() for model in self._models)
+        known = np.isfinite(capped) & (self._records > 0)
+        for place in taught:
+            self._scorers[place].score(forecasts[place], np.where(known[place], capped[place], np.nan))
+            self._models[place].record(capped[place])
+            self._records[place] += np.isfinite(capped[place])
+        known[len(taught) :] = False
+        self._kept[:, self._slots % KEPT_SLOTS] = capped[ONLINE]
+        self._slots += 1
+        self._newest[np.logical_and.reduce(np.isfinite(capped[ONLINE]))] = self._slots
+        return SlotScore(capped, known, forecasts)
+
+    def revise(self, rows: NDArray[np.intp], held: Floats) -> None:
+        """Tell what batch and gratis pods hold now (2, k), so that the slot's forecast starts from it."""
+        known = np.isfinite(held).all(axis=0) & (self._records[BATCH, rows] > 0).all(axis=0)
+        if known.any():
+            for model, values in zip(self._models[BATCH], np.minimum(held[:, known], 1.0), strict=True):
+                model.revise(rows[known].tolist(), values)
+
+    def forecasts(self) -> tuple[tuple[HostLoadForecast, ...], Flags]:
+        """Return what each forecaster says of the open slot, and (n,) whether a node has records that bear it.
+
+        After a long gap the first record that comes is waited for: what was hours ago is no forecast.
+        """
+        known: Flags = np.logical_and.reduce(self._records[ONLINE] > 0)
+        known &= self._slots - self._newest < GAP_SLOTS
+        return tuple(model.forecast() for model in self._models), known
+
+    def fallen_back(self) -> Flags:
+        """Return (n,) whether the forecasts of a node's online pods are not to be used for now."""
+        found: Flags = np.any([scorer.trust == Trust.FALLEN_BACK for scorer in self._scorers[ONLINE]], axis=0)
+        return found
+
+    def scores(self) -> tuple[LoadScores, ...]:
+        """Return the scores of each forecaster over its recent slots."""
+        return tuple(scorer.scores() for scorer in self._scorers)
+
+    def trusts(self) -> Flags:
+        """Return (4, n) whether each forecaster is trusted."""
+        return np.array([scorer.trust == Trust.TRUSTED for scorer in self._scorers])
+
+    def histories(self) -> tuple[Floats, NDArray[np.intp]]:
+        """Return (2, n, m) kept records of the online forecasters, oldest first, and who had each row."""
+        ordered = np.roll(self._kept, -(self._slots % KEPT_SLOTS), axis=1)[:, -min(self._slots, KEPT_SLOTS) :]
+        return ordered.transpose(0, 2, 1).astype(np.float64), self._tenants.copy()
+
+    def refit(self, place: int, fitted: ArmaParameters, rows: NDArray[np.intp], tenants: NDArray[np.intp]) -> None:
+        """Put fitted parameters of some rows in force; a row that has another node by now keeps the defaults.
+
+        Parameters
+        ----------
+        place : of an online forecaster. fitted : of ``rows``. tenants : who had each row when the records were taken.
+        """
+        stays = self._tenants[rows] == tenants[rows]
+        chosen = rows[stays]
+        default = ArmaParameters.default(self.rows)
+        ar = np.zeros((self.rows, fitted.ar.shape[1]))
+        ma = np.zeros((self.rows, fitted.ma.shape[1]))
+        ar[:, 0], ma[:, 0] = default.ar[:, 0], default.ma[:, 0]
+        ar[chosen], ma[chosen] = fitted.ar[stays], fitted.ma[stays]
+        self._models[place].refit(ArmaParameters(ar, ma, default.mean))

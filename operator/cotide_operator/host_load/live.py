@@ -1,0 +1,273 @@
+"""Live host load, from readings of pods to events and outlooks: the way through this package.
+
+Two tasks share it. The usage feed calls `take` after each reading of its source; `run` ends a slot when it is over::
+
+    readings -> PodUsages -> NodeSampler -> Teller: NodeUsageSampled        every reading
+                                   `-----> SlotBook -> Forecasters           every slot, in a thread
+                                                           |-> Teller: NodeForecasted, ForecastScored
+                                                           `-> OutlookMaker -> Outlooks
+
+Invariants: what is told comes from the one engine's nodes and pods and goes back as events only; a source that is down
+tells nothing, so that the engine's own staleness ends its samples; a node that has fallen back is told no forecast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import Pod
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.state import ClusterState
+from cotide_operator.clock import Clock
+from cotide_operator.host_load.forecasters import Flags, Forecasters, SlotScore
+from cotide_operator.host_load.outlook_maker import OutlookMaker, Standing
+from cotide_operator.host_load.pod_usage import PodUsages
+from cotide_operator.host_load.rebuilding import Rebuilding
+from cotide_operator.host_load.roster import Roster
+from cotide_operator.host_load.sampler import NodeSampler, NodeTable
+from cotide_operator.host_load.score_metrics import write_outlooks, write_slot, write_window
+from cotide_operator.host_load.slot_book import ClosedSlot, SlotBook
+from cotide_operator.host_load.telling import Loop, Teller
+from cotide_operator.metric_sources import UsageReading
+from cotide_operator.outlook import Outlooks
+from cotide_operator.telemetry import Telemetry
+from cotide_predictors.host_load.scoring import LoadScores
+
+_LOG = logging.getLogger(__name__)
+
+LAG_SHARE: Final = 0.1
+"""A slot is ended this part of it late at most, so that its last samples are in (chosen)."""
+GRACE_WALL_SECONDS: Final = 1.0
+"""A forecast holds for so long after its slot at least, so that the next one is there before it runs out (chosen)."""
+GRACE_SHARE: Final = 0.05
+_LEVELS: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What is configured; seconds of the operator's clock unless a name says wall.
+
+    Attributes
+    ----------
+    quantile : 0.5, 0.9 or 0.99: the peak that is planned with.
+    tells_scores : whether anybody keeps the `ForecastScored` events (a ledger).
+    """
+
+    slot_seconds: float
+    quantile: float
+    stale_seconds: float
+    stale_wall_seconds: float
+    interval_wall_seconds: float
+    capacity_share: float
+    tells_scores: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Learnt:
+    """What a slot's end brought, from the forecasters' thread."""
+
+    scored: list[tuple[int, SlotScore]]
+    made: tuple[HostLoadForecast, ...]
+    usable: Flags
+    trusts: Flags
+    standing: Standing
+
+
+class LiveHostLoad:
+    """Live host load of one operator.
+
+    Parameters
+    ----------
+    state, pods : of the engine, read only. loop : where events go.
+    rebuilding : brings the past; None where the source keeps none.
+
+    Attributes
+    ----------
+    forecasters, lock : of the refits, too; the forecasters are touched under the lock only.
+    rebuilt : set once the past was rebuilt as far as it could be.
+    """
+
+    def __init__(
+        self, knobs: Knobs, *, state: ClusterState, pods: Mapping[str, Pod], clock: Clock, loop: Loop,
+        telemetry: Telemetry, outlooks: Outlooks, rebuilding: Rebuilding | None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._knobs = knobs
+        self._state = state
+        self._pods = pods
+        self._clock = clock
+        self._loop = loop
+        self._telemetry = telemetry
+        self._rebuilding = rebuilding
+        self._wall = wall
+        self._usages = PodUsages(pods.get, knobs.stale_wall_seconds, telemetry)
+        self._sampler = NodeSampler(state, pods, self._usages, telemetry)
+        self._roster = Roster(knobs.slot_seconds)
+        self._book = SlotBook(self._roster, knobs.slot_seconds)
+        self._teller = Teller(loop, knobs.stale_seconds)
+        self.forecasters = Forecasters(self._roster.capacity)
+        self.lock = asyncio.Lock()
+        self.rebuilt = asyncio.Event()
+        self._standing = Standing(self.forecasters.fallen_back(), self.forecasters.scores())
+        self._maker = OutlookMaker(
+            state, self._roster, outlooks, slot_seconds=knobs.slot_seconds, stale_seconds=knobs.stale_seconds,
+            capacity_share=knobs.capacity_share, ever_sampled=self._teller.ever_sampled,
+        )  # fmt: skip
+        self._lag = min(knobs.interval_wall_seconds * clock.speed, LAG_SHARE * knobs.slot_seconds)
+
+    async def take(self, readings: list[UsageReading]) -> None:
+        """Take in one reading of the source; nothing is told of usage when there was none."""
+        wall = self._wall()
+        if self._usages.take(readings, wall):
+            samples = await self._sampler.sample(wall)
+            now, table = self._clock.now(), samples.table
+            rows = self._follow(table, now)
+            at_seconds = now - samples.age_seconds * self._clock.speed
+            self._book.usage(rows, at_seconds, _shares(samples.online, table.physical))
+            self._book.held(rows, now, _shares(table.batch, table.physical))
+            await self._teller.samples(samples, at_seconds)
+        else:
+            table, now = NodeTable.of(self._state), self._clock.now()
+            rows = self._follow(table, now)
+            self._book.held(rows, now, _shares(table.batch, table.physical))
+        await self._revise(rows)
+        await self._publish(everything=False)
+
+    async def run(self) -> None:
+        """Rebuild the past, then end slots until cancelled."""
+        await self._loop.caught_up()
+        await self.rebuild()
+        while True:
+            await asyncio.sleep(self._wall_seconds_to_look())
+            await self.end_slots()
+
+    async def end_slots(self) -> bool:
+        """Learn from the slots that are over and forecast the open one; return whether there was any."""
+        now = self._clock.now()
+        if self._book.open_slot is not None and now >= self._due():
+            self._book.close(now)
+        if not self._book.waiting:
+            return False
+        await self._learn_and_forecast()
+        return True
+
+    async def rebuild(self) -> None:
+        """Learn from the past, as far as it can be had, and make the first forecasts."""
+        if self._rebuilding is not None:
+            await self._relive(self._rebuilding)
+        self.rebuilt.set()
+        await self._learn_and_forecast()
+
+    async def _relive(self, rebuilding: Rebuilding) -> None:
+        now = self._clock.now()
+        table = NodeTable.of(self._state)
+        rows = self._follow(table, now)
+        async with self.lock:
+            self.forecasters.grow(self._roster.capacity)
+        past = rebuilding.slots(self._open_slot(), table, self._pods, self._state, give_up=lambda: self._book.waiting)
+        async for one in past:
+            values = np.full((4, self.forecasters.rows), np.nan)
+            values[:2, rows] = _shares(one.online, table.physical)
+            async with self.lock:
+                await asyncio.to_thread(self.forecasters.record, values, batch=False)
+
+    def _due(self) -> float:
+        """Return when the open slot is over and its last samples had the time to come."""
+        return (self._open_slot() + 1) * self._knobs.slot_seconds + self._lag
+
+    def _wall_seconds_to_look(self) -> float:
+        interval = self._knobs.interval_wall_seconds
+        if self._book.waiting:
+            return 0.0
+        return max(0.0, min(interval, (self._due() - self._clock.now()) / self._clock.speed))
+
+    async def _learn_and_forecast(self) -> None:
+        """Learn from the slots that are over, forecast the open one, and tell."""
+        now = self._clock.now()
+        table = NodeTable.of(self._state)
+        rows = self._follow(table, now)
+        held = _shares(table.batch, table.physical)
+        closed, vacated = self._book.take_closed(rows, held)
+        physical = self._roster.physical.copy()
+        async with self.lock:
+            learnt = await asyncio.to_thread(self._learn, closed, vacated, rows, held, physical)
+        self._standing = learnt.standing
+        names = dict(self._roster.row_of)
+        await self._tell_forecasts(names, learnt.made, learnt.usable)
+        if self._knobs.tells_scores:
+            for number, score in learnt.scored:
+                until = (number + 1) * self._knobs.slot_seconds
+                scores = tuple(learnt.standing.scores)
+                await self._teller.scored(names, score, scores, learnt.trusts, physical, until)
+        await self._publish(everything=True)
+
+    def _learn(
+        self, closed: list[ClosedSlot], vacated: list[int], rows: NDArray[np.intp], held: Floats, physical: Floats
+    ) -> _Learnt:
+        """In a thread, under the lock."""
+        forecasters = self.forecasters
+        forecasters.grow(physical.shape[1])
+        forecasters.reset(vacated)
+        scored = []
+        for slot in closed:
+            score = forecasters.record(slot.values)
+            write_slot(self._telemetry, score, physical, _LEVELS[self._knobs.quantile])
+            scored.append((slot.number, score))
+        forecasters.revise(rows, held)
+        made, known = forecasters.forecasts()
+        scores: tuple[LoadScores, ...] = forecasters.scores()
+        if closed:
+            write_window(self._telemetry, scores)
+        fallen = forecasters.fallen_back()
+        return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), Standing(fallen, scores))
+
+    async def _revise(self, rows: NDArray[np.intp]) -> None:
+        """Forecast anew where placements raised what is held (the feedback of seed 000, section IV.B)."""
+        inside = rows[rows < self.forecasters.rows]
+        moved, held = self._book.moved(inside)
+        if not len(moved):
+            return
+        async with self.lock:
+            made, usable = await asyncio.to_thread(self._revised, moved, held)
+        chosen = set(moved.tolist())
+        await self._tell_forecasts({n: row for n, row in self._roster.row_of.items() if row in chosen}, made, usable)
+
+    def _revised(self, rows: NDArray[np.intp], held: Floats) -> tuple[tuple[HostLoadForecast, ...], Flags]:
+        self.forecasters.revise(rows, held)
+        made, known = self.forecasters.forecasts()
+        return made, known & ~self.forecasters.fallen_back()
+
+    async def _tell_forecasts(self, names: dict[str, int], made: tuple[HostLoadForecast, ...], usable: Flags) -> None:
+        knobs = self._knobs
+        grace = self._lag + max(GRACE_SHARE * knobs.slot_seconds, GRACE_WALL_SECONDS * self._clock.speed)
+        until = (self._open_slot() + 1) * knobs.slot_seconds + grace
+        level, physical = _LEVELS[knobs.quantile], self._roster.physical
+        await self._teller.forecasts(names, made, level, usable, physical[:, : len(usable)], until)
+
+    async def _publish(self, *, everything: bool) -> None:
+        reasons = await self._maker.put(self._standing, self._clock.now(), everything=everything)
+        write_outlooks(self._telemetry, reasons, self._state)
+
+    def _open_slot(self) -> int:
+        """Return the number of the slot that is under way."""
+        slot = self._book.open_slot
+        return int(self._clock.now() // self._knobs.slot_seconds) if slot is None else slot
+
+    def _follow(self, table: NodeTable, now: float) -> NDArray[np.intp]:
+        rows = self._roster.follow(table, now)
+        self._book.fit_roster()
+        return rows
+
+
+def _shares(amounts: Floats, physical: Floats) -> Floats:
+    """Return amounts (2, N) in shares of what is there; nan where nothing is."""
+    found: Floats = np.where(physical > 0, amounts / np.maximum(physical, 1.0), np.nan)
+    return found

@@ -1,0 +1,117 @@
+"""The last usable reading of each pod's cpu and memory, and how many readings were not usable.
+
+Filled by `live` after each reading of the source; read by `sampler`. Invariants: a reading that is no number, too old,
+from the future or from before a newer one leaves nothing behind but a count; of two for the same pod at once the higher
+counts; a pod that was replaced by another of its name has no reading.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from cotide_core.events import Pod
+from cotide_operator.metric_sources import CPU, MEMORY, UsageReading
+from cotide_operator.telemetry import Telemetry
+
+FORGET_ABOVE: Final = 1024
+"""Pods that are kept before any is forgotten (chosen: 200 KiB)."""
+_NEVER: Final = -math.inf
+
+
+class _Latest:
+    __slots__ = ("uid", "values", "walls")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.values = [math.nan, math.nan]
+        self.walls = [_NEVER, _NEVER]
+
+
+class PodUsages:
+    """What pods of all classes use.
+
+    Parameters
+    ----------
+    pod_of : a pod as the engine knows it, by key; readings of others are passed over.
+    stale_after_seconds : wall seconds for which a reading holds.
+    """
+
+    def __init__(self, pod_of: Callable[[str], Pod | None], stale_after_seconds: float, telemetry: Telemetry) -> None:
+        self._pod_of = pod_of
+        self._stale_after_seconds = stale_after_seconds
+        self._telemetry = telemetry
+        self._latest: dict[str, _Latest] = {}
+        self._kept = FORGET_ABOVE
+
+    def take(self, readings: Iterable[UsageReading], wall_now: float) -> int:
+        """Keep what is usable of one reading of the source; return how many values were."""
+        outcomes: Counter[str] = Counter()
+        by_class: dict[str, list[float | None]] = {}
+        seen: set[tuple[str, int]] = set()
+        for reading in readings:
+            pod = self._pod_of(reading.pod)
+            if pod is None:
+                continue
+            twice = (reading.pod, reading.resource) in seen
+            seen.add((reading.pod, reading.resource))
+            outcome = self._keep(pod, reading, wall_now, twice=twice)
+            outcomes[outcome] += 1
+            if outcome == "taken" and reading.value is not None:
+                sums = by_class.setdefault(pod.workload_class.value, [None, None])
+                sums[reading.resource] = (sums[reading.resource] or 0.0) + reading.value
+        for outcome, count in outcomes.items():
+            self._telemetry.usage_readings.labels(outcome).inc(count)
+        for name, (millicores, memory_bytes) in by_class.items():
+            for gauge, value in ((self._telemetry.usage_cpu, millicores), (self._telemetry.usage_memory, memory_bytes)):
+                if value is not None:
+                    gauge.labels(name).set(value)
+        self._forget_old(wall_now)
+        return outcomes["taken"]
+
+    def fresh(self, pod: Pod, wall_now: float) -> tuple[float, float, float]:
+        """Return millicores and bytes, nan where no fresh reading is known, and when the older of them was so."""
+        latest = self._latest.get(pod.key)
+        if latest is None or latest.uid != pod.uid:
+            return math.nan, math.nan, math.inf
+        values = [
+            value if self._holds(wall, wall_now) else math.nan
+            for value, wall in zip(latest.values, latest.walls, strict=True)
+        ]
+        walls = [wall for value, wall in zip(values, latest.walls, strict=True) if not math.isnan(value)]
+        return values[CPU], values[MEMORY], min(walls, default=math.inf)
+
+    def _keep(self, pod: Pod, reading: UsageReading, wall_now: float, *, twice: bool) -> str:
+        if reading.value is None:
+            return "invalid"
+        if reading.wall_seconds + self._stale_after_seconds < wall_now:
+            return "stale"
+        if reading.wall_seconds > wall_now + self._stale_after_seconds:
+            return "future"
+        latest = self._latest.get(pod.key)
+        if latest is None or latest.uid != pod.uid:
+            latest = self._latest[pod.key] = _Latest(pod.uid)
+        place = reading.resource
+        if twice:
+            latest.values[place] = max(latest.values[place], reading.value)
+            return "duplicate"
+        # After a step back of the machine's clock what was kept lies in the future: it must not block what is new.
+        if self._holds(latest.walls[place], wall_now) and reading.wall_seconds < latest.walls[place]:
+            return "late"
+        latest.values[place] = reading.value
+        latest.walls[place] = reading.wall_seconds
+        return "taken"
+
+    def _holds(self, wall: float, wall_now: float) -> bool:
+        return abs(wall_now - wall) <= self._stale_after_seconds
+
+    def _forget_old(self, wall_now: float) -> None:
+        """Drop what holds no more; only when there is twice as much as after the last time, since it takes a while."""
+        if len(self._latest) <= 2 * self._kept:
+            return
+        for key, one in list(self._latest.items()):
+            if not any(self._holds(wall, wall_now) for wall in one.walls):
+                del self._latest[key]
+        self._kept = max(FORGET_ABOVE, len(self._latest))

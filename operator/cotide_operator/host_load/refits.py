@@ -1,0 +1,93 @@
+"""Fits the ARMA parameters of every node anew now and then, in worker processes.
+
+Runs beside the loop. A fit takes some tenth of a second a node, which is why it is done rarely and elsewhere; the
+forecasts go on with the parameters they have. Invariant: a fit that is called off leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from typing import Final
+
+import numpy as np
+
+from cotide_core.forecasts import Floats
+from cotide_operator.host_load.forecasters import NAMES, ONLINE, Forecasters
+from cotide_predictors.host_load.arma import ArmaParameters
+from cotide_predictors.host_load.arma_fit import SLOTS_MIN
+
+_LOG = logging.getLogger(__name__)
+
+PROGRESS_SECONDS: Final = 30.0
+"""Wall seconds between two lines on how far a fit is (chosen)."""
+
+
+class _CalledOff(Exception):
+    """The operator stops."""
+
+
+class Refits:
+    """Fits for ever.
+
+    Parameters
+    ----------
+    forecasters : touched under the lock only.
+    wall_seconds : between two fits.
+    """
+
+    def __init__(self, forecasters: Forecasters, lock: asyncio.Lock, wall_seconds: float) -> None:
+        self._forecasters = forecasters
+        self._lock = lock
+        self._wall_seconds = wall_seconds
+        self._stopping = threading.Event()
+        self._told = 0.0
+
+    async def run(self, after: asyncio.Event) -> None:
+        """Fit what a rebuilt history allows ``after`` it is there, then again after each pause, until cancelled."""
+        try:
+            await after.wait()
+            while True:
+                await self.refit()
+                await asyncio.sleep(self._wall_seconds)
+        finally:
+            self._stopping.set()
+
+    async def refit(self) -> int:
+        """Fit all nodes with enough records; return how many there were."""
+        async with self._lock:
+            histories, tenants = await asyncio.to_thread(self._forecasters.histories)
+        long_enough = np.isfinite(histories).sum(axis=2).min(axis=0) >= SLOTS_MIN
+        rows = np.flatnonzero(long_enough)
+        if not len(rows):
+            return 0
+        started = time.monotonic()
+        for place, name in enumerate(NAMES[ONLINE]):
+            _LOG.info("fitting %s of %d nodes in %d worker process(es)", name, len(rows), _workers())
+            self._told = time.monotonic()
+            fitted = await asyncio.to_thread(self._fit, name, histories[place, rows])
+            async with self._lock:
+                await asyncio.to_thread(self._forecasters.refit, place, fitted, rows, tenants)
+        _LOG.info("the load forecasts of %d nodes were fitted in %.0f s", len(rows), time.monotonic() - started)
+        return len(rows)
+
+    def _fit(self, name: str, histories: Floats) -> ArmaParameters:
+        """In a thread, which waits for the workers."""
+        from cotide_predictors.host_load.refit import refit  # heavy: loads statsmodels in the workers
+
+        def progress(done: int, hosts: int) -> None:
+            if self._stopping.is_set():
+                raise _CalledOff
+            if time.monotonic() - self._told >= PROGRESS_SECONDS:
+                self._told = time.monotonic()
+                _LOG.info("fitting %s: %d of %d nodes", name, done, hosts)
+
+        return refit(histories, workers=_workers(), progress=progress)
+
+
+def _workers() -> int:
+    """Return half of the processors, at least one: the live loop needs the others."""
+    return max(1, (os.cpu_count() or 1) // 2)

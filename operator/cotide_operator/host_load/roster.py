@@ -1,0 +1,90 @@
+"""Which row of the forecasters belongs to which node, and what a share of that node is.
+
+Called by `live` with every look at the nodes. Rows never move; a node that is gone for longer than a slot gives its row
+back, so that one that registers anew keeps its history. Invariant: a row that changed hands, or whose node changed its
+size, is named in `take_vacated` before anything is recorded in it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats
+from cotide_operator.host_load.sampler import NodeTable
+
+FIRST_ROWS: Final = 64
+"""Room for so many nodes at first (chosen); it doubles when full."""
+RESIZED_SHARE: Final = 0.05
+"""Shares of capacity before and after such a change of the allocatable amount are not comparable (chosen)."""
+
+
+class Roster:
+    """Rows by node name.
+
+    Parameters
+    ----------
+    patience_seconds : clock seconds for which a node that is gone keeps its row.
+
+    Attributes
+    ----------
+    capacity : rows there is room for. physical : (2, capacity) millicores and bytes of each row's node, nan without.
+    row_of : by name.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self.capacity = FIRST_ROWS
+        self.physical: Floats = np.full((2, FIRST_ROWS), np.nan)
+        self.row_of: dict[str, int] = {}
+        self._patience_seconds = patience_seconds
+        self._last_seen: dict[str, float] = {}
+        self._next = 0
+        self._spare: list[int] = []
+        self._vacated: set[int] = set()
+
+    def follow(self, table: NodeTable, now: float) -> NDArray[np.intp]:
+        """Bring the rows up to date; return the row of each node of the table."""
+        for name in table.names:
+            self._last_seen[name] = now
+        for name in [name for name, seen in self._last_seen.items() if seen + self._patience_seconds < now]:
+            row = self.row_of.pop(name)
+            del self._last_seen[name]
+            self.physical[:, row] = np.nan
+            self._vacated.add(row)
+            heapq.heappush(self._spare, row)
+        rows = np.array([self._row(name) for name in table.names], np.intp)
+        if len(rows):
+            self._resize(rows, table.physical)
+        return rows
+
+    def take_vacated(self) -> list[int]:
+        """Return the rows whose past is to be forgotten, each once."""
+        vacated, self._vacated = sorted(self._vacated), set()
+        return vacated
+
+    def _row(self, name: str) -> int:
+        row = self.row_of.get(name)
+        if row is not None:
+            return row
+        if self._spare:
+            row = heapq.heappop(self._spare)
+        else:
+            row = self._next
+            self._next += 1
+            if row == self.capacity:
+                self.physical = np.concatenate([self.physical, np.full(self.physical.shape, np.nan)], axis=1)
+                self.capacity *= 2
+        self.row_of[name] = row
+        return row
+
+    def _resize(self, rows: NDArray[np.intp], physical: Floats) -> None:
+        before = self.physical[:, rows]
+        with np.errstate(invalid="ignore"):
+            resized = (np.abs(physical - before) > RESIZED_SHARE * before).any(axis=0)
+        self._vacated.update(rows[resized].tolist())
+        keep = np.isfinite(before).all(axis=0) & ~resized
+        # A share stays a share of what it was of, until the change is one that matters.
+        self.physical[:, rows] = np.where(keep, before, physical)

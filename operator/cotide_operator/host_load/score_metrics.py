@@ -1,0 +1,66 @@
+"""Writes the scores of the load forecasts into metrics.
+
+Called by `live` after each slot, in the forecasters' thread. Everything is summed over the nodes: a label for each node
+would make ten series of each. Invariant: totals count live slots only, so that a restart, which forecasts its history
+again, counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cotide_core.forecasts import Floats
+from cotide_core.state import ClusterState
+from cotide_operator.host_load.forecasters import NAMES, SlotScore
+from cotide_operator.outlook import REASONS
+from cotide_operator.telemetry import Telemetry
+from cotide_predictors.host_load.scoring import QUANTILES, LoadScores
+
+
+def write_slot(telemetry: Telemetry, score: SlotScore, physical: Floats, level: str) -> None:
+    """Count one live slot.
+
+    Parameters
+    ----------
+    physical : (2, n) millicores and bytes of each row.
+    level : name in `HostLoadForecast` of the quantile that is planned with.
+    """
+    for place, name in enumerate(NAMES):
+        known = score.known[place]
+        measured, point = score.measured[place][known], score.forecasts[place].point[known]
+        errors = telemetry.forecast_error.labels(name)
+        for error in np.abs(point - measured).tolist():
+            errors.observe(error)
+        telemetry.forecast_underestimates.labels(name).inc(int((measured > point).sum()))
+    for gauge, resource in ((telemetry.online_cpu, 0), (telemetry.online_memory, 1)):
+        known = score.known[resource]
+        if not known.any():
+            continue  # a sum over nothing would look like idleness
+        amounts = physical[resource][known]
+        gauge.labels("measured").set(float((score.measured[resource][known] * amounts).sum()))
+        gauge.labels("forecast").set(float((getattr(score.forecasts[resource], level)[known] * amounts).sum()))
+
+
+def write_window(telemetry: Telemetry, scores: Sequence[LoadScores]) -> None:
+    """Show the recent window: every scored slot of every node counts alike."""
+    for name, one in zip(NAMES, scores, strict=True):
+        scored = one.records > 0
+        weights = one.records[scored]
+        if not len(weights):
+            continue
+        for place, quantile in enumerate(QUANTILES):
+            covered = float(np.average(one.coverage[scored, place], weights=weights))
+            telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
+        telemetry.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
+
+
+def write_outlooks(telemetry: Telemetry, reasons: Mapping[str, int], state: ClusterState) -> None:
+    """Show how many nodes stand how, and what online pods ask for beside what there is."""
+    for reason in REASONS:
+        telemetry.node_outlooks.labels(reason).set(reasons.get(reason, 0))
+    asked, physical = state.host_load.asked().sum(axis=1), state.host_load.physical().sum(axis=1)
+    for resource, gauge in enumerate((telemetry.online_cpu, telemetry.online_memory)):
+        gauge.labels("requested").set(float(asked[resource]))
+        gauge.labels("allocatable").set(float(physical[resource]))

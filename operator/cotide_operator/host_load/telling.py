@@ -1,0 +1,139 @@
+"""Tells the loop what was measured, forecast and scored: as events, a few at a time.
+
+Called by `live`. Ten thousand events in one cycle would hold the loop and the queue behind it for some tenth of a
+second, so the teller waits for the loop between parts. Invariants: only finite numbers are told; a sample that says
+what the engine knows already is told again only so often that it stays fresh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol
+
+import numpy as np
+
+from cotide_core.events import Event, ForecastScored, NodeForecasted, NodeUsageSampled
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_operator.host_load.forecasters import NAMES, Flags, SlotScore
+from cotide_operator.host_load.sampler import NodeSamples
+from cotide_predictors.host_load.scoring import LoadScores
+
+EVENTS_AT_A_TIME: Final = 500
+"""Chosen: some 10 ms of a cycle, its ledger line included."""
+NEWS_SHARE: Final = 0.01
+"""Of what is allocatable: a sample that moved less is no news (chosen: far below the monitor's 10 % between overloaded
+and relieved)."""
+REPEATS: Final = 3.0
+"""How often what is no news is told within the time that a sample holds (chosen)."""
+
+
+class Loop(Protocol):
+    """The live loop."""
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the next cycle."""
+        ...
+
+    async def caught_up(self) -> None:
+        """Wait until all that was told is handled."""
+        ...
+
+
+class Teller:
+    """Tells.
+
+    Parameters
+    ----------
+    stale_seconds : clock seconds for which a sample holds.
+    """
+
+    def __init__(self, loop: Loop, stale_seconds: float) -> None:
+        self._loop = loop
+        self._stale_seconds = stale_seconds
+        self._told: dict[str, tuple[float, float, float]] = {}
+
+    def ever_sampled(self, node: str) -> bool:
+        """Return whether a sample of this node was told."""
+        return node in self._told
+
+    async def samples(self, samples: NodeSamples, at_seconds: Floats) -> None:
+        """Tell the samples that are news; ``at_seconds`` (N,) are times of the operator's clock."""
+        table = samples.table
+        for name in [name for name in self._told if name not in table.index]:
+            del self._told[name]
+        await self._tell(self._sampled(samples, at_seconds))
+
+    async def forecasts(
+        self, names: dict[str, int], made: tuple[HostLoadForecast, ...], level: str, usable: Flags, physical: Floats,
+        until: float,
+    ) -> None:  # fmt: skip
+        """Tell the forecasts of the nodes whose rows are usable.
+
+        Parameters
+        ----------
+        names : rows by node. level : name of the quantile in `HostLoadForecast`.
+        """
+        amounts = np.array([getattr(one, level) for one in made]) * np.tile(physical, (2, 1))
+        usable = usable & np.isfinite(amounts).all(axis=0)
+
+        def events() -> Iterator[Event]:
+            for name, row in names.items():
+                if row < len(usable) and usable[row]:
+                    yield NodeForecasted(name, until, *amounts[:, row].tolist())
+
+        await self._tell(events())
+
+    async def scored(
+        self, names: dict[str, int], score: SlotScore, scores: tuple[LoadScores, ...], trusts: Flags, physical: Floats,
+        until: float,
+    ) -> None:  # fmt: skip
+        """Tell how the forecasts of one slot turned out."""
+
+        def events() -> Iterator[Event]:
+            for name, row in names.items():
+                for place, forecaster in enumerate(NAMES):
+                    if row >= score.known.shape[1] or not score.known[place, row]:
+                        continue
+                    made, window, whole = score.forecasts[place], scores[place], float(physical[place % 2, row])
+                    yield ForecastScored(
+                        node=name,
+                        forecaster=forecaster,
+                        until_seconds=until,
+                        measured=whole * float(score.measured[place, row]),
+                        point=whole * float(made.point[row]),
+                        p50=whole * float(made.p50[row]),
+                        p90=whole * float(made.p90[row]),
+                        p99=whole * float(made.p99[row]),
+                        absolute_error_share=float(window.absolute_error[row]),
+                        bias_share=float(window.bias[row]),
+                        underestimate_share=float(window.underestimates[row]),
+                        coverage_p99=float(window.coverage[row, -1]),
+                        trusted=bool(trusts[place, row]),
+                    )
+
+        await self._tell(events())
+
+    def _sampled(self, samples: NodeSamples, at_seconds: Floats) -> Iterator[Event]:
+        table = samples.table
+        amounts = (*samples.online.tolist(), *table.physical.tolist())
+        for name, at, cpu, memory, most_cpu, most_memory in zip(
+            table.names, at_seconds.tolist(), *amounts, strict=True
+        ):
+            if not (math.isfinite(cpu) and math.isfinite(memory)):
+                continue
+            told_at, told_cpu, told_memory = self._told.get(name, (float("-inf"), 0.0, 0.0))
+            if at <= told_at:
+                continue
+            moved = abs(cpu - told_cpu) > NEWS_SHARE * most_cpu or abs(memory - told_memory) > NEWS_SHARE * most_memory
+            if moved or at - told_at >= self._stale_seconds / REPEATS:
+                self._told[name] = (at, cpu, memory)
+                yield NodeUsageSampled(name, at, cpu, memory)
+
+    async def _tell(self, events: Iterable[Event]) -> None:
+        rest = iter(events)
+        while part := list(islice(rest, EVENTS_AT_A_TIME)):
+            for event in part:
+                self._loop.tell(event)
+            await self._loop.caught_up()
