@@ -110,12 +110,22 @@ class HostLoad:
 
         With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
         last-state correction within the slot (seed 000, section IV); else what online pods ask for, or more where more
-        was measured.
+        was measured. Once measurements stop, what was last known stays a lower bound: a feed that falls silent is no
+        reason to think that pods need less than before.
         """
         used, fresh = self.used(now, stale_seconds)
         believed = fresh & self.in_force(now)
         peak = np.maximum(used, np.where(believed, self._online[:, : self._columns.size], self.asked()))
+        peak = np.where(fresh, peak, np.maximum(peak, self._last_known()))
         return np.minimum(peak, self.physical()), believed
+
+    def _last_known(self) -> Floats:
+        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher."""
+        size = self._columns.size
+        used_at = self._used_at[:size]
+        used = np.where(np.isfinite(used_at), self._used[:, :size], 0.0)
+        forecast = np.isfinite(used_at) & (self._until[:size] >= used_at)
+        return np.maximum(used, np.where(forecast, self._online[:, :size], 0.0))
 
     def in_force(self, now: float) -> Booleans:
         """Return (N,) whether a forecast was told whose slot is not over; whether it is believed is another matter."""

@@ -134,6 +134,21 @@ def test_stale_measurements_take_the_forecast_out_of_force_and_fresh_ones_bring_
     assert binds(scheduler.handle([uses(100, when=62.0)], 62.0)) == {"x": "a"}
 
 
+@pytest.mark.parametrize(("used", "predicted"), [(900.0, 300.0), (300.0, 900.0)])
+def test_a_feed_that_falls_silent_frees_nothing(used: float, predicted: float) -> None:
+    scheduler = engine(node(), runs("web", ONLINE, 200), uses(used), forecast(predicted))
+    assert binds(scheduler.handle([arrives("x", BATCH, 200)], 59.0)) == {}, "1000 - 900 = 100"
+    # Requests alone would leave 1000 - 200 = 800.
+    assert binds(scheduler.handle([], 400.0)) == {}
+    assert binds(scheduler.handle([uses(250.0, when=401.0)], 401.0)) == {"x": "a"}
+
+
+def test_what_was_known_of_a_silent_node_is_forgotten_with_it() -> None:
+    scheduler = engine(node(), runs("web", ONLINE, 200), uses(900.0))
+    scheduler.handle([NodeDeleted("a"), node("a")], 100.0)
+    assert binds(scheduler.handle([arrives("x", BATCH, 700)], 101.0)) == {"x": "a"}
+
+
 def test_a_forecast_above_what_is_there_leaves_nothing_and_not_less() -> None:
     scheduler = engine(node(), uses(0), forecast(5000))
     assert binds(scheduler.handle([arrives("x", BATCH, 1)], 1.0)) == {}

@@ -182,3 +182,37 @@ def settle(cluster: Cluster) -> None:
         if not cluster.events and wakeup is not None:
             cluster.now = max(cluster.now, wakeup)
     assert not cluster.pods, "nobody is lost"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("usage"), st.sampled_from((0.0, 100.0, 600.0, math.nan, 1e9))),
+            st.tuples(st.just("forecast"), st.sampled_from((0.0, 300.0, 800.0, -1.0, math.inf))),
+            st.tuples(st.just("wait"), st.sampled_from((1.0, 20.0, 50.0))),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.sampled_from((10.0, 61.0, 500.0, 1e6)), min_size=1, max_size=4),
+)
+def test_silence_alone_never_makes_a_node_look_emptier(told: list[tuple[str, float]], silences: list[float]) -> None:
+    cluster = Cluster("cheapest")
+    cluster.submit(0, WorkloadClass.ONLINE, 300, 0)
+    for kind, amount in told:
+        if kind == "wait":
+            cluster.cycle("gone", amount)
+        elif kind == "usage":
+            cluster.events.append(NodeUsageSampled("a", cluster.now, amount, 100.0))
+        else:
+            cluster.events.append(NodeForecasted("a", cluster.now + 30.0, amount, 100.0, 0.0, 0.0))
+    cluster.cycle("gone", 0.0)
+    load = cluster.scheduler.state.host_load
+    before, _ = load.online_peak(cluster.now, 60.0)
+    fresh = load.used(cluster.now, 60.0)[1]
+    for silence in silences:
+        cluster.cycle("gone", silence)
+        peak, _ = load.online_peak(cluster.now, 60.0)
+        stale = ~load.used(cluster.now, 60.0)[1]
+        assert (peak >= before)[:, fresh & stale].all()
+        assert (peak >= load.asked().clip(max=load.physical()))[:, stale].all()
