@@ -7,6 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
+
+from cotide_cli.simulate_command import command
+from cotide_core.errors import InputError
 
 POLICIES = "fcfs,easy,conservative"
 
@@ -105,3 +109,73 @@ def test_many_broken_rows_are_told_as_a_number_and_counted(log):
     assert json.loads(done.stdout)["broken_rows"] == 30
     assert len(done.stderr.splitlines()) == 21
     assert "skipped 10 more such lines, up to 230" in done.stderr
+
+
+def test_a_trace_in_another_format_is_known_by_its_content_and_its_conversion_is_said(tmp_path):
+    header = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    rows = [f"pod-{at},{100 * at},1024,0,0,,LS,Succeeded,{at},{at + 60},{at}" for at in range(1, 9)]
+    trace = tmp_path / "pods.csv"
+    trace.write_text("\n".join([header, *rows, "pod-9,many,1024,0,0,,LS,Running,1,2,1", ""]))
+    refused = cotide("--trace", trace, "--policy", "easy")
+    assert (refused.returncode, refused.stderr) == (2, f"cotide: {trace}:10: cpu_milli: 'many' is not a number\n")
+    arguments = ("--processors", 10, "--on-bad", "skip", "-o", "json")
+    done = cotide("--trace", trace, "--policy", "easy", *arguments)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["format"], found["jobs"], found["rows"], found["broken_rows"]) == ("openb", 8, 8, 1)
+    assert found["conversion"] in done.stderr
+    assert f"{trace}:10: skipped: cpu_milli: 'many' is not a number" in done.stderr
+    forced = cotide("--trace", trace, "--format", "swf", "--policy", "easy")
+    assert f"{trace}:1: 1 fields where the format has 18" in forced.stderr
+
+
+def test_generated_jobs_are_those_of_the_seed_and_what_is_written_replays_alike(tmp_path):
+    arguments = ("--generate", "lublin", "--jobs", 300, "--processors", 64, "--seed", 5, "-o", "json")
+    files = [tmp_path / name for name in ("one.swf.gz", "two.swf.gz")]
+    first, again = (cotide(*arguments, "--policy", "easy,fcfs", "--write-swf", file) for file in files)
+    assert first.returncode == 0, first.stderr
+    assert files[0].read_bytes() == files[1].read_bytes()
+    figures = [json.loads(done.stdout)["policies"]["easy"]["wait_seconds_mean"] for done in (first, again)]
+    replayed = cotide("--trace", files[0], "--policy", "easy", "-o", "json")
+    figures.append(json.loads(replayed.stdout)["policies"]["easy"]["wait_seconds_mean"])
+    assert figures[0] == figures[1] == figures[2]
+    assert "seed 5" in json.loads(first.stdout)["filter"]
+
+
+def test_a_policy_from_a_file_stands_beside_the_others(log, tmp_path):
+    mine = tmp_path / "mine.py"
+    text = "def choose(queue, machine):\n    return (queue.demand.cumsum() <= machine.free).nonzero()[0]\n"
+    mine.write_text(text)  # first come, first served, as one line of numpy has it
+    report = tmp_path / "r.html"
+    done = cotide(
+        "--trace", log, "--policy", f"fcfs,{mine}:choose", "--policy-file", mine, "-o", "json", "--report", report
+    )
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    assert list(policies) == ["fcfs", "mine:choose", "mine"]
+    assert len({figures["wait_seconds_mean"] for figures in policies.values()}) == 1
+    assert "written in mine.py" in report.read_text()
+    mine.write_text("def choose(queue, machine):\n    return quue\n")
+    failed = cotide("--trace", log, "--policy-file", mine)
+    words = "in choose: NameError: name 'quue' is not defined"
+    assert (failed.returncode, failed.stderr.startswith(f"cotide: {mine}:2: {words}")) == (2, True), failed.stderr
+    assert failed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--trace: name a trace with --trace or a generator with --generate"),
+        (["--trace", "x.swf", "--generate", "synth1"], "--trace: name a trace with --trace or a generator"),
+        (["--trace", "x.swf", "--jobs", "5"], "--jobs: is for --generate"),
+        (["--generate", "synth1", "--load", "nan"], "--load: nan is no share of a machine"),
+        (["--generate", "synth1", "--processors", "8"], "--processors: jobs of synth1 ask for up to 200 processors"),
+        (["--generate", "lublin", "--policy-file", "none.py"], "none.py: can't be read"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(arguments, words):
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(command, arguments, standalone_mode=False, catch_exceptions=False)
+    assert words in str(caught.value)

@@ -148,6 +148,18 @@ def test_a_log_and_its_drawn_weeks_stand_in_the_table_and_another_log_of_that_na
     assert f"{results}.journal: holds results of another log.swf (sha256 " in refused.stderr
 
 
+def test_generators_and_traces_of_other_formats_are_swept_too(tmp_path):
+    trace, results = tmp_path / "tasks.csv", tmp_path / "r.csv"
+    trace.write_text("".join(f"{100 * at},{100 * at + 50},1,{at},1,Terminated,100,0.1\n" for at in range(9)))
+    arguments = ("--trace", trace, "--generate", "lublin", "--jobs", 50, "--policy", "easy", "--workers", 1)
+    done = sweep(*arguments, "--results", results)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(results.open()))
+    assert [(found["trace"], found["jobs"]) for found in rows] == [("lublin-50-load-0.9", "50"), ("tasks.csv", "9")]
+    assert "one processor is a tenth of a core" in rows[1]["settings"]
+    assert "read as alibaba2017: one processor is a tenth of a core" in done.stderr
+
+
 def test_a_failed_cell_makes_the_exit_code_1_and_stands_in_the_table(tmp_path):
     # Weeks 2 and 3 of three are empty: some draws of one week hold no job, others do.
     log, results = tmp_path / "log.swf", tmp_path / "r.csv"

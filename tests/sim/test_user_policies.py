@@ -134,6 +134,16 @@ def test_what_is_wrong_in_a_users_file_is_one_line_that_names_it(tmp_path, text,
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_called_as_one_of_our_policies_is_not_held_to_its_promises(tmp_path):
+    jobs = random_jobs(200)
+    last_first = (
+        "def choose(queue, machine):\n    return [len(queue) - 1] if queue.demand[-1] <= machine.free else []\n"
+    )
+    schedule = run_user_policy(jobs, policy(tmp_path, last_first, "fcfs.py"))
+    assert schedule.policy == "fcfs.py"
+    assert faults_of(jobs, schedule) == []
+
+
 def test_a_file_may_hold_several_policies_and_one_is_named_behind_a_colon(tmp_path):
     text = "def first(queue, machine):\n    '''The first.'''\n    return 0\nclass Policy:\n    choose = None\n"
     path = tmp_path / "mine.py"

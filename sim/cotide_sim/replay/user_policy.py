@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.errors import InputError
+from cotide_sim.replay.policies import ALIASES, POLICIES
 
 Integers = npt.NDArray[np.int64]
 
@@ -195,7 +196,9 @@ def load_policy(given: str) -> UserPolicy:
     if not callable(found):
         wanted = repr(name) if name else f"class {CLASS} and no function {FUNCTION}"
         raise InputError(f"defines no {wanted}", file=str(path))
-    return UserPolicy(f"{path.stem}:{name}" if name else path.stem, path, found)
+    # A file may be called as one of our policies is; its schedules must not be held to that policy's promises.
+    stem = path.name if path.stem in POLICIES or path.stem in ALIASES else path.stem
+    return UserPolicy(f"{stem}:{name}" if name else stem, path, found)
 
 
 def is_policy_file(given: str) -> bool:
