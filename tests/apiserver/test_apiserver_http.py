@@ -390,6 +390,30 @@ async def test_eviction_respects_a_disruption_budget() -> None:
         assert (await call("GET", f"{PODS}/b"))[1]["metadata"].get("deletionTimestamp") is None
 
 
+async def test_an_evicted_pod_says_so_before_it_goes() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("a"))
+        await call("POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+        uid = (await call("GET", f"{PODS}/a"))[1]["metadata"]["uid"]
+
+        async def evict(wanted: str) -> int:
+            body = {"metadata": {"name": "a"}, "deleteOptions": {"preconditions": {"uid": wanted}}}
+            return int((await call("POST", f"{PODS}/a/eviction", body))[0])
+
+        assert await evict("another") == 409
+        conditions = (await call("GET", f"{PODS}/a"))[1]["status"]["conditions"]
+        assert [one["type"] for one in conditions] == ["PodScheduled"]
+        assert await evict(uid) == 201
+        left = (await call("GET", f"{PODS}/a"))[1]
+        assert left["metadata"]["deletionGracePeriodSeconds"] == 30
+        disrupted = left["status"]["conditions"][-1]
+        assert (disrupted["type"], disrupted["status"], disrupted["reason"]) == (
+            "DisruptionTarget",
+            "True",
+            "EvictionByEvictionAPI",
+        )
+
+
 async def test_both_event_groups_show_the_same_events() -> None:
     async with serving() as (_, call):
         core = {

@@ -6,12 +6,19 @@ not allow changes nothing (429).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
 from cotide_sim.apiserver.deleting import DeleteOptions, delete
 from cotide_sim.apiserver.disruption import allow_eviction
 from cotide_sim.apiserver.refusals import bad_request, conflict
 from cotide_sim.apiserver.resources import Json, Resource
 from cotide_sim.apiserver.shapes import BINDING, EVICTION, check_body_shape
+
+BY_EVICTION: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+"""Of the condition DisruptionTarget, as Kubernetes words it
+(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 
 
 def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, binding: Json, options: WriteOptions) -> None:
@@ -54,25 +61,33 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
         if given.get(field):
             metadata[field] = {**(metadata.get(field) or {}), **given[field]}
     spec["nodeName"] = node
-    status = obj.setdefault("status", {})
-    others = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None,
-                 "lastTransitionTime": cluster.timestamp()}  # fmt: skip
-    status["conditions"] = [*others, scheduled]
+    set_condition(obj.setdefault("status", {}), "PodScheduled", cluster.timestamp())
     if not options.dry_run:
         cluster.write(resource, obj, entry)
 
 
 def evict(cluster: Cluster, resource: Resource, namespace: str, name: str, eviction: Json) -> None:
-    """Delete a pod if every disruption budget that selects it allows that.
+    """Delete a pod if every disruption budget that selects it allows that; a condition tells why it goes.
 
     Raises
     ------
     Refusal
-        404; 429 with the budget's name; 500 when two budgets select the pod.
+        404; 409 when a precondition does not hold; 429 with the budget's name; 500 when two budgets select the pod.
     """
     check_body_shape(eviction, EVICTION, "eviction")
     entry = cluster.find(resource, namespace, name)
     options = DeleteOptions.read(eviction.get("deleteOptions") or {}, {})
     allow_eviction(cluster, entry, dry_run=options.dry_run)
+    holds = options.uid in ("", entry.uid) and options.version in ("", str(entry.version))
+    if holds and not options.dry_run:
+        obj = entry.decode()
+        set_condition(obj.setdefault("status", {}), "DisruptionTarget", cluster.timestamp(), **BY_EVICTION)
+        entry, options = cluster.write(resource, obj, entry), replace(options, version="")
     delete(cluster, resource, entry, options)
+
+
+def set_condition(status: Json, kind: str, at: str, **words: str) -> None:
+    """Make a condition of a pod hold since ``at``, with a reason and a message if there are any."""
+    others = [one for one in status.get("conditions") or () if one.get("type") != kind]
+    condition = {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": at, **words}
+    status["conditions"] = [*others, condition]
