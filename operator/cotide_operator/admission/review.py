@@ -5,8 +5,8 @@ can answer and a dry run needs no special care. A pod is changed when it is bein
 the rules of its class (the same as for scheduling) make it batch or gratis; anything else is allowed as it is. Whether
 its namespace asks for this is the API server's to know: the webhook's namespaceSelector decides who is shown.
 
-Invariant: answering twice changes nothing more. A pod that was changed here and then given plain requests by a later
-webhook (an injected sidecar, a recommender) is completed when it is shown again.
+Invariant: answering twice changes nothing more. A pod that was changed here and then given plain requests (a sidecar
+that a later webhook injects, the defaults of a LimitRange) is completed when it is shown again.
 
 Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/
 """
@@ -200,10 +200,15 @@ def _stripped(container: Json, names: frozenset[str]) -> Json:
 
 
 def _with_reclaimed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Return translated resources with what the container asked for of reclaimed capacity already, where not new."""
-    merged = dict(after)
-    for kind in _KINDS:
-        held = {name: amount for name, amount in (before.get(kind) or {}).items() if name in RECLAIMED.values()}
-        if held:
-            merged[kind] = {**held, **(after.get(kind) or {})}
-    return merged
+    """Return translated resources, but with what the container asked for of reclaimed capacity already.
+
+    The first wish counts: plain amounts that turn up on a pod that was changed here are most often the defaults of a
+    LimitRange, which the API server fills in again after each change.
+    """
+    held = {
+        name: amount
+        for kind in _KINDS
+        for name, amount in (before.get(kind) or {}).items()
+        if name in RECLAIMED.values()
+    }
+    return {**after, **{kind: {**(after.get(kind) or {}), **held} for kind in _KINDS}} if held else dict(after)
