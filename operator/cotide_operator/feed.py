@@ -2,8 +2,9 @@
 
 Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the calibration and (as
 `ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
-NaN, infinite or negative is dropped and counted, and never becomes a zero; a source that is down costs one log line
-when it goes and one when it is back.
+NaN, infinite or negative is dropped and counted, and never becomes a zero; a service whose rate stops coming counts
+with its highest rate of the recent past until it comes again; a source that is down costs one log line when it goes and
+one when it is back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cotide_operator.calibration import Calibration
 from cotide_operator.clock import Clock
 from cotide_operator.metric_sources import Reading, Source, SourceDown, UsageReading
 from cotide_operator.readings import ServiceReading
+from cotide_operator.recent_peak import RecentPeak
 from cotide_operator.settings import MetricsSourceSettings
 from cotide_operator.telemetry import Telemetry
 
@@ -32,9 +34,18 @@ class _Latest:
     """The last usable values of one pod, each with the monotonic second at which it came."""
 
     workload: str
+    peak: RecentPeak
     requests_per_second: float | None = None
     latency_p95_milliseconds: float | None = None
     fresh_until: float = 0.0
+    rate_until: float = 0.0
+    silent: bool = False
+    """Whether the rate stopped coming."""
+
+    @property
+    def rate(self) -> float | None:
+        """What the engine is told: the last rate, or the recent peak once it stopped coming."""
+        return self.peak.highest if self.silent else self.requests_per_second
 
 
 class UsageSink(Protocol):
@@ -98,6 +109,7 @@ class UsageFeed:
             measured = await self._source.read()
         except SourceDown as error:
             self._state(up=False, why=str(error))
+            self._assume_peaks()
             if self._usage is not None:
                 await self._usage.take([])
             return
@@ -105,6 +117,7 @@ class UsageFeed:
         self._tell_refusals(self._source.refused)
         for reading in measured.services:
             self._take(reading)
+        self._assume_peaks()
         if self._usage is not None:
             await self._usage.take(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
@@ -138,20 +151,39 @@ class UsageFeed:
             self._telemetry.samples.labels("invalid").inc()
             return
         self._telemetry.samples.labels("taken").inc()
-        latest = self._latest.setdefault(reading.pod, _Latest(pod.workload))
-        before = (latest.requests_per_second, latest.latency_p95_milliseconds)
+        latest = self._latest.get(reading.pod)
+        if latest is None:
+            latest = self._latest[reading.pod] = _Latest(pod.workload, RecentPeak(self._settings.recent_peak_seconds))
+        fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
+        before = (latest.rate, latest.latency_p95_milliseconds)
         latest.workload = pod.workload
         if reading.requests_per_second is not None:
             latest.requests_per_second = reading.requests_per_second
+            latest.peak.add(reading.requests_per_second, self._clock.now())
+            latest.rate_until, latest.silent = fresh_until, False
         latest.latency_p95_milliseconds = reading.latency_p95_milliseconds
-        latest.fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
+        latest.fresh_until = fresh_until
         if latest.latency_p95_milliseconds is not None:
             self._calibration.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
         # The engine needs a rate; a latency alone is told with the last rate that was known.
-        if latest.requests_per_second is not None:
-            after = (latest.requests_per_second, latest.latency_p95_milliseconds)
-            if after != before:
-                self._tell(ServiceSampled(pod.key, latest.requests_per_second, latest.latency_p95_milliseconds))
+        if latest.rate is not None and (latest.rate, latest.latency_p95_milliseconds) != before:
+            self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
+
+    def _assume_peaks(self) -> None:
+        """Tell the recent peak of each service whose rate has just stopped coming.
+
+        The last rate would do for a moment, but rates rise and fall within hours: a feed that fell silent at night must
+        not let batch work pile up beside the services of the morning.
+        """
+        now = time.monotonic()
+        for key, latest in self._latest.items():
+            if latest.silent or latest.rate_until >= now or latest.requests_per_second is None:
+                continue
+            latest.silent = True
+            peak = latest.peak.highest
+            if self._pod_of(key) is not None and peak > latest.requests_per_second:
+                self._telemetry.samples.labels("assumed").inc()
+                self._tell(ServiceSampled(key, peak))
 
     def _state(self, *, up: bool, why: str = "") -> None:
         self._telemetry.source_up.set(1 if up else 0)
@@ -159,7 +191,9 @@ class UsageFeed:
             if up:
                 _LOG.info("the metrics source answers")
             else:
-                _LOG.warning("the metrics source is down, the last rates stay in force: %s", why)
+                _LOG.warning(
+                    "the metrics source is down, rates that stop coming count with their recent peaks: %s", why
+                )
         self._up = up
 
     def _tell_refusals(self, refused: dict[str, str]) -> None:

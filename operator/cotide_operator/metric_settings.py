@@ -68,6 +68,10 @@ class MetricsSourceSettings(Section):
     stale_after_seconds: float = Field(default=60.0, gt=0)
     """Wall seconds; a sample older than this is dropped, never read as zero; chosen: two scrapes of 30 s."""
 
+    recent_peak_seconds: float = Field(default=86_400.0, gt=0)
+    """Clock seconds; a service whose rate stops coming counts with its highest rate of so long. A day holds the daily
+    peak."""
+
     @model_validator(mode="after")
     def _exactly_one(self) -> MetricsSourceSettings:
         named = [name for name in ("prometheus", "scrape", "kubernetes") if getattr(self, name) is not None]

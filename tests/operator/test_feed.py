@@ -15,6 +15,7 @@ from aiohttp import web
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
+from cotide_operator import feed as feed_module
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
 from cotide_operator.feed import UsageFeed
@@ -34,6 +35,7 @@ from cotide_operator.metric_sources import (
 )
 from cotide_operator.mirror import CustomObject, Mirror
 from cotide_operator.prometheus_source import PrometheusSource
+from cotide_operator.recent_peak import RecentPeak
 from cotide_operator.telemetry import Telemetry
 
 
@@ -107,6 +109,53 @@ async def test_a_latency_alone_goes_with_the_last_known_rate() -> None:
     assert await scene.read(reading("a", None, 4.0)) == []  # no rate is known: none is made up
     await scene.read(reading("a", 500.0, 4.0))
     assert await scene.read(reading("a", None, 6.0)) == [ServiceSampled("ns/a", 500.0, 6.0)]
+
+
+async def test_a_rate_that_stops_coming_counts_with_its_recent_peak_until_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    moment = [1000.0]
+    monkeypatch.setattr(feed_module.time, "monotonic", lambda: moment[0])
+    await scene.read(reading("a", 900.0, 4.0))
+    await scene.read(reading("a", 200.0, 4.0))
+    moment[0] += 59.0
+    assert await scene.read() == [], "missing, but not for long"
+    moment[0] += 2.0
+    assert await scene.read() == [ServiceSampled("ns/a", 900.0)], "61 s of silence are more than 60 s"
+    assert await scene.read() == [], "told once"
+    assert scene.metric("cotide_service_samples_total", outcome="assumed") == 1
+    assert scene.feed.get("ns/web") is None, "a Workload's status shows no assumption"
+    assert await scene.read(reading("a", None, 6.0)) == [ServiceSampled("ns/a", 900.0, 6.0)], "a latency is no rate"
+    assert await scene.read(reading("a", 200.0, 6.0)) == [ServiceSampled("ns/a", 200.0, 6.0)], "back to what it was"
+
+
+async def test_a_source_that_is_down_assumes_peaks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    moment = [1000.0]
+    monkeypatch.setattr(feed_module.time, "monotonic", lambda: moment[0])
+    scene.pods["ns/c"] = service_pod("c")
+    for rate in (900.0, 100.0):
+        await scene.read(reading("a", rate, 4.0), reading("b", rate, 4.0), reading("c", 100.0, 4.0))
+    del scene.pods["ns/b"]
+    moment[0] += 61.0
+    scene.source.down = "no route"
+    assert await scene.read() == [ServiceSampled("ns/a", 900.0)], "nothing of a pod that is gone, nor of one at its peak"
+
+
+def test_a_recent_peak_counts_for_half_the_window_at_least_and_all_of_it_at_most() -> None:
+    peak = RecentPeak(100.0)
+    assert peak.highest == 0.0
+    peak.add(9.0, 0.0)
+    for now in range(10, 60, 10):
+        peak.add(1.0, float(now))
+        assert peak.highest == 9.0
+    peak.add(2.0, 60.0)
+    assert peak.highest == 9.0, "the half window before"
+    peak.add(1.0, 110.0)
+    assert peak.highest == 2.0
+    peak.add(0.5, 1000.0)
+    assert peak.highest == 0.5, "after a gap nothing of before counts"
 
 
 async def test_pods_that_are_no_service_of_ours_are_passed_over() -> None:

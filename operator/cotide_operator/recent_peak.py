@@ -1,0 +1,36 @@
+"""The highest value of the recent past, in constant memory.
+
+Used by `feed` for services whose rate stops coming. Two half windows stand for a sliding one: a value counts for at
+least half the window and at most for all of it.
+"""
+
+from __future__ import annotations
+
+
+class RecentPeak:
+    """The highest of what was added within a window.
+
+    Parameters
+    ----------
+    window_seconds : of the clock that `add` is called with.
+    """
+
+    def __init__(self, window_seconds: float) -> None:
+        self._half_seconds = window_seconds / 2
+        self._since = float("-inf")
+        self._current = 0.0
+        self._before = 0.0
+
+    def add(self, value: float, now: float) -> None:
+        """Take a value in; ``now`` never falls."""
+        age = now - self._since
+        if age < self._half_seconds:
+            self._current = max(self._current, value)
+            return
+        self._before = self._current if age < 2 * self._half_seconds else 0.0
+        self._current, self._since = value, now
+
+    @property
+    def highest(self) -> float:
+        """What was highest when the last value came; 0 before the first."""
+        return max(self._before, self._current)
