@@ -47,6 +47,7 @@ def document(
         "filter": given.described,
         "filter_rows": given.rules,
         "seed": seed,
+        "recorded": given.recorded,
         "policies": policies,
     }
 
@@ -69,8 +70,14 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     jobs = given.jobs
+    click.echo()
+    if given.recorded is not None:
+        click.echo(
+            f"as recorded: wait {given.recorded['wait_seconds_mean']:,.0f} s, bounded slowdown "
+            f"{given.recorded['bounded_slowdown_mean']:,.2f} ({given.recorded['jobs']:,} jobs whose wait is known)"
+        )
     click.echo(
-        f"\n{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {jobs.processors:,} processors, "
+        f"{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {jobs.processors:,} processors, "
         f"run times as {runtime}; {given.described}. Means, with 95 % intervals over resampled weeks."
     )
 

@@ -39,6 +39,7 @@ class Input:
     rules : what each rule of the cleaning touched, as plain data.
     format : of the file; ``generated`` for a generator.
     conversion : how demands became processors; empty where they are processors.
+    recorded : what happened when the trace was recorded: ``jobs`` whose wait is known, and their means; None for none.
     """
 
     jobs: BatchJobs
@@ -48,6 +49,7 @@ class Input:
     rules: list[dict[str, object]]
     format: str
     conversion: str
+    recorded: dict[str, float] | None = None
 
 
 def cleaning_of(
@@ -96,7 +98,23 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
         [{"rule": count.rule, "rows": count.rows, "dropped": count.dropped} for count in cleaned.rules],
         trace.format,
         trace.conversion,
+        _recorded(jobs, cleaned),
     )
+
+
+def _recorded(jobs: BatchJobs, cleaned: CleaningReport) -> dict[str, float] | None:
+    """Return how the jobs fared under the scheduler that they were recorded with, as far as the trace tells."""
+    from cotide_sim.replay.metrics import bounded_slowdown
+
+    known = cleaned.waits >= 0
+    if not known.any():
+        return None
+    slowdown = bounded_slowdown(jobs, jobs.submit + cleaned.waits)
+    return {
+        "jobs": int(known.sum()),
+        "wait_seconds_mean": float(cleaned.waits[known].mean()),
+        "bounded_slowdown_mean": float(slowdown[known].mean()),
+    }
 
 
 def tell(trace: JobTrace, cleaned: CleaningReport) -> None:

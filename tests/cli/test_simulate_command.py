@@ -115,7 +115,7 @@ def test_a_trace_in_another_format_is_known_by_its_content_and_its_conversion_is
     header = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
     )
-    rows = [f"pod-{at},{100 * at},1024,0,0,,LS,Succeeded,{at},{at + 60},{at}" for at in range(1, 9)]
+    rows = [f"pod-{at},{100 * at},1024,0,0,,LS,Succeeded,{at},{at + 60},{at + 20}" for at in range(1, 9)]
     trace = tmp_path / "pods.csv"
     trace.write_text("\n".join([header, *rows, "pod-9,many,1024,0,0,,LS,Running,1,2,1", ""]))
     refused = cotide("--trace", trace, "--policy", "easy")
@@ -126,6 +126,8 @@ def test_a_trace_in_another_format_is_known_by_its_content_and_its_conversion_is
     found = json.loads(done.stdout)
     assert (found["format"], found["jobs"], found["rows"], found["broken_rows"]) == ("openb", 8, 8, 1)
     assert found["conversion"] in done.stderr
+    # Each waited for 20 s and ran for 40 s.
+    assert found["recorded"] == {"jobs": 8, "wait_seconds_mean": 20.0, "bounded_slowdown_mean": 1.5}
     assert f"{trace}:10: skipped: cpu_milli: 'many' is not a number" in done.stderr
     forced = cotide("--trace", trace, "--format", "swf", "--policy", "easy")
     assert f"{trace}:1: 1 fields where the format has 18" in forced.stderr

@@ -178,7 +178,7 @@ def test_a_recorded_ledger_is_a_trace_of_what_its_jobs_asked_for_and_ran(tmp_pat
     assert jobs.request.tolist()[0] == 90
     # 8 cores, less 2 for 50 s of 100.
     assert jobs.processors == 70
-    assert "1 nodes less what online pods asked for on average, 1.0 cores" in trace.conversion
+    assert "1 node less what online pods asked for on average, 1.0 cores" in trace.conversion
     row = trace.log.table[1]
     assert (row[Field.RUN], row[Field.WAIT]) == (-1, 10), "what was evicted has no run time"
 

@@ -43,7 +43,7 @@ class _Recording:
     Attributes
     ----------
     latest, lines : of each batch or gratis pod by uid: as it was last, and where it was seen first.
-    room : (cpu, memory) that nodes have, by name; most : their largest sum so far.
+    room : (cpu, memory) that nodes have, by name; most, nodes : their largest sum and number so far.
     held : (cpu, memory) asked for by online pods that are bound, by uid; area : their sum times seconds.
     """
 
@@ -51,6 +51,7 @@ class _Recording:
     lines: dict[str, int] = field(default_factory=dict)
     room: dict[str, tuple[float, float]] = field(default_factory=dict)
     most: tuple[float, float] = (0.0, 0.0)
+    nodes: int = 0
     held: dict[str, tuple[float, float]] = field(default_factory=dict)
     area: tuple[float, float] = (0.0, 0.0)
     seconds: float = 0.0
@@ -87,6 +88,7 @@ class _Recording:
     def _grow(self) -> None:
         cpu, memory = _sum(self.room.values())
         self.most = (max(self.most[0], cpu), max(self.most[1], memory))
+        self.nodes = max(self.nodes, len(self.room))
 
     def pool(self, demand: Demand) -> Pool:
         """Return what is left for batch work."""
@@ -95,7 +97,8 @@ class _Recording:
             "cpu": max(CPU_PER_PROCESSOR, self.most[0] - taken[0]),
             "memory": max(0.0, self.most[1] - taken[1]),
         }
-        words = f"{len(self.room):,} nodes less what online pods asked for on average, {taken[0] / 1000:,.1f} cores"
+        nodes = f"{self.nodes:,} node{'' if self.nodes == 1 else 's'}"
+        words = f"{nodes} less what online pods asked for on average, {taken[0] / 1000:,.1f} cores"
         return Pool(words, "a tenth of a core", CPU_PER_PROCESSOR, left, demand)
 
 

@@ -59,7 +59,8 @@ class Pool:
         """Return the conversion in words."""
         others = [name for name in self.totals if name != "cpu"]
         if self.demand == "dominant":
-            counted = f"a job takes the largest of its shares of cpu, {' and '.join(others)}"
+            named = ["cpu", *others]
+            counted = f"a job takes the largest of its shares of {', '.join(named[:-1])} and {named[-1]}"
         else:
             counted = f"only cpu counts, {' and '.join(others)} {'is' if len(others) == 1 else 'are'} ignored"
         return (

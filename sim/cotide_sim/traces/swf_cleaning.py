@@ -80,12 +80,19 @@ class RuleCount:
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """What became of the rows of a log."""
+    """What became of the rows of a log.
+
+    Attributes
+    ----------
+    rows, jobs : of the file, and those that are left.
+    waits : (jobs,) seconds that the jobs waited when they were recorded, negative where that is not known.
+    """
 
     file: str
     rows: int
     jobs: int
     rules: tuple[RuleCount, ...]
+    waits: npt.NDArray[np.int64]
 
     def sentences(self) -> list[str]:
         """Return one line for each rule that touched a row."""
@@ -160,7 +167,8 @@ class _Rules:
             request=_whole(request[order]),
             user=_whole(self.column(Field.USER)[order]),
         )
-        report = CleaningReport(self.log.file, len(self.log.table), len(jobs), tuple(self.counts))
+        waits = _whole(self.column(Field.WAIT)[order])
+        report = CleaningReport(self.log.file, len(self.log.table), len(jobs), tuple(self.counts), waits)
         return jobs, report
 
     def _times(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
