@@ -8,14 +8,18 @@ Invariant: 0 <= publishable <= physical for both resources, whatever was offered
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state import ClusterState
-from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Amounts = tuple[int, int]
 """Millicores and bytes."""
+_RECLAIMED: Final = (RECLAIMED_CPU, RECLAIMED_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +40,30 @@ def holdings(state: ClusterState, node: str) -> Holdings | None:
     row = state.columns.row_of.get(node)
     if row is None:
         return None
-    there = [int(state.columns.allocatable[state.columns.resource_column(name), row]) for name in (CPU, MEMORY)]
-    if not all(there):
+    columns = state.columns
+    physical = columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], row].tolist()
+    if not all(physical):
         return None
-    online, plain, reclaimed = [0, 0], [0, 0], [0, 0]
+    gratis, batch, online = columns.held[:, :, row].tolist()
+    extended = [columns.resource_column(name) for name in _RECLAIMED]
+    reclaimed = (columns.allocatable[extended, row] - columns.free[extended, row]).tolist()
+    by_online = _reclaimed_by_online(state, row) if any(reclaimed) else (0, 0)
+    plain = [
+        one + other - (all_pods - theirs)
+        for one, other, all_pods, theirs in zip(gratis, batch, reclaimed, by_online, strict=True)
+    ]
+    return Holdings(_pair(physical), _pair(online), _pair(plain), _pair(reclaimed))
+
+
+def _reclaimed_by_online(state: ClusterState, row: int) -> Amounts:
+    """Return reclaimed capacity that online pods ask for: odd, but a pod without a class may."""
+    found = [0, 0]
     for record in state.records_on(row):
-        wanted = dict(record.pod.requests)
-        is_online = record.pod.workload_class is WorkloadClass.ONLINE
-        for place, (name, extended) in enumerate(((CPU, RECLAIMED_CPU), (MEMORY, RECLAIMED_MEMORY))):
-            held, borrowed = wanted.get(name, 0), wanted.get(extended, 0)
-            reclaimed[place] += borrowed
-            if is_online:
-                online[place] += held + borrowed
-            else:
-                plain[place] += held
-    return Holdings(_pair(there), _pair(online), _pair(plain), _pair(reclaimed))
+        if record.pod.workload_class is WorkloadClass.ONLINE:
+            for name, amount in record.pod.requests:
+                if name in _RECLAIMED:
+                    found[_RECLAIMED.index(name)] += amount
+    return _pair(found)
 
 
 def publishable(offered: Amounts, held: Holdings) -> Amounts:
@@ -68,5 +81,5 @@ def beside_requests(held: Holdings) -> Amounts:
     return _pair([max(0, there - asked) for there, asked in zip(held.physical, held.online, strict=True)])
 
 
-def _pair(amounts: list[int]) -> Amounts:
+def _pair(amounts: Sequence[int]) -> Amounts:
     return amounts[0], amounts[1]

@@ -76,6 +76,9 @@ class Shown:
         return self.noted or self.trusted is not None or any(amount is not None for amount in amounts)
 
 
+NOTHING: Final = Shown()
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a Node should say."""
@@ -190,7 +193,7 @@ def urgency(
 
 def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:
     """Return the strategic merge patch of ``status`` that makes a Node say what it should."""
-    now = format_timestamp(wall_seconds)
+    now, said = format_timestamp(wall_seconds), after(says, should, wall_seconds)
     amounts = {name: str(amount) for name, amount in zip(RESOURCES, should.amounts, strict=True)}
     condition = {
         "type": CONDITION,
@@ -198,13 +201,29 @@ def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: flo
         "reason": should.reason,
         "message": should.message,
         "lastHeartbeatTime": now,
-        "lastTransitionTime": says.changed if says.changed and says.trusted is should.trusted else now,
+        "lastTransitionTime": said.changed,
     }
     return {
         # Naming the uid makes the server refuse the patch if the node was replaced meanwhile.
         "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: should.note}},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
     }
+
+
+def after(says: Shown, should: Wanted | None, wall_seconds: float) -> Shown:
+    """Return what a Node says once it took the patch of this second; ``should`` None for a withdrawal."""
+    if should is None:
+        return NOTHING
+    kept = says.changed if says.changed and says.trusted is should.trusted else None
+    return Shown(
+        capacity=should.amounts,
+        allocatable=should.amounts,
+        trusted=should.trusted,
+        reason=should.reason,
+        changed=kept or format_timestamp(wall_seconds),
+        wall_seconds=wall_seconds,
+        noted=True,
+    )
 
 
 def withdrawal(node: NodeObject) -> Json:
