@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.errors import InputError
+from cotide_core.instructions import WaitReason
 from cotide_core.units import format_amount, format_seconds, parse_quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.board import Decision
 from cotide_operator.decision_note import DECISION_ANNOTATION, Note, decode
 from cotide_operator.explain_class import Surroundings, class_and_reason
+from cotide_operator.explain_reclaimed import reclaimed_facts
 
 Object = Mapping[str, Any]
 
@@ -93,6 +95,10 @@ def explain_pod(pod: Object, around: Surroundings, now_seconds: float) -> Explan
         note_facts, note_data = _decision(note, placed=bool(spec.get("nodeName")))
         facts += note_facts
         data["decision"] = note_data
+    reclaimed, reclaimed_data = reclaimed_facts(pod, around.node, around.beside)
+    facts += reclaimed
+    if reclaimed_data:
+        data["reclaimed"] = reclaimed_data
     if ours:
         facts += _of_the_job(around.owner, facts, placed=bool(spec.get("nodeName")), now_seconds=now_seconds)
     happenings = _happenings(around.events)
@@ -153,6 +159,16 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
         happenings=happenings,
         data=data,
     )
+
+
+def telling_node(pod: Object) -> str | None:
+    """Return the node that tells most about a pod: its own, the one kept for it, or one that lacked slack."""
+    placed = (pod.get("spec") or {}).get("nodeName")
+    note = _note(pod)
+    if placed or note is None:
+        return placed or None
+    short = [one.example for one in note.decision.refused if one.reason is WaitReason.INSUFFICIENT_SLACK]
+    return note.decision.nominated_node or next(iter(short), None)
 
 
 def _note(pod: Object) -> Note | None:

@@ -25,6 +25,10 @@ class Surroundings:
     namespace: Object | None = None
     priority_class: Object | None = None
     events: Sequence[Object] = ()
+    node: Object | None = None
+    """For a pod that asks for reclaimed capacity: its node, or one that was refused for want of it."""
+    beside: Sequence[Object] | None = None
+    """All pods on that node."""
 
 
 def class_and_reason(pod: Object, around: Surroundings) -> tuple[WorkloadClass, str]:

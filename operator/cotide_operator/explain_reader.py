@@ -13,8 +13,9 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.explain import Explanation, explain_job, explain_pod
+from cotide_operator.explain import Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain_class import Surroundings
+from cotide_operator.explain_reclaimed import reclaimed_requests
 from cotide_operator.resources import API_VERSION, JOB_LABEL, WORKLOAD_LABEL, LabelSelector
 
 Object = dict[str, Any]
@@ -27,6 +28,7 @@ async def read_pod(client: KubeClient, namespace: str, name: str) -> Explanation
     """Explain one pod; raises `ClusterError` when there is none of that name."""
     pod = await _must_have(client, f"/api/v1/namespaces/{namespace}/pods/{name}", f"pod {namespace}/{name}")
     named = (pod.get("spec") or {}).get("priorityClassName")
+    node, beside = await _node(client, pod)
     around = Surroundings(
         owner=await _owner(client, pod),
         namespace=await _may_have(client, f"/api/v1/namespaces/{namespace}"),
@@ -34,6 +36,8 @@ async def read_pod(client: KubeClient, namespace: str, name: str) -> Explanation
         if named
         else None,
         events=await _events(client, namespace, [pod]),
+        node=node,
+        beside=beside,
     )
     return explain_pod(pod, around, time.time())
 
@@ -92,6 +96,20 @@ async def _owner(client: KubeClient, pod: Object) -> Object | None:
         return None
     selects = LabelSelector.model_validate(selector).matches(metadata.get("labels") or {})
     return workload if selects else None
+
+
+async def _node(client: KubeClient, pod: Object) -> tuple[Object | None, list[Object] | None]:
+    """Return the node that tells most about a pod with reclaimed requests, and the pods there."""
+    name = telling_node(pod) if any(reclaimed_requests(pod)) else None
+    if name is None:
+        return None, None
+    node = await _may_have(client, f"/api/v1/nodes/{name}")
+    try:
+        return node, await client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={name}"})
+    except ApiError as error:
+        if error.status in _OPTIONAL:
+            return node, None
+        raise
 
 
 async def _events(client: KubeClient, namespace: str, objects: Sequence[Object]) -> list[Object]:

@@ -127,6 +127,21 @@ def test_the_same_for_programs(
     assert data["events"][0]["count"] == 3
 
 
+def test_a_pod_on_reclaimed_capacity_is_told_what_its_node_offers(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amounts = {"cotide.dev/reclaimed-cpu": "2000", "cotide.dev/reclaimed-memory": "1073741824"}
+    asked = {key: {"cotide.dev/reclaimed-cpu": "750"} for key in ("limits", "requests")}
+    site.send("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+    containers = [{"name": "c", "image": "none", "resources": asked}]
+    spec = {"nodeName": "n1", "schedulerName": "cotide", "containers": containers}
+    site.send("POST", "/api/v1/namespaces/shop/pods", {"metadata": {"name": "slack"}, "spec": spec})
+    code, out, _ = run(capsys, monkeypatch, "pod", "slack", "-n", "shop", "--kubeconfig", str(site.kubeconfig))
+    assert code == 0
+    assert "750m cpu of reclaimed capacity" in out
+    assert "n1 offers 2000m cpu and 1Gi memory, of which its pods ask for 750m cpu" in out
+
+
 @pytest.mark.parametrize("kind", ["pod", "job"])
 def test_what_is_not_there_is_one_line(
     kind: str, site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.board import Decision
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
-from cotide_operator.explain import EVENTS_SHOWN, Explanation, explain_job, explain_pod
+from cotide_operator.explain import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain_class import Surroundings, class_and_reason
 
 NOW = parse_timestamp("2026-11-20T13:05:00Z")
@@ -217,3 +217,48 @@ def test_a_nominated_pod_names_its_node_and_who_makes_room() -> None:
     kept = explain_pod(pod(note(**values)), Surroundings(), NOW)
     assert dict(kept.facts)["Nominated"] == "n1 is kept for it"
     assert "Nominated" not in dict(explain_pod(pod(note()), Surroundings(), NOW).facts)
+
+
+def reclaiming(millicores: int, **more: Any) -> dict[str, Any]:
+    amounts = {"cotide.dev/reclaimed-cpu": str(millicores), "cotide.dev/reclaimed-memory": str(2**30)}
+    containers = [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]
+    return pod(more.pop("text", None), spec={"containers": containers, **more.pop("spec", {})}, **more)
+
+
+def publishing(**annotations: str) -> dict[str, Any]:
+    amounts = {"cpu": "8", "cotide.dev/reclaimed-cpu": "4000", "cotide.dev/reclaimed-memory": str(4 * 2**30)}
+    trust = {"type": "cotide.dev/ForecastTrusted", "status": "True", "reason": "Calibrated", "message": "covers 99 %"}
+    return {
+        "metadata": {"name": "fake-9", "uid": "n", "annotations": annotations},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [trust]},
+    }
+
+
+def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and_has_given_away() -> None:
+    waiting = reclaiming(1500, text=note())
+    assert telling_node(waiting) == "fake-9", "the example of the nodes that lacked slack"
+    beside = [reclaiming(3000, status={"phase": "Running"}), reclaiming(500, status={"phase": "Succeeded"})]
+    node = publishing(**{"cotide.dev/forecast": "online peak 3600m"})
+    told = explain_pod(waiting, Surroundings(node=node, beside=beside), NOW)
+    said = facts(told)
+    assert said["Asks for"] == "1500m cpu and 1Gi memory of reclaimed capacity"
+    assert (
+        said["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory, of which its pods ask for 3000m cpu and 1Gi memory"
+    )
+    assert said["Trust"] == "trusted (Calibrated): covers 99 %"
+    assert said["Forecast"] == "online peak 3600m"
+    assert told.data["reclaimed"]["node"]["inUse"] == {"cpu": "3000m", "memory": "1Gi"}
+    assert told.data["reclaimed"]["node"]["forecastTrusted"] is True
+
+
+def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
+    placed = reclaiming(1500, spec={"nodeName": "fake-9"})
+    assert telling_node(placed) == "fake-9"
+    assert "Offered" not in facts(explain_pod(placed, Surroundings(), NOW))
+    unseen = facts(explain_pod(placed, Surroundings(node=publishing()), NOW))
+    assert unseen["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory"
+    plain = {"metadata": {"name": "fake-9"}, "status": {"allocatable": {"cpu": "8"}}}
+    told = facts(explain_pod(placed, Surroundings(node=plain, beside=[]), NOW))
+    assert told["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
+    ordinary = explain_pod(pod(note()), Surroundings(node=publishing(), beside=[]), NOW)
+    assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"
