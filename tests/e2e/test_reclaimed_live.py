@@ -1,0 +1,207 @@
+"""Slack that is measured, forecast, published, asked for, used, and never promised twice: all of it together.
+
+Embedded API server, fake nodes that tell what their pods use, the operator with policy hierarchical. Two nodes of four
+cores each run an online pod that asks for three cores and uses half of one; by requests, one core is left on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator import reclaimed_publisher
+from cotide_operator.assembly import Operator, Options
+from cotide_operator.settings import parse_settings
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server
+from cotide_sim.interference import GeneratedInterference
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
+from cotide_sim.kubelets.node_objects import NodeShape
+
+DEADLINE_SECONDS = 30.0
+SPEED = 40.0
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"
+GI = 2**30
+SETTINGS = """\
+apiVersion: cotide.dev/v1alpha1
+kind: CotideConfiguration
+policy: {policy}
+slotSeconds: 20
+leaderElection: {{enabled: false}}
+queue: {{backoffInitialSeconds: 0.5, backoffMaxSeconds: 2, unschedulableFlushSeconds: 5}}
+metricsSource: {{scrape: {{url: "http://127.0.0.1:{port}/metrics"}}, intervalSeconds: 0.1, staleAfterSeconds: 5}}
+reclaimed: {{minimumIntervalSeconds: 0, patchesPerSecond: 100}}
+simulatedTime: {{originSeconds: {origin}, speed: {speed}}}
+"""
+
+
+class World:
+    def __init__(self, server: ApiServer, client: KubeClient, fleet: Fleet) -> None:
+        self.server, self.client, self.fleet = server, client, fleet
+        self.most_asked: dict[str, int] = defaultdict(int)
+
+    @contextlib.asynccontextmanager
+    async def operator(self, policy: str = "hierarchical") -> AsyncIterator[Operator]:
+        text = SETTINGS.format(
+            policy=policy, port=self.fleet.metrics_port, origin=self.fleet.clock.origin_seconds, speed=SPEED
+        )
+        options = Options(metrics_port=0, install_crds=True)
+        operator = Operator(parse_settings(text), options, Credentials(self.server.url))
+        stop = asyncio.Event()
+        running = asyncio.create_task(operator.run(stop))
+        try:
+            await self.until(lambda: not operator._missing() or running.done())
+            yield operator
+        finally:
+            stop.set()
+            await running
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while True:
+                    found = holds()
+                    found = await found if asyncio.iscoroutine(found) else found
+                    if found:
+                        return found
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            objects = [await self.client.list(path) for path in ("/api/v1/nodes", PODS, JOBS)]
+            pytest.fail(f"never came true; the cluster: {objects}")
+
+    async def offers(self) -> dict[str, tuple[int, int]]:
+        """Reclaimed millicores and bytes by node, of those that publish any."""
+        nodes = {
+            one["metadata"]["name"]: one["status"]["allocatable"] for one in await self.client.list("/api/v1/nodes")
+        }
+        return {name: (int(one[CPU]), int(one[MEMORY])) for name, one in nodes.items() if CPU in one}
+
+    async def online(self, name: str, node: str) -> None:
+        notes = {"sim.cotide.dev/used-millicores": "500"}
+        resources = {"requests": {"cpu": "3", "memory": "1Gi"}}
+        body = {
+            "metadata": {"name": name, "labels": {"cotide.dev/class": "online"}, "annotations": notes},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "none", "resources": resources}]},
+        }
+        await self.client.create(PODS, body)
+
+    async def job(self, name: str, pods: int, seconds: float) -> None:
+        resources = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "2"}}
+        containers = [{"name": "work", "image": "none", "resources": resources}]
+        notes = {"sim.cotide.dev/lone-seconds": str(seconds)}
+        template = {"metadata": {"annotations": notes}, "spec": {"containers": containers}}
+        spec = {"completions": pods, "parallelism": pods, "template": template}
+        await self.client.create(JOBS, {"metadata": {"name": name}, "spec": spec})
+
+    async def children(self, job: str) -> list[dict[str, Any]]:
+        """The Job's pods; what they hold on each node is checked on the way."""
+        pods = await self.client.list(PODS, {"labelSelector": f"cotide.dev/job={job}"})
+        for pod in pods:
+            assert pod["status"].get("phase") != "Failed", pod["status"]
+        held: dict[str, int] = defaultdict(int)
+        for pod in pods:
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") != "Succeeded":
+                held[pod["spec"]["nodeName"]] += int(pod["spec"]["containers"][0]["resources"]["requests"][CPU])
+        for name, amount in held.items():
+            # 4000 x 0.95 - 500 in use = 3300: nobody may ever be promised more.
+            assert amount <= 3300, (name, amount)
+            self.most_asked[name] = max(self.most_asked[name], amount)
+        return pods
+
+    async def running(self, job: str) -> int:
+        pods = await self.children(job)
+        return sum(pod["status"].get("phase") == "Running" for pod in pods)
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(reclaimed_publisher, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(reclaimed_publisher, "AT_ONCE_SECONDS", 0.0)
+    shape = NodeShape(millicores=4000, memory_bytes=8 * GI)
+    settings = FleetSettings(
+        interference=GeneratedInterference(),
+        count=2,
+        shape=shape,
+        origin_seconds=time.time(),
+        speed=SPEED,
+        metrics_port=0,
+    )
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server())
+        client = await stack.enter_async_context(KubeClient(Credentials(server.url)))
+        fleet = await stack.enter_async_context(running_fleet(client, settings))
+        one = World(server, client, fleet)
+        for number in range(2):
+            await one.online(f"web-{number}", f"fake-{number}")
+        yield one
+
+
+async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing_twice(world: World) -> None:
+    async with world.operator():
+
+        async def forecast() -> bool:
+            offers = await world.offers()
+            return len(offers) == 2 and all(3000 <= cpu <= 3300 for cpu, _ in offers.values())
+
+        # One slot of 20 s, half a second of ours, and the forecast knows what the online pods use.
+        await world.until(forecast)
+        node = await world.client.get("/api/v1/nodes/fake-0")
+        (trust,) = [one for one in node["status"]["conditions"] if one["type"] == "cotide.dev/ForecastTrusted"]
+        assert (trust["status"], trust["reason"]) == ("True", "TooFewRecords")
+        assert node["metadata"]["annotations"]["cotide.dev/forecast"].startswith("online peak ")
+        await world.job("count", pods=8, seconds=60.0)
+
+        async def full() -> bool:
+            return await world.running("count") == 6
+
+        await world.until(full)  # three of a core on each node; by requests it would be one
+        (first, *_) = await world.children("count")
+        asked = {CPU: "1000", MEMORY: str(64 * 2**20)}
+        assert first["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+    before = await world.offers()
+    async with world.operator():
+        assert await world.offers() != {}, "what is published outlives the operator"
+
+        async def done() -> bool:
+            await world.children("count")
+            return bool((await world.client.get(f"{JOBS}/count"))["status"].get("phase") == "Succeeded")
+
+        await world.until(done)
+    assert before
+    assert max(world.most_asked.values()) == 3000
+    status = (await world.client.get(f"{JOBS}/count"))["status"]
+    assert (status.get("evictions", 0), status.get("failures", 0)) == (0, 0)
+
+
+async def test_another_policy_takes_the_slack_off_the_nodes_and_pods_that_run_go_on(world: World) -> None:
+    async with world.operator():
+        await world.until(world.offers)
+        await world.job("count", pods=1, seconds=40.0)
+
+        async def started() -> bool:
+            return await world.running("count") == 1
+
+        await world.until(started)
+    async with world.operator("fifo"):
+
+        async def gone() -> bool:
+            return not await world.offers()
+
+        await world.until(gone)
+
+        async def done() -> bool:
+            await world.children("count")
+            return bool((await world.client.get(f"{JOBS}/count"))["status"].get("phase") == "Succeeded")
+
+        await world.until(done)
