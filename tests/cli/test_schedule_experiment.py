@@ -17,7 +17,7 @@ from cotide_sim.experiments.s1_schedule import PAPER, Report
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The days themselves take a minute each: tests/sim plays parts of them."""
-    report = Report(PAPER, 2287, ("mean delay fell by 14% (596 to 511), the bar is 40%",))
+    report = Report(PAPER, 2287, 10, ("mean delay fell by 14% (596 to 511), the bar is 40%",))
     monkeypatch.setattr(s1_schedule, "run", lambda **_: report)
 
 
@@ -27,6 +27,8 @@ def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
     assert result.return_value == 3
     assert "missed:\nmean delay fell by 14% (596 to 511), the bar is 40%" in result.stdout
     assert "without prediction  paper     300        116    132        404" in result.stdout
+    # 14 of 116 overloads, 143 of 536 kills and evictions, 333 of 573 s are left.
+    assert "-88% / -73% / -42%" in result.stdout
 
 
 @pytest.mark.usefixtures("told")

@@ -46,8 +46,9 @@ from cotide_sim.experiments.s1_cluster import (
 
 COUNTED_SLOT_SECONDS: Final = 300.0
 """Overloads are counted in slots of this length whatever slot a run predicts for, so that runs can be compared."""
-DRAIN_SECONDS: Final = DAY_SECONDS
-"""What still waits at the end of the day is given another day of the same usage, without new tasks."""
+DRAIN_SECONDS: Final = 2 * DAY_SECONDS
+"""What still waits at the end of the day is given two more days of the same usage, without new tasks: the longest task
+takes up to 26 hours."""
 CAPACITY: Final = np.array(
     [[machine.cpu * WHOLE_MILLICORES for machine in MACHINES], [machine.memory * WHOLE_BYTES for machine in MACHINES]]
 )
@@ -72,13 +73,21 @@ class Forecaster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; delays in seconds, one for each task, from submission to the start of its last run."""
+    """What a run came to; arrays hold seconds, one for each task.
+
+    Attributes
+    ----------
+    delays : from submission to the start of the last run. first_delays : to the start of the first.
+    lost : run time thrown away by kills and evictions.
+    """
 
     overloads: int
     kills: int
     evictions: int
     delays: Floats
     unfinished: int
+    first_delays: Floats
+    lost: Floats
 
 
 @dataclass(slots=True)
@@ -113,6 +122,8 @@ class Drive:
         self._ends: list[tuple[float, str]] = []
         self._events: list[Event] = []
         self._delays = np.full(len(tasks), np.nan)
+        self._first_delays = np.full(len(tasks), np.nan)
+        self._lost = np.zeros(len(tasks))
         self._done = 0
         self._kills = self._evictions = self._overloads = 0
         self._peak = np.zeros((2, 2, len(MACHINES)))
@@ -151,7 +162,9 @@ class Drive:
         open_delays = np.isnan(self._delays)
         submitted = np.array([task.at_seconds for task in sorted(self._tasks, key=lambda task: task.number)])
         self._delays[open_delays] = now - submitted[open_delays]
-        return Outcome(self._overloads, self._kills, self._evictions, self._delays, len(self._tasks) - self._done)
+        first = np.where(np.isnan(self._first_delays), self._delays, self._first_delays)
+        unfinished = len(self._tasks) - self._done
+        return Outcome(self._overloads, self._kills, self._evictions, self._delays, unfinished, first, self._lost)
 
     def _train(self) -> None:
         """Let the forecaster see the first day's slots, without any batch or gratis task."""
@@ -237,7 +250,9 @@ class Drive:
         run.pod = replace(run.pod, node=node, phase=PodPhase.RUNNING, started_seconds=now)
         self._events.append(PodUpserted(run.pod))
         self._count(run, 1)
-        self._delays[run.task.number] = now - run.task.at_seconds
+        delay = self._delays[run.task.number] = now - run.task.at_seconds
+        if np.isnan(self._first_delays[run.task.number]):
+            self._first_delays[run.task.number] = delay
         seconds = run.task.seconds * REFERENCE_RATE / MACHINES[run.node].mips
         heapq.heappush(self._ends, (now + seconds, run.pod.key))
 
@@ -246,6 +261,8 @@ class Drive:
         self._kills += cause is EvictCause.OVERLOADED
         self._evictions += cause is EvictCause.PREEMPTED
         self._delays[run.task.number] = np.nan
+        started = run.pod.started_seconds
+        self._lost[run.task.number] += 0.0 if started is None else now - started
         self._events.append(PodDeleted(run.pod.key, run.pod.uid))
         self._submit(run.task, run.attempt + 1, now)
 

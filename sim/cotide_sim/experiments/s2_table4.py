@@ -169,7 +169,7 @@ def run(
     models: TrainedModels,
     *,
     seed: int = 0,
-    repeats: int = 5,
+    repeats: int = 10,
     rates: Sequence[int] = RATES,
     progress: Callable[[str, float], object] = lambda _what, _share: None,
 ) -> Report:
