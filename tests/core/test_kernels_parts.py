@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cotide_core.kernels import compiled as compiled_module
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
-from cotide_core.kernels.run_forecasts import corrected
+from cotide_core.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 unhurried = settings(deadline=None)  # the first call compiles
@@ -97,9 +97,12 @@ def test_taking_everything_back_leaves_one_segment_and_the_past_can_be_forgotten
     assert (size, int(free[0])) == (1, 10)
 
 
-def test_a_job_that_outlives_its_forecast_is_given_its_request_and_then_twice_its_age():
-    assert corrected(100, 40) == 100
-    assert corrected(100, 100) == 200
+def test_a_job_that_outlives_its_forecast_is_given_its_upper_forecast_then_its_request_and_then_twice_its_age():
+    one = np.ones(1, dtype=np.int64)
+    past = past_of(LEARNED, 1, one, one, one)
+    past.habits.upper[0] = 60
+    assert [corrected(LEARNED, 0, 100, elapsed, past) for elapsed in (40, 60, 100)] == [60, 100, 200]
+    assert [corrected(GIVEN, 0, 100, elapsed, past) for elapsed in (40, 100)] == [100, 200]
 
 
 PROGRAM = """
@@ -112,17 +115,19 @@ from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import replay_queue
 from cotide_core.kernels.plan import replay_plan
+from cotide_core.kernels.run_forecasts import past_of
 assert COMPILES == (sys.argv[1] == "compiled"), COMPILES
 rng = np.random.default_rng(5)
 jobs = 200
 log = (np.cumsum(rng.integers(0, 9, jobs)), rng.integers(1, 60, jobs), rng.integers(1, 17, jobs),
-       rng.integers(60, 90, jobs), rng.integers(-1, 4, jobs), 4, 16)
+       rng.integers(60, 90, jobs), rng.integers(-1, 4, jobs))
 said = hashlib.sha256()
-for mode in (0, 1):
+for mode in (0, 1, 2):
     for kernel, codes, outs in ((replay_queue, (0, 0, mode, 0), 3), (replay_queue, (1, 2, mode, 0), 3),
                                 (replay_conservative, (mode,), 3), (replay_plan, (2, mode), 2)):
         arrays = [log[3].copy(), *np.full((2, jobs), -1, dtype=np.int64)][:outs]
-        said.update(str(kernel(*log, *codes, *arrays, np.zeros(2, dtype=np.int64))).encode())
+        past = past_of(mode, 4, log[4], log[2], log[3])
+        said.update(str(kernel(*log, past, 16, *codes, *arrays, np.zeros(2, dtype=np.int64))).encode())
         for array in arrays:
             said.update(array.tobytes())
 print(said.hexdigest())

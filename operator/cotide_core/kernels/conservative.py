@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
-from cotide_core.kernels.run_forecasts import corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
     demand: Integers,
     request: Integers,
     user: Integers,
-    users: int,
+    past: Past,
     capacity: int,
     mode: int,
     forecast: Integers,
@@ -46,8 +46,6 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
     """Replay a log; return the number of rounds. Parameters as in `easy.replay_queue`; ``promise`` is for every job."""
     jobs = submit.shape[0]
     most = min(jobs, capacity)
-    last = np.full(users, -1, np.int64)
-    before = np.full(users, -1, np.int64)
     event_time = np.empty(most, np.int64)
     event_job = np.empty(most, np.int64)
     end_time = np.empty(most, np.int64)
@@ -84,7 +82,7 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(request[job], now - start[job])
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
@@ -93,7 +91,7 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
                 if planned_end[job] > now:
                     size = change(times, free, size, now, planned_end[job], demand[job])
                     gained = True
-                learn(user[job], run[job], last, before)
+                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         room = 2 * (running + waiting) + 8
         if room > times.shape[0]:
             times = _grown(times, 2 * room)
@@ -120,7 +118,7 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
         # 3. Submissions.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            forecast[job] = forecast_at_submit(mode, forecast[job], request[job], user[job], last, before)
+            forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             room = 2 * (running + waiting) + 8
             if room > times.shape[0]:
                 times = _grown(times, 2 * room)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.run_forecasts import corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     demand: Integers,
     request: Integers,
     user: Integers,
-    users: int,
+    past: Past,
     capacity: int,
     order: int,
     backfill: int,
@@ -70,12 +70,15 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
 ) -> int:
     """Replay a log; return the number of rounds.
 
-    Parameters ---------- submit, run, demand, request : (n,) seconds or processors; submit never falls, 1 <= demand
-    <= capacity, run >= 1. user : (n,) numbers in [0, users), or -1 for unknown. order, backfill : order of the queue,
-    and of the jobs tried behind its first; `NO_BACKFILL` for none. mode : `run_forecasts.GIVEN` or `LAST_TWO`.
+    Parameters
+    ----------
+    submit, run, demand, request : (n,) seconds or processors; submit never falls, 1 <= demand <= capacity, run >= 1.
+    user : (n,) numbers from 0, or -1 for unknown.
+    past : of `run_forecasts.past_of`, for this log and mode; used up by the call.
+    order, backfill : order of the queue, and of the jobs tried behind its first; `NO_BACKFILL` for none.
+    mode : `run_forecasts.GIVEN`, `LAST_TWO` or `LEARNED`.
     one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends,
-    which
-        is how the simulator pyss counts and what published figures rest on.
+        which is how the simulator pyss counts and what published figures rest on.
     forecast : (n,) seconds; read if given, else filled with what was forecast at submission.
     start : (n,) out.
     promise : (n,) out: the first reserved start a job was given as the queue's first, else -1.
@@ -83,8 +86,6 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     """
     jobs = submit.shape[0]
     most = min(jobs, capacity)
-    last = np.full(users, -1, np.int64)
-    before = np.full(users, -1, np.int64)
     event_time = np.empty(most, np.int64)
     event_job = np.empty(most, np.int64)
     end_time = np.empty(most, np.int64)
@@ -117,13 +118,13 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(request[job], now - start[job])
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                learn(user[job], run[job], last, before)
+                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
             if one_by_one == 1:
                 break
         # 2. Submissions.
@@ -132,7 +133,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             arrived < jobs and submit[arrived] == now and (one_by_one == 0 or (submits_first and arrived == new_from))
         ):
             job = arrived
-            guess = forecast_at_submit(mode, forecast[job], request[job], user[job], last, before)
+            guess = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             forecast[job] = guess
             promise[job] = -1
             if two:

@@ -21,7 +21,7 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import order_key
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earliest_start
-from cotide_core.kernels.run_forecasts import corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
     demand: Integers,
     request: Integers,
     user: Integers,
-    users: int,
+    past: Past,
     capacity: int,
     order: int,
     mode: int,
@@ -48,8 +48,6 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
     """Replay a log; return the number of rounds. Parameters as in `easy.replay_queue`."""
     jobs = submit.shape[0]
     most = min(jobs, capacity)
-    last = np.full(users, -1, np.int64)
-    before = np.full(users, -1, np.int64)
     event_time = np.empty(most, np.int64)
     event_job = np.empty(most, np.int64)
     end_time = np.empty(most, np.int64)
@@ -76,16 +74,16 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(request[job], now - start[job])
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                learn(user[job], run[job], last, before)
+                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            forecast[job] = forecast_at_submit(mode, forecast[job], request[job], user[job], last, before)
+            forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             key = order_key(order, forecast[job], demand[job])
             waiting = insert(queue_key, queue, waiting, key, job)
             arrived += 1

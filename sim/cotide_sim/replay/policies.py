@@ -14,7 +14,7 @@ from typing import Final, Literal
 from cotide_core.errors import InputError
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 
-Kernel = Literal["queue", "conservative", "plan"]
+Kernel = Literal["queue", "conservative", "slack", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("easy-sjf", "EASY behind a queue in order of forecast", "queue", BY_RUN, BY_RUN),
         ReplayPolicy("easy-svf", "EASY behind a queue in order of volume", "queue", BY_VOLUME, BY_VOLUME),
         ReplayPolicy("conservative", "every job is promised a start when submitted", "conservative"),
+        ReplayPolicy("slack", "promises with slack, which is spent when that helps the others more", "slack"),
         ReplayPolicy("online-sjf", "plan anew at each event, shortest first", "plan", BY_RUN),
         ReplayPolicy("online-svf", "plan anew at each event, smallest volume first", "plan", BY_VOLUME),
     )

@@ -17,14 +17,19 @@ import numpy as np
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import STOP, replay_queue
 from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO
+from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_core.kernels.slack import replay_slack
 from cotide_sim.replay.policies import ReplayPolicy
 from cotide_sim.traces.batch_jobs import BatchJobs, Integers
 
-Runtime = Literal["request", "clairvoyant", "last-two"]
-RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two")
-"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished."""
+Runtime = Literal["request", "clairvoyant", "last-two", "learned"]
+RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned")
+"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished, or
+what the user's habits make most accurate (`cotide_core.kernels.run_habits`)."""
+_MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
 
+MIDDLING_PRIORITY: Final = 50
+"""Under ``slack`` for every job: logs name no priorities; the slack is then the mean wait so far."""
 _LOOK_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 
@@ -93,10 +98,11 @@ def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bo
     if len(numbers) and numbers[0] < 0:
         user = np.where(jobs.user < 0, -1, user)
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
-    mode = LAST_TWO if runtime == "last-two" else GIVEN
+    mode = _MODES.get(runtime, GIVEN)
     start = np.full(len(jobs), -1, dtype=np.int64)
     promise = np.full(len(jobs), -1, dtype=np.int64)
-    log = (jobs.submit, jobs.run, jobs.demand, jobs.request, user, len(numbers), jobs.processors)
+    past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
+    log = (jobs.submit, jobs.run, jobs.demand, jobs.request, user, past, jobs.processors)
     begin = time.perf_counter()
     if policy.kernel == "queue":
         rounds = replay_queue(
@@ -104,6 +110,9 @@ def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bo
         )
     elif policy.kernel == "conservative":
         rounds = replay_conservative(*log, mode, forecast, start, promise, progress)
+    elif policy.kernel == "slack":
+        priority = np.full(len(jobs), MIDDLING_PRIORITY, dtype=np.int64)
+        rounds = replay_slack(*log, priority, mode, forecast, start, promise, progress)
     else:
         rounds = replay_plan(*log, policy.order, mode, forecast, start, progress)
     wall = time.perf_counter() - begin
