@@ -43,6 +43,7 @@ from cotide_operator.reclaimed_status import (
     after,
     publication,
     shown,
+    tells,
     urgency,
     wanted,
     withdrawal,
@@ -282,7 +283,7 @@ class ReclaimedPublisher:
         known.seen, known.says = node, after(says, should, wall)
         self._changed[name] = None  # for the metrics, and for what came meanwhile
         self._telemetry.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
-        if should is not None and says.trusted is not None and says.trusted is not should.trusted:
+        if should is not None and tells(says, should):
             self._recorder.forecast_trust(name, node.metadata.uid, trusted=should.trusted, message=should.message)
 
     def _complain(self, name: str, error: ClusterError) -> None:

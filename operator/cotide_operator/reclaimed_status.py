@@ -40,6 +40,9 @@ RESOURCES: Final = (RECLAIMED_CPU, RECLAIMED_MEMORY)
 REFRESH_SECONDS: Final = 900.0
 """Wall seconds after which what a node says is written anew although it hardly changed, so that its figures are not
 those of last month; chosen: 5,000 nodes take 5.6 patches/s."""
+STALE_FORECAST: Final = "StaleForecast"
+IMPOSSIBLE_FORECAST: Final = "ImpossibleForecast"
+"""Reasons of our own beside those of an outlook."""
 MEMORY_STEP: Final = 2**20
 """Memory is published in whole MiB, rounded down; chosen: the bytes would be noise to a reader."""
 MESSAGE_LIMIT: Final = 512
@@ -137,6 +140,7 @@ def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlo
         cpu, memory = min(outlook.offered_millicores, free[0]), min(outlook.offered_memory_bytes, free[1])
         return replace(outlook, offered_millicores=cpu, offered_memory_bytes=memory)
     fault = "no forecast came for a whole slot" if possible else "the forecast held a figure that can't be"
+    reason = STALE_FORECAST if possible else IMPOSSIBLE_FORECAST
     return NodeOutlook(
         node=outlook.node,
         until_seconds=outlook.until_seconds,
@@ -145,7 +149,7 @@ def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlo
         offered_millicores=free[0],
         offered_memory_bytes=free[1],
         trusted=False,
-        reason=NO_FORECAST,
+        reason=reason,
         message=f"{fault}: what pods ask for counts instead",
     )
 
@@ -189,6 +193,16 @@ def urgency(
     # A time that is ahead of ours was written by a clock that ran wild: it would never grow old.
     age = wall_seconds - says.wall_seconds if says.wall_seconds is not None else REFRESH_SECONDS
     return Urgency.DUE if due or not -REFRESH_SECONDS < age < REFRESH_SECONDS else Urgency.NONE
+
+
+def tells(says: Shown, should: Wanted) -> bool:
+    """Whether a change of trust is worth an event.
+
+    A node without any forecast yet (it is new, or the operator is) has lost no trust, and with its first one it
+    regains none.
+    """
+    changed = says.trusted is not None and says.trusted is not should.trusted
+    return changed and NO_FORECAST not in (says.reason, should.reason)
 
 
 def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:

@@ -237,6 +237,15 @@ async def test_lost_trust_is_told_at_once_and_regained_trust_in_turn_each_with_a
     assert [event[2] for event in scene.events] == [False, True]
 
 
+async def test_a_node_without_a_forecast_yet_has_lost_no_trust_and_regains_none(scene: Scene) -> None:
+    none_yet = outlook(2000, trusted=False, reason="NoForecast")
+    for one in (none_yet, outlook(), none_yet, outlook()):  # an operator that starts, and starts again
+        scene.tell(one)
+        await scene.after(60.0)
+    assert len(scene.patches) == 4
+    assert scene.events == []
+
+
 async def test_trust_that_flaps_costs_two_patches_a_minute_at_most(scene: Scene) -> None:
     for second in range(600):
         scene.tell(outlook(trusted=second % 2 == 0))
@@ -319,7 +328,7 @@ async def test_an_outlook_that_can_not_be_falls_back_to_requests_never_to_zero(
     scene.tell(outlook(**fields))
     assert await scene.after() == [FREE]
     condition = scene.nodes["n1"]["status"]["conditions"][0]
-    assert (condition["status"], condition["reason"]) == ("False", "NoForecast")
+    assert (condition["status"], condition["reason"]) == ("False", "ImpossibleForecast")
     assert condition["message"] == "the forecast held a figure that can't be: what pods ask for counts instead"
 
 
