@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Directory of the public traces: interference as measured (docs/simulation.md); generated without it.",
 )
 @click.option(
-    "--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Orders of arrival at each rate."
+    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Orders of arrival at each rate."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)

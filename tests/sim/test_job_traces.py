@@ -132,8 +132,10 @@ def test_a_header_that_lacks_a_column_is_named_when_the_format_is_forced(tmp_pat
     path = write(tmp_path, OPENB.replace("cpu_milli", "cpu") + OPENB_ROW)
     with pytest.raises(InputError, match=r"trace.csv:1: the header lacks column 'cpu_milli' of the OpenB pods"):
         read_any_log(path, form="openb")
-    with pytest.raises(InputError, match=r"trace.csv:1: 1 fields where the format has 18"):
+    with pytest.raises(InputError, match=r"trace.csv:1: the first line fits none of the formats swf, alibaba2017"):
         read_any_log(path)
+    with pytest.raises(InputError, match=r"trace.csv:1: 1 fields where the format has 18"):
+        read_any_log(path, form="swf")
 
 
 def test_a_demand_is_rounded_up_but_not_by_the_noise_of_a_division():

@@ -133,17 +133,15 @@ def test_no_two_jobs_hold_one_processor_at_one_time(seed):
         assert np.flatnonzero(beside & across).tolist() == [place]
 
 
-def test_a_job_that_fits_a_gap_whole_stays_in_one_piece():
-    ones = np.array([0, 0, 0, 5, 6], dtype=np.int64)
-    # Jobs hold 0-1, 2-4 and 5-7; the middle one ends at 5: a job of two goes into its gap of three, whole.
-    pieces = pieces_of(ones, np.array([10, 5, 10, 9, 9]), np.array([2, 3, 3, 2, 1]), 8)
+def test_a_job_goes_whole_into_the_smallest_gap_that_takes_it_and_in_pieces_only_where_none_does():
+    """Jobs hold 0-2, 3-4, 5-6 and 7. The first and third end at 5: then 2 go to 5-6, 3 to 0-2; at 10 there is one of 7."""
+    start, run = np.array([0, 0, 0, 0, 5, 5, 10]), np.array([5, 10, 5, 99, 5, 5, 9])
+    pieces = pieces_of(start, run, np.array([3, 2, 2, 1, 2, 3, 7]), 8)
     assert list(zip(pieces.first.tolist(), pieces.size.tolist(), strict=True)) == [
-        (0, 2),
-        (2, 3),
-        (5, 3),
-        (2, 2),
-        (4, 1),
-    ]
+        (0, 3), (3, 2), (5, 2), (7, 1), (5, 2), (0, 3), (0, 7),
+    ]  # fmt: skip
+    split = pieces_of(np.array([0, 0, 0, 0, 5]), np.array([5, 10, 5, 99, 9]), np.array([3, 2, 2, 1, 4]), 8)
+    assert list(zip(split.first.tolist(), split.size.tolist(), strict=True))[4:] == [(0, 3), (5, 1)]
 
 
 PAGE_OF_STUBS = """

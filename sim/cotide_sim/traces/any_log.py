@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from cotide_core.errors import InputError
 from cotide_sim.traces import alibaba2017_log, google2011_log, ledger_log, openb_log
 from cotide_sim.traces.csv_log import first_line
 from cotide_sim.traces.pool import Demand
@@ -54,12 +55,12 @@ def content_of(path: Path) -> Path:
 
 
 def format_of(path: Path) -> Format:
-    """Return the format that a file's beginning shows; the Standard Workload Format where it shows none.
+    """Return the format that a file's beginning shows.
 
     Raises
     ------
     InputError
-        When the file can't be read.
+        When the file can't be read, or is a table of unknown columns.
     """
     if path.is_dir() or path.name == ledger_log.LEDGER_NAME:
         return "ledger"
@@ -70,8 +71,16 @@ def format_of(path: Path) -> Format:
     for found, marks in _MARKS:
         if set(marks) <= set(cells):
             return found
-    bare = len(cells) == len(alibaba2017_log.COLUMNS) and cells[0].lstrip("-").isdigit() and cells[5].isalpha()
-    return "alibaba2017" if bare else "swf"
+    if len(cells) == len(alibaba2017_log.COLUMNS) and cells[0].lstrip("-").isdigit() and cells[5].isalpha():
+        return "alibaba2017"
+    # Rows of the Standard Workload Format hold no comma; what is wrong with one that does not parse is for its reader.
+    if len(cells) > 1 and not first.startswith(";"):
+        raise InputError(
+            f"the first line fits none of the formats {', '.join(FORMATS)}; force one with --format",
+            file=str(path),
+            line=1,
+        )
+    return "swf"
 
 
 def read_any_log(path: Path, *, form: Format | None = None, on_bad: OnBad = "fail", demand: Demand = "cpu") -> JobTrace:
