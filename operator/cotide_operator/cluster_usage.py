@@ -28,6 +28,7 @@ class MetricsApiSource:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
+        self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
 
     async def read(self) -> Measured:

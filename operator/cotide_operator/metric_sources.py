@@ -86,6 +86,11 @@ class Source(Protocol):
     """A place to read from."""
 
     @property
+    def settling_seconds(self) -> float:
+        """Wall seconds after a pod's start for which what is said of its use is too low to be taken."""
+        ...
+
+    @property
     def refused(self) -> dict[str, str]:
         """What gave nothing usable at the last reading, with the reason."""
         ...
@@ -129,6 +134,7 @@ class TextSource:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self._url = url
+        self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
 
     async def read(self) -> Measured:

@@ -1,7 +1,7 @@
 """What is published of each node for the coming slot, and who listens.
 
 Written by `host_load` after each slot, and when trust or freshness changes between two slots; read by the publisher
-of reclaimed capacity. The numbers come from the formula that the engine places by (`cotide_core.host_load.offered`), so that
+of reclaimed capacity. The numbers come from the formula that the engine places by (`cotide_core.host_load`), so that
 what is published and what is decided agree by construction; the engine itself never reads an outlook.
 
 Invariant: 0 <= offered <= physical for both resources, whatever was measured or forecast.

@@ -34,6 +34,9 @@ from cotide_operator.mirror import Mirror
 
 _SELECTOR: Final = re.compile(r'\s*(?:[a-zA-Z_:][\w:]*\s*)?(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s*')
 """A plain selector: a name, labels in braces, or both; for these alone timestamp() tells the samples' own times."""
+_RANGE: Final = re.compile(r"\[((?:\d+(?:ms|[smhdwy]))+)")
+_DURATION: Final = re.compile(r"(\d+)(ms|[smhdwy])")
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 CONCURRENT_QUERIES: Final = 8
 """Chosen: Prometheus runs 20 queries at once by default and has other users."""
 _CONFIGURED: Final = "metricsSource.prometheus"
@@ -86,6 +89,9 @@ class PrometheusSource:
     Prometheus stamps an answer with the time of the query and looks back 5 minutes by default, so that an old value
     seems to be new. Of a query that is a plain selector the time of each sample is asked for too. Of any other
     expression nobody can tell; the time of the query stands for it.
+
+    A rate over two minutes divides by two minutes however young the counter is, so that a pod which has just started
+    seems to be nearly idle: ``settling_seconds`` is the longest range in the recorded queries.
     """
 
     def __init__(
@@ -97,6 +103,7 @@ class PrometheusSource:
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
         self._usage = [_Query(_CONFIGURED, "default", field, text) for field, text in texts.items()] if usage else []
         self._slots = asyncio.Semaphore(CONCURRENT_QUERIES)
+        self.settling_seconds = max((longest_range(text) for text in texts.values()), default=0.0)
         self.refused: dict[str, str] = {}
         """Queries that gave nothing usable, with the reason, by owner and field."""
 
@@ -187,6 +194,12 @@ class PrometheusSource:
         async with self._slots:
             body = await fetch(self._session, f"{self._url}/api/v1/query", {"query": query}, _REFUSALS)
         return await asyncio.to_thread(_decoded, body) if len(body) > THREAD_ABOVE_BYTES else _decoded(body)
+
+
+def longest_range(query: str) -> float:
+    """Return the seconds of the longest range or subquery that a PromQL text names, as far as it names one."""
+    ranges = (_DURATION.findall(text) for text in _RANGE.findall(query))
+    return max((sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in one) for one in ranges), default=0.0)
 
 
 def _vector(answer: dict[str, Any]) -> list[object] | None:

@@ -105,12 +105,14 @@ class Telemetry:
             "1 while the source of rates and latencies answers, 0 while it does not, NaN where none is read.",
         )
         self.source_up.set(math.nan)  # zero would call a source down that nobody configured, and each standby's
-        self.samples = counter("service_samples_total", "Service samples: taken, stale, invalid, or assumed.", "outcome")
+        self.samples = counter(
+            "service_samples_total", "Service samples: taken, stale, invalid, or assumed.", "outcome"
+        )
         self.usage_cpu = gauge("usage_cpu_millicores", "Measured cpu in use.", "class")
         self.usage_memory = gauge("usage_memory_bytes", "Measured memory in use.", "class")
         self.usage_readings = counter(
             "usage_readings_total",
-            "Readings of what pods use: taken; or invalid, implausible, stale, late, future or duplicate, and dropped.",
+            "Readings of pods: taken; or dropped: invalid, implausible, settling, stale, late, future or duplicate.",
             "outcome",
         )
         self.node_samples = counter(

@@ -34,7 +34,7 @@ from cotide_operator.metric_sources import (
     usable,
 )
 from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.prometheus_source import PrometheusSource
+from cotide_operator.prometheus_source import PrometheusSource, longest_range
 from cotide_operator.recent_peak import RecentPeak
 from cotide_operator.telemetry import Telemetry
 
@@ -46,6 +46,7 @@ class Scripted:
         self.readings: list[Reading] = []
         self.usage: list[UsageReading] = []
         self.down = ""
+        self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
 
     async def read(self) -> Measured:
@@ -140,7 +141,9 @@ async def test_a_source_that_is_down_assumes_peaks_too(monkeypatch: pytest.Monke
     del scene.pods["ns/b"]
     moment[0] += 61.0
     scene.source.down = "no route"
-    assert await scene.read() == [ServiceSampled("ns/a", 900.0)], "nothing of a pod that is gone, nor of one at its peak"
+    assert await scene.read() == [ServiceSampled("ns/a", 900.0)], (
+        "nothing of a pod that is gone, nor of one at its peak"
+    )
 
 
 def test_a_recent_peak_counts_for_half_the_window_at_least_and_all_of_it_at_most() -> None:
@@ -314,6 +317,19 @@ async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(sess
         UsageReading("ns/a", MEMORY, None, 990.0),
     ]
     await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ("pod:cpu:millicores", 0.0),
+        ('sum by (pod) (rate(x{y="[5m]"}[2m])) * 1000', 300.0),  # too long is safe
+        ("max_over_time(rate(x[90s])[1h:1m])", 3600.0),
+        ("rate(x[1m30s])", 90.0),
+    ],
+)
+def test_a_source_settles_for_as_long_as_its_queries_look_back(query: str, seconds: float) -> None:
+    assert longest_range(query) == seconds
 
 
 async def test_a_recorded_query_without_any_series_is_named(session: aiohttp.ClientSession) -> None:

@@ -73,9 +73,13 @@ class History:
     Parameters
     ----------
     source : RangeSource. clock : Clock. slot_seconds : of the operator's clock.
+    settling_wall_seconds : see `metric_sources.Source`.
     """
 
-    def __init__(self, source: RangeSource, clock: Clock, slot_seconds: float) -> None:
+    def __init__(
+        self, source: RangeSource, clock: Clock, slot_seconds: float, *, settling_wall_seconds: float = 0.0
+    ) -> None:
+        self._settling_wall_seconds = settling_wall_seconds
         self._source = source
         self._clock = clock
         self._slot_seconds = slot_seconds
@@ -105,13 +109,16 @@ class History:
         both = await asyncio.gather(
             *(self._source.usage_range(resource, start, end, asked) for resource in (CPU, MEMORY))
         )
-        return await asyncio.to_thread(_maxima, both, origin, step, moments, table, online)
+        started = [math.nan if pod.started_seconds is None else self._clock.to_wall(pod.started_seconds)
+                   for pod in online.pods]  # fmt: skip
+        settled = np.array(started) + self._settling_wall_seconds
+        usage = await asyncio.to_thread(_usage, both, origin, step, moments, online)
+        usage[:, settled[:, None] > origin + step * (np.arange(moments) + 0.5)] = np.nan
+        return await asyncio.to_thread(_maxima, usage, table, online)
 
 
-def _maxima(
-    both: list[list[Series]], origin: float, step: float, moments: int, table: NodeTable, online: OnlinePods
-) -> Floats:
-    """In a thread: from series to maxima, (2, N, slots)."""
+def _usage(both: list[list[Series]], origin: float, step: float, moments: int, online: OnlinePods) -> Floats:
+    """In a thread: from series to what each pod used at each moment, (2, P, moments)."""
     place_of = {pod.key: place for place, pod in enumerate(online.pods)}
     usage = np.full((2, len(online.pods), moments), np.nan)
     for resource, series in enumerate(both):
@@ -122,6 +129,11 @@ def _maxima(
             steps = np.floor((np.array(one.moments) - origin) / step).astype(np.intp)
             inside = (steps >= 0) & (steps < moments)
             np.fmax.at(usage[resource, place], steps[inside], np.array(one.values)[inside])
+    return usage
+
+
+def _maxima(usage: Floats, table: NodeTable, online: OnlinePods) -> Floats:
+    """In a thread: from what pods used to the maxima of nodes, (2, N, slots)."""
     usage[~believable(usage, table.physical[:, online.rows, None])] = np.nan
     nodes = len(table.names)
     loads = node_loads(online.rows, usage, online.requests, nodes)

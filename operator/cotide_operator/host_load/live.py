@@ -58,6 +58,7 @@ class Knobs:
     Attributes
     ----------
     quantile : 0.5, 0.9 or 0.99: the peak that is planned with.
+    settling_wall_seconds : see `metric_sources.Source`.
     tells_scores : whether anybody keeps the `ForecastScored` events (a ledger).
     """
 
@@ -67,6 +68,7 @@ class Knobs:
     stale_wall_seconds: float
     interval_wall_seconds: float
     capacity_share: float
+    settling_wall_seconds: float
     tells_scores: bool
 
 
@@ -127,7 +129,8 @@ class LiveHostLoad:
         """Take in one reading of the source; nothing is told of usage when there was none."""
         wall = self._wall()
         if self._usages.take(readings, wall):
-            samples = await self._sampler.sample(wall)
+            settled_since = self._clock.now() - self._knobs.settling_wall_seconds * self._clock.speed
+            samples = await self._sampler.sample(wall, settled_since)
             now, table = self._clock.now(), samples.table
             rows = self._follow(table, now)
             at_seconds = now - samples.age_seconds * self._clock.speed

@@ -80,11 +80,13 @@ class OnlinePods:
     Attributes
     ----------
     pods : the pods. rows : (P,) the place of each one's node in the table. requests : (2, P).
+    started : (P,) seconds of the operator's clock, nan where not known.
     """
 
     pods: list[Pod]
     rows: NDArray[np.intp]
     requests: Floats
+    started: Floats
 
 
 async def online_pods(pods: Mapping[str, Pod], table: NodeTable, state: ClusterState) -> OnlinePods:
@@ -106,7 +108,8 @@ async def online_pods(pods: Mapping[str, Pod], table: NodeTable, state: ClusterS
                 rows.append(row)
                 requests.append((demand.millicores, demand.memory_bytes))
     amounts = np.array(requests, np.float64).reshape(len(found), 2).T
-    return OnlinePods(found, np.array(rows, np.intp), amounts)
+    started = np.array([math.nan if pod.started_seconds is None else pod.started_seconds for pod in found])
+    return OnlinePods(found, np.array(rows, np.intp), amounts, started)
 
 
 class NodeSampler:
@@ -125,8 +128,13 @@ class NodeSampler:
         self._usages = usages
         self._telemetry = telemetry
 
-    async def sample(self, wall_now: float) -> NodeSamples:
-        """Return a sample of each node."""
+    async def sample(self, wall_now: float, settled_since: float) -> NodeSamples:
+        """Return a sample of each node.
+
+        Parameters
+        ----------
+        settled_since : second of the operator's clock; what is said of pods that started later is too low to be taken.
+        """
         table = NodeTable.of(self._state)
         online = await online_pods(self._pods, table, self._state)
         usage = np.empty((2, len(online.pods)))
@@ -138,7 +146,8 @@ class NodeSampler:
         physical = table.physical
         read = np.isfinite(usage)
         believed = believable(usage, physical[:, online.rows])
-        usage[~believed] = np.nan
+        settling = online.started > settled_since
+        usage[~believed | settling] = np.nan
         nodes = len(table.names)
         loads = node_loads(online.rows, usage[:, :, None], online.requests, nodes)[:, :, 0]
         possible: Flags = np.logical_and.reduce(loads <= IMPOSSIBLE * physical)
@@ -146,11 +155,12 @@ class NodeSampler:
         loads[:, ~possible] = np.nan
         oldest = np.full(nodes, math.inf)
         np.minimum.at(oldest, online.rows, np.where(np.isfinite(usage).any(axis=0), walls, math.inf))
-        self._count(int((read & ~believed).sum()), complete, possible)
+        self._count(int((read & ~believed & ~settling).sum()), int((read & settling).sum()), complete, possible)
         return NodeSamples(table, loads, np.maximum(0.0, wall_now - np.minimum(oldest, wall_now)))
 
-    def _count(self, unbelievable: int, complete: Flags, possible: Flags) -> None:
+    def _count(self, unbelievable: int, settling: int, complete: Flags, possible: Flags) -> None:
         self._telemetry.usage_readings.labels("implausible").inc(unbelievable)
+        self._telemetry.usage_readings.labels("settling").inc(settling)
         samples = self._telemetry.node_samples
         samples.labels("taken").inc(int(possible.sum()))
         samples.labels("incomplete").inc(int((~complete).sum()))

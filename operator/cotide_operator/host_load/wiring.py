@@ -52,7 +52,8 @@ def _live(
     rebuilding = None
     if isinstance(source, PrometheusSource):
         slots = max(1, int(settings.host_load.history_seconds // settings.slot_seconds))
-        rebuilding = Rebuilding(History(source, clock, settings.slot_seconds), slots)
+        history = History(source, clock, settings.slot_seconds, settling_wall_seconds=source.settling_seconds)
+        rebuilding = Rebuilding(history, slots)
     elif source is not None:
         _LOG.info("this source keeps no history: load forecasts start from what all nodes have in common")
     return LiveHostLoad(
@@ -63,6 +64,7 @@ def _live(
             stale_wall_seconds=stale_wall_seconds,
             interval_wall_seconds=interval_wall_seconds,
             capacity_share=settings.hierarchical.capacity_share,
+            settling_wall_seconds=0.0 if source is None else source.settling_seconds,
             tells_scores=settings.ledger is not None,
         ),
         state=around.loop.scheduler.state,

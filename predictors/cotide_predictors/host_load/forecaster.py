@@ -64,8 +64,10 @@ class HostLoadModel:
         clean = np.where(usable, np.minimum(values, self.ceiling), np.nan)
         self._ensure_forecasts()
         self._bank.record(clean, self._horizons[1].locations())
+        # A host's first record met forecasts made from nothing: how far off those were says nothing of any expert.
+        learnt = np.where(np.isfinite(self.arma.last), clean, np.nan)
         for horizon in self._horizons.values():
-            horizon.learn(clean)
+            horizon.learn(learnt)
         self.arma.record(clean)
         if self.feedback is not None:
             self.feedback.record(clean)
