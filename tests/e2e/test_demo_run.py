@@ -24,24 +24,35 @@ def cotide(*arguments: str) -> subprocess.CompletedProcess[str]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, object]], Path]:
     ledger = tmp_path_factory.mktemp("demo") / "ledger"
     done = cotide(
-        "demo", "--seconds", str(SECONDS), "--nodes", "6", "--policies", "qpsm,fifo",
+        "demo", "--seconds", str(SECONDS), "--nodes", "6", "--policies", "qpsm,fifo,hierarchical",
         "--seed", "3", "--ledger", str(ledger), "-o", "json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["seed"], document["nodes"]) == (3, 6)
+    assert (document["seed"], document["nodes"], document["scenario"]) == (3, 6, "slack")
     return document["policies"], ledger
 
 
 def test_each_policy_places_and_finishes_work(demo: tuple[dict[str, dict[str, object]], Path]) -> None:
     policies, ledger = demo
-    assert list(policies) == ["qpsm", "fifo"]
+    assert list(policies) == ["qpsm", "fifo", "hierarchical"]
     for name, figures in policies.items():
         assert int(str(figures["pods_bound"])) > 5, name
         assert int(str(figures["jobs_finished"])) >= 1, name
         assert 0.0 < float(str(figures["cpu_utilisation"])) <= 1.0, name
         assert 0.0 <= float(str(figures["qos_violation_ratio"])) <= 1.0, name
         assert figures["ledger"] == str(ledger / name)
+        assert int(str(figures["overload_slots"])) >= 0, name
+        assert figures["online_evictions"] == 0, name
+
+
+def test_hierarchical_decides_by_forecasts_of_real_use(demo: tuple[dict[str, dict[str, object]], Path]) -> None:
+    _, ledger = demo
+    text = (ledger / "hierarchical" / "ledger.jsonl").read_text()
+    for kind in ("NodeUsageSampled", "NodeForecasted"):
+        assert f'"kind":"{kind}"' in text, kind
+    assert "most is left there beside the predicted load" in text
+    assert "cotide.dev/reclaimed-cpu" in text
 
 
 def test_every_instruction_of_the_demo_replays(demo: tuple[dict[str, dict[str, object]], Path]) -> None:
