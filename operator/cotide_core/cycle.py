@@ -26,6 +26,7 @@ from cotide_core.events import (
     Event,
     EvictRefused,
     ModelsChanged,
+    NodeUpserted,
     Pod,
     PodDeleted,
     PodUpserted,
@@ -188,9 +189,10 @@ class Scheduler:
                     self._return(key, now, f"the binding to {node} was refused ({code}): {reason}")
                 elif was_assumed:
                     self._in_flight.pop(key, None)
-            case EvictRefused():
+            case NodeUpserted() | EvictRefused():
+                self.state.apply(event)
                 if self._hierarchy is not None:
-                    self._hierarchy.refused(event, now)
+                    self._hierarchy.take(event, now)
             case ModelsChanged(qos, completion):
                 self._change_models(qos, completion, now)
             case WorkloadUpserted() | WorkloadDeleted():

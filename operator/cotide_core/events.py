@@ -78,6 +78,8 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    cordoned_until_seconds: float | None = None
+    """Until when the overload monitor of an earlier run, or of this one, keeps batch and gratis pods off it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from cotide_core.candidates import SOFT_TAINT_PENALTY, Candidates
 from cotide_core.classes import WorkloadClass
 from cotide_core.columns import Booleans, Floats
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
-from cotide_core.events import EvictRefused, Pod
+from cotide_core.events import EvictRefused, NodeUpserted, Pod
 from cotide_core.evictions import Evictions
 from cotide_core.feasibility import FITS
 from cotide_core.host_load import slack
@@ -100,9 +100,13 @@ class Hierarchy:
         if dropped is not None:
             self._relieve(dropped.node)
 
-    def refused(self, event: EvictRefused, now: float) -> None:
-        """A victim stays: those who counted on it look for room anew."""
-        if self._evictions.refuse(event, now):
+    def take(self, event: EvictRefused | NodeUpserted, now: float) -> None:
+        """Take in what concerns evictions and cordons: a victim stays, or a node tells of an earlier run's cordon."""
+        if isinstance(event, NodeUpserted):
+            until = event.node.cordoned_until_seconds
+            if until is not None:
+                self._monitor.adopt(event.node.name, until, now)
+        elif self._evictions.refuse(event, now):
             self._reopen(self._nominations.drop_where_stays(event.key))
 
     def take_reopened(self) -> list[Shape]:

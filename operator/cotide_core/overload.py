@@ -96,6 +96,15 @@ class OverloadMonitor:
                 kept_off[row] = True
         return kept_off
 
+    def adopt(self, name: str, until_seconds: float, now: float) -> bool:
+        """Take up a cordon that an earlier run noted on a node; False where it is over or can't be one of ours."""
+        node = self._nodes.get(name)
+        known = -np.inf if node is None else node.cordoned_until
+        if not max(now, known) < until_seconds <= now + self._config.cordon_seconds:
+            return False
+        self._nodes.setdefault(name, _Node()).cordoned_until = until_seconds
+        return True
+
     def end_cordons(self, now: float) -> list[str]:
         """Open the nodes whose time is over; returns their names."""
         ended = [name for name, node in self._nodes.items() if -np.inf < node.cordoned_until <= now]

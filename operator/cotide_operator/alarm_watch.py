@@ -1,19 +1,30 @@
 """What the overload monitor sees, for people: overloaded slots counted, cordons told on the node.
 
-Called by `outcomes` after each decision cycle. Decides nothing. Invariant: a node counts at most once a slot, whatever
-the number of cycles in it; each cordon has one event when it begins and one when it ends.
+Called by `outcomes` after each decision cycle. Decides nothing. A cordon is noted on its node, so that it outlives a
+restart. Invariant: a node counts at most once a slot, whatever the number of cycles in it; each cordon has one event
+when it begins and one when it ends, also where a restart lies between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Mapping
 from typing import Final
 
 from cotide_core.config import HierarchicalConfig
+from cotide_core.errors import ClusterError
 from cotide_core.overload import Alarms
 from cotide_core.units import format_seconds
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.clock import Clock
+from cotide_operator.low_lane import LowLane
 from cotide_operator.recorder import Recorder
 from cotide_operator.telemetry import Telemetry
+from cotide_operator.translation import CORDON_ANNOTATION
+
+_LOG = logging.getLogger(__name__)
 
 CORDONED: Final = "OverloadCordon"
 OPENED: Final = "OverloadCordonEnded"
@@ -26,22 +37,28 @@ class AlarmWatch:
     ----------
     config : the monitor's knobs, for the sentences.
     slot_seconds : length of a slot on the operator's clock.
-    uid_of : tells the uid of a node by its name.
+    nodes : the latest node objects by name.
     """
 
     def __init__(
         self,
+        client: KubeClient,
+        lane: LowLane,
+        clock: Clock,
         recorder: Recorder,
         telemetry: Telemetry,
         config: HierarchicalConfig,
         slot_seconds: float,
-        uid_of: Callable[[str], str],
+        nodes: Mapping[str, NodeObject],
     ) -> None:
+        self._client = client
+        self._lane = lane
+        self._clock = clock
         self._recorder = recorder
         self._telemetry = telemetry
         self._config = config
         self._slot_seconds = slot_seconds
-        self._uid_of = uid_of
+        self._nodes = nodes
         self._slot = -1
         self._counted: set[str] = set()
         self._cordoned: dict[str, float] = {}
@@ -61,12 +78,36 @@ class AlarmWatch:
         if cordoned == self._cordoned:
             return
         for name, until in cordoned.items():
-            if self._cordoned.get(name) != until:
-                self._recorder.node(name, self._uid_of(name), "Warning", CORDONED, self._sentence(until - now))
+            if self._cordoned.get(name) != until and name in self._nodes:
+                self._begins(name, until, now)
         for name in self._cordoned.keys() - cordoned.keys():
-            words = "is open for batch and gratis pods again"
-            self._recorder.node(name, self._uid_of(name), "Normal", OPENED, f"Node {name} {words}")
+            if name in self._nodes:
+                self._tell(name, "Normal", OPENED, f"Node {name} is open for batch and gratis pods again")
+                self._note(name, None)
         self._cordoned = cordoned
+
+    def _begins(self, name: str, until: float, now: float) -> None:
+        written = format_timestamp(self._clock.to_wall(until))
+        if self._nodes[name].metadata.annotations.get(CORDON_ANNOTATION) == written:
+            return  # an earlier run began it, and told of it
+        self._tell(name, "Warning", CORDONED, self._sentence(until - now))
+        self._note(name, written)
+
+    def _tell(self, name: str, kind: str, reason: str, message: str) -> None:
+        self._recorder.node(name, self._nodes[name].metadata.uid, kind, reason, message)
+
+    def _note(self, name: str, until: str | None) -> None:
+        async def write() -> None:
+            # By way of the status, which is all of a node that the operator may change; so does a kubelet.
+            body = {"metadata": {"annotations": {CORDON_ANNOTATION: until}}}
+            try:
+                await self._client.patch(f"/api/v1/nodes/{name}/status", body)
+            except ClusterError as error:  # it is a memory for restarts: the cordon itself stands
+                self._telemetry.notes_failed.inc()
+                _LOG.debug("the cordon of node %s was not noted: %s", name, error)
+
+        if not self._lane.submit(("cordon", name), write):
+            self._telemetry.notes_failed.inc()
 
     def _sentence(self, seconds: float) -> str:
         config = self._config

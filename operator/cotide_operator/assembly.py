@@ -125,6 +125,7 @@ class Operator:
             settings.slot_seconds,
             client=self.client,
             lane=self.lane,
+            clock=self.clock,
             mirror=self.mirror,
             intake=self.intake,
             board=self.board,

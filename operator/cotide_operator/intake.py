@@ -51,6 +51,7 @@ class Intake:
 
     def __init__(self, mirror: Mirror, clock: Clock, scheduler_name: str) -> None:
         self._mirror = mirror
+        self._clock = clock
         self._sightings = Sightings(clock)
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
@@ -130,7 +131,7 @@ class Intake:
             if self._nodes.pop(name, None) is not None:
                 events.append(NodeDeleted(name))
             return
-        told = translate_node(node)
+        told = translate_node(node, self._clock.from_wall)
         if self._nodes.get(name) != told:
             self._nodes[name] = told
             events.append(NodeUpserted(told))

@@ -11,6 +11,7 @@ from cotide_operator.alarm_watch import AlarmWatch
 from cotide_operator.annotator import Annotator
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
+from cotide_operator.clock import Clock
 from cotide_operator.intake import Intake
 from cotide_operator.low_lane import LowLane
 from cotide_operator.mirror import Mirror
@@ -26,6 +27,7 @@ def make_outcomes(
     *,
     client: KubeClient,
     lane: LowLane,
+    clock: Clock,
     mirror: Mirror,
     intake: Intake,
     board: Board,
@@ -35,7 +37,7 @@ def make_outcomes(
     telemetry: Telemetry,
 ) -> Outcomes:
     """Return the outcomes of one operator; ``slot_seconds`` is of its clock."""
-    pods, jobs, nodes = intake.pods, mirror.jobs, mirror.nodes
+    pods, jobs = intake.pods, mirror.jobs
     return Outcomes(
         board=board,
         annotator=Annotator(
@@ -51,11 +53,14 @@ def make_outcomes(
         telemetry=telemetry,
         nominator=nominator,
         alarms=AlarmWatch(
+            client,
+            lane,
+            clock,
             recorder,
             telemetry,
             config.hierarchical or HierarchicalConfig(),
             slot_seconds,
-            uid_of=lambda name: nodes[name].metadata.uid if name in nodes else "",
+            mirror.nodes,
         ),
         pod_of=pods.get,
         job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,

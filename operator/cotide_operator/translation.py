@@ -8,7 +8,7 @@ scheduling (a heartbeat, a label of somebody else) is recognised by comparing, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.units import parse_quantity, resource_amount
 from cotide_kube.objects import Metadata, NodeObject, PodObject
+from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.eviction_wishes import wishes
 from cotide_operator.mirror import CustomObject, Mirror, controller_of, key_of, owned_key
@@ -27,6 +28,8 @@ TYPE_ANNOTATION: Final = "cotide.dev/type"
 INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
 REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
 JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
+CORDON_ANNOTATION: Final = "cotide.dev/cordoned-until"
+"""Of a node: until when the overload monitor keeps batch and gratis pods off it."""
 DEFAULT_SCHEDULER_NAME: Final = "cotide"
 DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of seed 003, section 4.1, and the default of the Workload schema."""
@@ -196,8 +199,13 @@ def _positive(text: str | None) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def translate_node(node: NodeObject) -> Node:
-    """Return what the engine must know of a node; one that is being deleted takes no more pods."""
+def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float) -> Node:
+    """Return what the engine must know of a node; one that is being deleted takes no more pods.
+
+    Parameters
+    ----------
+    from_wall : maps epoch seconds of the machine to the operator's clock.
+    """
     metadata, spec, status = node.metadata, node.spec, node.status
     ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "True")
     offered = status.allocatable or status.capacity
@@ -208,7 +216,18 @@ def translate_node(node: NodeObject) -> Node:
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
         unschedulable=spec.unschedulable or metadata.deletion_timestamp is not None,
         ready=ready == "True",
+        cordoned_until_seconds=_moment(metadata.annotations.get(CORDON_ANNOTATION), from_wall),
     )
+
+
+def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | None:
+    """A time that can't be read is none: somebody else's words in our annotation close no node."""
+    if text is None:
+        return None
+    try:
+        return from_wall(parse_timestamp(text))
+    except InputError:
+        return None
 
 
 def translate_workload(workload: CustomObject) -> Workload:

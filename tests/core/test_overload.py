@@ -144,3 +144,22 @@ def test_a_node_that_flaps_gets_no_batch_for_a_while() -> None:
     assert [type(one) for one in scheduler.handle([PodUpserted(web)], 112.0)] == [Bind], "online pods may come"
     out = scheduler.handle([uses(100, 220.0)], 220.0)
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/x"]
+
+
+def test_a_cordon_that_an_earlier_run_noted_holds_until_its_end() -> None:
+    noted = Node("a", (("cotide.dev/reclaimed-cpu", 1000), ("cpu", 1000), ("pods", 50)), cordoned_until_seconds=50.0)
+    scheduler = engine(cordon_seconds=120.0)
+    scheduler.handle([NodeUpserted(noted)], 1.0)
+    wish = PodUpserted(Pod("d/x", "u-x", BATCH, (("cotide.dev/reclaimed-cpu", 100),), 0.0, ours=True))
+    (wait,) = scheduler.handle([wish], 2.0)
+    assert "cordoned" in getattr(wait, "message", "")
+    assert scheduler.next_wakeup(2.0) == 50.0
+    assert [getattr(one, "node", "") for one in scheduler.handle([], 50.0)] == ["a"]
+
+
+@pytest.mark.parametrize("until", [-5.0, 1.0, 1e12, math.nan, math.inf])
+def test_a_noted_cordon_that_is_over_or_can_not_be_ours_closes_no_node(until: float) -> None:
+    noted = Node("a", (("cotide.dev/reclaimed-cpu", 1000), ("cpu", 1000), ("pods", 50)), cordoned_until_seconds=until)
+    scheduler = engine(cordon_seconds=120.0)
+    scheduler.handle([NodeUpserted(noted)], 1.0)
+    assert scheduler.alarms.cordoned == ()

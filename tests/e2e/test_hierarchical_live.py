@@ -374,5 +374,19 @@ async def test_the_monitor_relieves_a_node_of_gratis_never_of_online_and_says_so
             return status["evictions"] == 1 and reasons == ["InsufficientSlack"]
 
         await world.until("the Job counts its eviction and says what it lacks", counted)
+
+        async def noted() -> bool:
+            annotations = (await world.client.get("/api/v1/nodes/n0"))["metadata"].get("annotations", {})
+            return "cotide.dev/cordoned-until" in annotations
+
+        await world.until("the cordon is noted on the node", noted)
+    async with world.operator() as operator:  # which a restart does not open
+        await world.until("the pods that wait hear of it", lambda: _told(operator, "default/late", "1 cordoned"))
+        assert count(operator, "cotide_cordoned_nodes") == 1
     assert world.asked == ["filler-0"]
     assert await world.placed() == {"web": "n0"}
+
+
+def _told(operator: Operator, key: str, words: str) -> bool:
+    decision = operator.board.get(key)
+    return decision is not None and words in decision.message

@@ -385,3 +385,10 @@ def test_a_nomination_is_read_while_the_pod_waits() -> None:
     assert translated(bound).nominated_node is None
     another = msgspec.convert({**body, "spec": {"schedulerName": "default-scheduler"}}, PodObject)
     assert translated(another).nominated_node is None, "that is for its own scheduler"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1970-01-01T00:01:40Z", 200.0), ("tomorrow", None), ("", None)])
+def test_a_noted_cordon_is_read_on_the_operators_clock(text: str, expected: float | None) -> None:
+    body = {"metadata": {"name": "n", "annotations": {"cotide.dev/cordoned-until": text}}}
+    node = translate_node(msgspec.convert(body, NodeObject), lambda wall: 2 * wall)
+    assert node.cordoned_until_seconds == expected
