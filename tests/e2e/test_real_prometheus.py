@@ -35,6 +35,7 @@ from cotide_operator.feed import UsageFeed
 from cotide_operator.metric_settings import PrometheusSourceSettings
 from cotide_operator.metric_sources import Reading, SourceDown
 from cotide_operator.mirror import CustomObject, Mirror
+from cotide_operator.outlook import NodeOutlook
 from cotide_operator.prometheus_source import PrometheusSource
 from cotide_operator.readings import ServiceReading
 from cotide_operator.settings import MetricsSourceSettings, parse_settings
@@ -176,8 +177,8 @@ def workload(rates: str = "1200") -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def running_operator(api_url: str, source_url: str) -> AsyncIterator[Operator]:
-    text = (
+async def running_operator(api_url: str, source_url: str, text: str = "") -> AsyncIterator[Operator]:
+    text = text or (
         "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\nleaderElection: {enabled: false}\n"
         f"metricsSource: {{prometheus: {{url: '{source_url}'}}, intervalSeconds: 0.2,"
         f" staleAfterSeconds: {STALE_SECONDS}}}\n"
@@ -471,3 +472,81 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
         assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
     assert told == [ServiceSampled("ns/a", 1000.0, 4.0)]  # never a zero, and the same again is no news
     assert changes(caplog) == ["up", "down", "up"]
+
+
+CPU_QUERY = "1000 * sum by (namespace, pod) (rate(container_cpu_usage_seconds_total[2s]))"
+MEMORY_QUERY = "cotide_sim_pod_memory_usage_bytes"
+
+
+def slack_text(source_url: str, ledger: Path | None = None) -> str:
+    kept = "" if ledger is None else f"ledger: {{directory: '{ledger}'}}\n"
+    return (
+        "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\nleaderElection: {enabled: false}\n"
+        f"policy: hierarchical\nslotSeconds: 1\n{kept}"
+        f"metricsSource: {{prometheus: {{url: '{source_url}', podCpuQuery: '{CPU_QUERY}',"
+        f" podMemoryQuery: '{MEMORY_QUERY}'}}, intervalSeconds: 0.2, staleAfterSeconds: {STALE_SECONDS}}}\n"
+        "hostLoad: {historySeconds: 30}\n"
+    )
+
+
+@real
+async def test_predicted_slack_from_a_real_prometheus_through_a_restart_and_its_death(
+    prometheus: Prometheus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What fake nodes use becomes forecasts; a restart knows the past; without Prometheus requests count, not zero."""
+    caplog.set_level(logging.INFO)
+    fleet_settings = FleetSettings(
+        interference=GeneratedInterference(), count=1, shape=NodeShape(millicores=4000), metrics_port=0
+    )
+    body = workload()
+    template = body["spec"]["template"]
+    template["metadata"]["annotations"] = {"sim.cotide.dev/used-millicores": "400"}
+    template["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m", "memory": "1Gi"}
+    async with (
+        running_server() as api,
+        KubeClient(Credentials(api.url)) as client,
+        running_fleet(client, fleet_settings) as fleet,
+    ):
+        assert fleet.metrics_port is not None
+        prometheus.targets(fleet.metrics_port)
+        text = slack_text(prometheus.url, tmp_path / "ledger")
+        async with running_operator(api.url, prometheus.url, text) as operator:
+            await client.create(WORKLOADS, body)
+
+            def outlook() -> NodeOutlook | None:
+                return operator.outlooks.get("fake-0")
+
+            # Two pods that ask for 1500m each and use 400m: requests leave 1000m, the forecast far more.
+            def forecast_from_usage() -> bool:
+                found = outlook()
+                used, fresh = operator.loop.scheduler.state.host_load.used(time.time(), STALE_SECONDS)
+                known = bool(fresh.any()) and abs(float(used[0, 0]) - 800.0) < 80.0
+                return known and found is not None and found.trusted and found.offered_millicores > 2000
+
+            await until("usage reaches the engine and a forecast stands on it", forecast_from_usage)
+        lines = (tmp_path / "ledger" / "ledger.jsonl").read_text()
+        assert '"kind":"NodeUsageSampled"' in lines
+        assert '"kind":"ForecastScored"' in lines
+        caplog.clear()
+
+        async with running_operator(api.url, prometheus.url, slack_text(prometheus.url)) as operator:
+            await until("the past is rebuilt", lambda: "were rebuilt from Prometheus" in caplog.text)
+            await until("a forecast stands on it at once", lambda: (found := outlook()) is not None and found.trusted)
+            assert operator.loop.scheduler.state.host_load.in_force(time.time()).any()
+
+            await prometheus.stop()
+            offers = []
+
+            def fallen_back() -> bool:
+                found = outlook()
+                assert found is not None
+                offers.append(found.offered_millicores)
+                return not found.trusted
+
+            await until("the stale feed ends the forecasts", fallen_back)
+            found = outlook()
+            assert found is not None
+            assert (found.reason, found.offered_millicores) == ("StaleFeed", 1000)  # 4000 - 2 x 1500
+            assert min(offers) == 1000
+            await prometheus.start()
+            await until("the forecasts are back", lambda: (found := outlook()) is not None and found.trusted)
