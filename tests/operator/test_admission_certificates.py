@@ -335,6 +335,30 @@ async def test_a_renewed_secret_is_served_without_a_restart_and_open_connections
             assert running.telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 2
 
 
+async def test_no_review_fails_while_certificate_and_authority_are_renewed() -> None:
+    # Real handshakes need certificates that are good now. Begun an hour ago, with lives of 90 and 80 minutes: the
+    # authority is due 8 minutes before now (-65 + 2/3 x 85), the certificate 2 minutes before (-65 + 2/3 x 95).
+    present = datetime.now(UTC)
+    clock = Clock(present - timedelta(minutes=60))
+    lives = Lives(authority=timedelta(minutes=80), serving=timedelta(minutes=90))
+    async with cluster() as (_, client), Running(client, clock, lives=lives) as running:
+        hook = {"name": "pods.cotide.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"url": f"https://localhost:{running.port}/mutate-pods"}, "failurePolicy": "Fail",
+                "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                           "resources": ["pods"]}]}  # fmt: skip
+        await client.create(WEBHOOKS, {"metadata": {"name": "cotide-admission"}, "webhooks": [hook]})
+        bundles, served = [], []
+        for minutes in (60, 7, 1):
+            clock.now = present - timedelta(minutes=minutes)
+            await running.webhook.look()
+            bundles.append(await trusted(client))
+            served.append(await served_to(running.port, bundles[-1]))
+            spec = {"containers": [{"name": "main", "image": "none"}]}
+            await client.create("/api/v1/namespaces/default/pods", {"metadata": {"name": f"p{minutes}"}, "spec": spec})
+    assert [len(read_certificates(bundle)) for bundle in bundles] == [1, 2, 2]
+    assert served[0] == served[1] != served[2]
+
+
 async def trusted(client: KubeClient) -> bytes:
     (hook,) = (await client.get(f"{WEBHOOKS}/cotide-admission"))["webhooks"]
     return base64.b64decode(hook["clientConfig"]["caBundle"])
