@@ -126,6 +126,10 @@ class Telemetry:
             "view",
         )
         self.online_memory = gauge("online_memory_bytes", "The same of memory.", "view")
+        self.reclaimable_cpu = gauge(
+            "node_reclaimable_cpu_millicores", "Cpu that batch and gratis pods may use by the forecasts, on all nodes."
+        )
+        self.reclaimable_memory = gauge("node_reclaimable_memory_bytes", "The same of memory.")
         self.node_outlooks = gauge(
             "node_outlooks", "Nodes by how their forecasts stand; all but two reasons mean fallen back.", "reason"
         )

@@ -257,7 +257,7 @@ class LiveHostLoad:
 
     async def _publish(self, *, everything: bool) -> None:
         reasons = await self._maker.put(self._standing, self._clock.now(), everything=everything)
-        write_outlooks(self._telemetry, reasons, self._state)
+        write_outlooks(self._telemetry, self._maker.outlooks, reasons, self._state)
 
     def _open_slot(self) -> int:
         """Return the number of the slot that is under way."""

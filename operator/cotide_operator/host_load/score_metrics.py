@@ -7,14 +7,14 @@ again, counts nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from cotide_core.forecasts import Floats
 from cotide_core.state import ClusterState
 from cotide_operator.host_load.forecasters import NAMES, SlotScore
-from cotide_operator.outlook import REASONS
+from cotide_operator.outlook import REASONS, NodeOutlook
 from cotide_operator.telemetry import Telemetry
 from cotide_predictors.host_load.scoring import QUANTILES, LoadScores
 
@@ -56,8 +56,13 @@ def write_window(telemetry: Telemetry, scores: Sequence[LoadScores]) -> None:
         telemetry.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
 
 
-def write_outlooks(telemetry: Telemetry, reasons: Mapping[str, int], state: ClusterState) -> None:
-    """Show how many nodes stand how, and what online pods ask for beside what there is."""
+def write_outlooks(
+    telemetry: Telemetry, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
+) -> None:
+    """Show what is offered, how many nodes stand how, and what online pods ask for beside what there is."""
+    offered = [(one.offered_millicores, one.offered_memory_bytes) for one in outlooks]
+    telemetry.reclaimable_cpu.set(sum(cpu for cpu, _ in offered))
+    telemetry.reclaimable_memory.set(sum(memory for _, memory in offered))
     for reason in REASONS:
         telemetry.node_outlooks.labels(reason).set(reasons.get(reason, 0))
     asked, physical = state.host_load.asked().sum(axis=1), state.host_load.physical().sum(axis=1)
