@@ -203,6 +203,7 @@ async def test_a_mutating_webhook_changes_what_is_stored() -> None:
         assert asked["oldObject"] is None
         assert asked["object"]["spec"]["schedulerName"] == "default-scheduler"  # shown with its defaults
         assert not {"uid", "creationTimestamp"} & asked["object"]["metadata"].keys()  # given after admission
+        assert asked["object"]["status"] == {}
         assert hook.queries == [{"timeout": "3s", "host": f"127.0.0.1:{hook.port}", "path": "/look"}]
 
 

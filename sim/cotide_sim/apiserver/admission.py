@@ -82,7 +82,7 @@ class Admission:
         hooks = [hook for hook in self._mutating if hook.version_for(what) is not None]
         if not hooks:
             return None
-        first = shown = _before_creation(obj) if old is None else obj
+        first = shown = _before_creation(write.resource, obj) if old is None else obj
         seen: dict[int, Json] = {}
         try:
             for index, hook in enumerate(hooks):
@@ -193,8 +193,8 @@ def _given(write: Write) -> Json:
     return {key: metadata[key] for key in ("name", "uid", "creationTimestamp")} if write.old is None else {}
 
 
-def _before_creation(obj: Json) -> Json:
-    """Return a new object as a webhook sees it: the server gives it a uid, a time and a generated name afterwards."""
+def _before_creation(resource: Resource, obj: Json) -> Json:
+    """Return a new object as a webhook sees it: uid, time, generated name and a pod's status are given afterwards."""
     metadata = {
         key: value
         for key, value in obj["metadata"].items()
@@ -202,7 +202,10 @@ def _before_creation(obj: Json) -> Json:
     }
     if metadata.get("generateName"):
         metadata.pop("name", None)
-    return {**obj, "metadata": metadata}
+    shown = {**obj, "metadata": metadata}
+    if resource.key == "pods":
+        shown["status"] = {}
+    return shown
 
 
 def _seen(what: Operation, version: str, obj: Json | None) -> Json | None:
