@@ -165,6 +165,9 @@ class Hierarchy:
         standing = self._nominations.of(pod.key)
         room = self._room(gratis=False)
         allowed = ~self._monitor.cordoned(self._state, self._now)
+        if standing is not None and not self._open(standing.node, snapshot, entry, allowed):
+            self._drop_own(pod.key)
+            standing = None
         if standing is None:
             plan = self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
         elif not standing.restored or self._covered(standing, room, pod):
@@ -190,6 +193,12 @@ class Hierarchy:
     def alarms(self) -> Alarms:
         """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
         return self._monitor.alarms
+
+    def _open(self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans) -> bool:
+        """Whether a node is there and takes pods like this one at all."""
+        row = self._state.columns.row_of.get(name)
+        matches = self._placer.feasibility.matches(entry.shape.fit, snapshot)
+        return row is not None and bool(allowed[row]) and bool(matches.codes[row] == FITS)
 
     def _covered(self, claim: Nomination, room: Floats, pod: Pod) -> bool:
         row = self._state.columns.row_of.get(claim.node)

@@ -211,6 +211,18 @@ def test_space_that_nobody_came_for_is_open_again_after_a_while() -> None:
     assert binds(scheduler.handle([], 21.0)) == {"y": "a"}
 
 
+@pytest.mark.parametrize("change", ["gone", "unschedulable"])
+def test_a_claim_on_a_node_that_takes_no_pods_any_more_is_made_elsewhere(change: str) -> None:
+    scheduler = engine(node("a"), node("b"), runs("g", GRATIS, 1000, "a"), runs("h", GRATIS, 1000, "b"))
+    assert evicted(scheduler.handle([arrives("x", BATCH, 600)], 1.0)) == ["g"]
+    closed = NodeUpserted(replace(node("a").node, unschedulable=True))
+    # Its victim goes on leaving; x does not wait for the claim to run out, only for its own next turn.
+    out = scheduler.handle([NodeDeleted("a") if change == "gone" else closed], 2.0)
+    out += scheduler.handle([], 61.0)
+    assert evicted(out) == ["h"]
+    assert binds(scheduler.handle([gone("h")], 62.0)) == {"x": "b"}
+
+
 def test_a_claim_ends_with_its_pod() -> None:
     scheduler = engine(node(), runs("g", GRATIS, 1000))
     scheduler.handle([arrives("x", BATCH, 1000)], 1.0)

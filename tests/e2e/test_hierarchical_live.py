@@ -224,6 +224,7 @@ async def test_owners_wishes_decide_who_goes_and_the_pod_says_where_room_is_made
             return await world.leaving() == {"cheap", "middling"}
 
         await world.until("the two cheapest leave", two_leave)
+        assert (await world.look("cheap"))["metadata"]["deletionGracePeriodSeconds"] == 30, "their own grace period"
         message = await world.until_said("x", "FailedScheduling")
         words = "0/1 nodes are available: 1 Insufficient cpu. preemption: 2 gratis pods leave n0 for it"
         assert message == words
