@@ -285,6 +285,21 @@ async def test_a_node_that_registers_anew_gets_its_amounts_again_without_waiting
     assert await scene.after(1.0) == [(4000, 4096 * MI)]
 
 
+async def test_a_node_that_was_replaced_behind_our_back_does_not_wait_for_the_turn_of_the_old_one(scene: Scene) -> None:
+    scene.tell(outlook())
+    await scene.after()
+    scene.register("n1", uid="u2")  # a watch that broke off shows the new one only
+    assert await scene.after(1.0) == [(4000, 4096 * MI)]
+
+
+async def test_capacity_and_allocatable_that_differ_are_made_equal(scene: Scene) -> None:
+    scene.tell(outlook())
+    await scene.after()
+    scene.nodes["n1"]["status"]["capacity"][CPU] = "3999"
+    scene.show("n1")
+    assert await scene.after(60.0) == [(4000, 4096 * MI)]
+
+
 @pytest.mark.parametrize("amount", ["0", None, "plenty"])
 async def test_a_kubelet_that_takes_the_amounts_away_gets_them_again_but_starts_no_loop(
     scene: Scene, amount: str | None
