@@ -201,6 +201,7 @@ class Operator:
             finally:
                 self.loop.stop()
                 self._leading = self._deciding = False
+                gc.unfreeze()  # a process may hold more than one replica, one after the other
                 self.telemetry.leader.set(0)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
