@@ -159,9 +159,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"matchConditions": [{"name": "x", "expression": "true"}]}, "webhooks[0].matchConditions: Forbidden"),
     ({"clientConfig": {}}, "exactly one of url or service is required"),
     ({"clientConfig": {"url": "http://x.dev/"}}, "'https' is the only allowed URL scheme"),
-    ({"clientConfig": {"url": "https://x.dev/?a=b"}}, "query are not permitted in the URL"),
+    ({"clientConfig": {"url": "https://x.dev/?a=b"}}, "query parameters are not permitted in the URL"),
     ({"clientConfig": {"url": "https://[/"}}, "url must be a valid URL"),
     ({"clientConfig": {"service": {"name": "a"}}}, "webhooks[0].clientConfig.service.namespace: Required value"),
+    ({"clientConfig": {"service": {"namespace": "a", "name": "b", "path": "c"}}}, "must start with a '/'"),
     ({"rules": [{**RULE, "operations": ["READ"]}]}, 'webhooks[0].rules[0].operations[0]: Unsupported value: "READ"'),
     ({"rules": [{**RULE, "resources": []}]}, "webhooks[0].rules[0].resources: Required value"),
     ({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "not a valid selector operator"),
@@ -318,6 +319,34 @@ async def test_a_validating_webhook_sees_the_final_object_and_can_only_say_no() 
         assert "may not return response.patch" in body["message"]
 
 
+async def test_a_deletion_cant_be_patched() -> None:
+    async with everything() as (user, hook):
+        await user("POST", MAPS, {"metadata": {"name": "a"}})
+        rule = {**RULE, "operations": ["DELETE"], "resources": ["configmaps"]}
+        await register(user, webhook(hook.port, rules=[rule]))
+        hook.answer = lambda _: patched(annotated("seen"))
+        status, body = await user("DELETE", f"{MAPS}/a")
+        assert status == 500
+        assert "attempted to modify the object, which is not supported for this operation" in body["message"]
+        assert (await user("GET", f"{MAPS}/a"))[0] == 200
+
+
+async def test_an_address_that_is_none_fails_the_call_and_not_the_server() -> None:
+    async with everything() as (user, hook):
+        service = {"namespace": "default", "name": "hook", "port": 443}
+        await register(user, webhook(1, clientConfig={"service": service}))
+        await user(
+            "POST",
+            "/api/v1/namespaces/default/services",
+            {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}},
+        )
+        subset = {"addresses": [{"ip": "no/address"}], "ports": [{"port": hook.port}]}
+        await user("POST", "/api/v1/namespaces/default/endpoints", {"metadata": {"name": "hook"}, "subsets": [subset]})
+        status, body = await user("POST", PODS, pod())
+        assert (status, body["reason"]) == (500, "InternalError")
+        assert 'failed calling webhook "one.example.dev": failed to call webhook: ' in body["message"]
+
+
 async def test_a_refused_deletion_of_a_collection_deletes_nothing() -> None:
     async with everything() as (user, hook):
         for name in ("a", "b", "c"):
@@ -409,6 +438,13 @@ FAILURES: list[tuple[str, Callable[[Review], Any], str]] = [
     ("answers no JSON", lambda _: web.Response(text="hello"), "json parse error"),
     ("answers nothing", lambda _: web.json_response({}), "webhook response was absent"),
     ("answers another question", lambda _: {"allowed": True, "uid": "x"}, 'expected response.uid="'),
+    ("sends a patch that is none", lambda _: {"allowed": True, "patch": "!", "patchType": "JSONPatch"}, "undecodable"),
+    (
+        "sends another kind of patch",
+        lambda _: {"allowed": True, "patch": "W10=", "patchType": "x"},
+        "unsupported patch",
+    ),
+    ("forgets the patch", lambda _: {"allowed": True, "patchType": "JSONPatch"}, "but not response.patch"),
     ("forgets the patch type", lambda _: {"allowed": True, "patch": "W10="}, "not response.patchType"),
 ]
 

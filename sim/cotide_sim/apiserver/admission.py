@@ -127,7 +127,12 @@ class Admission:
             if answer is None:
                 missing.append(call)
             elif not missing:
-                _verdict(hook, answer, options)
+                verdict = _verdict(hook, answer, options)
+                if verdict is not None and verdict.patch:  # of a mutating webhook, which are shown deletions, too
+                    raise _internal(
+                        f'admission webhook "{hook.name}" attempted to modify the object, which is not supported for '
+                        "this operation"
+                    )
         if missing:
             raise Consult(missing)
 

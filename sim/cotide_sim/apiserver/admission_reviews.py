@@ -2,7 +2,8 @@
 
 Called by `admission` (questions) and `webhook_calls` (answers). Pure but for the uid of a question.
 
-Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/
+Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/; the words of refusals and failures:
+k8s.io/apiserver v0.35, pkg/admission/plugin/webhook.
 """
 
 from __future__ import annotations
@@ -117,18 +118,19 @@ def read_answer(body: bytes, call: Call) -> Reviewed:
             f"Kind={review.get('kind') or ''}"
         )
     encoded, kind = response.get("patch"), response.get("patchType")
-    if encoded and kind is None:
-        return _broken("webhook returned response.patch but not response.patchType")
-    if (encoded or kind) and not call.mutating:
-        return _broken("validating webhook may not return response.patch")
-    if encoded and kind != "JSONPatch":
-        return _broken(f'invalid value of webhook response.patchType "{kind}"')
+    if not call.mutating and (encoded or kind):
+        return _broken(f"validating webhook may not return response.{'patch' if encoded else 'patchType'}")
+    if bool(encoded) is not bool(kind):
+        given, missing = ("patch", "patchType") if encoded else ("patchType", "patch")
+        return _broken(f"webhook returned response.{given} but not response.{missing}")
     patch: Any = None
     if encoded:
         try:
             patch = orjson.loads(base64.b64decode(encoded, validate=True))
         except (TypeError, binascii.Error, orjson.JSONDecodeError) as error:
-            return _broken(f"response.patch can't be read: {error}")
+            return Failure(f"received undecodable patch in webhook response: {error}")
+        if kind != "JSONPatch":
+            return Failure(f'unsupported patch type "{kind}"')
     status = response.get("status")
     status = status if isinstance(status, dict) else {}
     code, warnings = status.get("code"), response.get("warnings")

@@ -9,6 +9,7 @@ them (loopback addresses are taken, which a real server refuses). Invariant: a c
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from yarl import URL
 from cotide_sim.apiserver.admission_reviews import Call, Failure, Reviewed, read_answer
 from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.webhooks import Service, Webhook
+
+log = logging.getLogger(__name__)
 
 Resume = Callable[[dict[bytes, Reviewed]], None]
 
@@ -58,8 +61,15 @@ class WebhookCalls:
             self._session = None
 
     async def _ask(self, calls: Sequence[Call], resume: Resume) -> None:
-        answers = await asyncio.gather(*(self._call(call) for call in calls))
-        resume({call.key: answer for call, answer in zip(calls, answers, strict=True)})
+        found = await asyncio.gather(*(self._call(call) for call in calls), return_exceptions=True)
+        answers: dict[bytes, Reviewed] = {}
+        for call, answer in zip(calls, found, strict=True):
+            if isinstance(answer, BaseException):  # a fault of the emulator must not leave a request without an answer
+                log.error("the call of webhook %s met a fault of the emulator", call.hook.name, exc_info=answer)
+                answers[call.key] = Failure("the emulator has a fault; its log has the details")
+            else:
+                answers[call.key] = answer
+        resume(answers)
 
     async def _call(self, call: Call) -> Reviewed:
         hook = call.hook
@@ -119,7 +129,10 @@ class WebhookCalls:
 
     def _place(self, hook: Webhook) -> _Place | Failure:
         if hook.service is None:
-            return _Place(hook.url, URL(hook.url))
+            try:
+                return _Place(hook.url, URL(hook.url))
+            except ValueError as error:
+                return Failure(f"failed to call webhook: {error}")
         service = hook.service
         name = f"{service.name}.{service.namespace}.svc"
         url = f"https://{name}:{service.port}{service.path}"
@@ -127,7 +140,10 @@ class WebhookCalls:
         if isinstance(address, Failure):
             return address
         host, port = address
-        return _Place(url, URL.build(scheme="https", host=host, port=port, path=service.path), name)
+        try:
+            return _Place(url, URL.build(scheme="https", host=host, port=port, path=service.path), name)
+        except ValueError as error:
+            return Failure(f"failed to call webhook: {error}")
 
     def _address(self, service: Service) -> tuple[str, int] | Failure:
         found = self._cluster.collection("services").get(service.namespace, service.name)

@@ -134,6 +134,8 @@ def _check_client(client: Json, path: str) -> list[Cause]:
             for field in ("namespace", "name")
             if not service.get(field)
         ]
+        if not (service.get("path") or "/").startswith("/"):
+            causes.append(Cause(f"{path}.service.path", f"Invalid value: \"{service['path']}\": must start with a '/'"))
         if not 1 <= service["port"] <= 65_535:
             causes.append(Cause(f"{path}.service.port", f"Invalid value: {service['port']}: port is not valid: must "
                                 "be between 1 and 65535, inclusive"))  # fmt: skip
@@ -153,7 +155,11 @@ def _check_url(url: str, path: str) -> list[Cause]:
                             "format: https://host[/path]")]  # fmt: skip
     if not host:
         return [Cause(path, 'Invalid value: "": host must be specified; desired format: https://host[/path]')]
-    for what, found in (("user information", parts.username), ("fragments", parts.fragment), ("query", parts.query)):
+    for what, found in (
+        ("user information is", parts.username),
+        ("fragments are", parts.fragment),
+        ("query parameters are", parts.query),
+    ):
         if found:
-            return [Cause(path, f'Invalid value: "{found}": {what} are not permitted in the URL')]
+            return [Cause(path, f'Invalid value: "{found}": {what} not permitted in the URL')]
     return []
