@@ -27,14 +27,14 @@ NAMES = ("fcfs", "easy")
 EXACT = st.integers(-(2**53), 2**53)
 
 
-def random_jobs(count=400, seed=1, processors=16):
+def random_jobs(count=400, seed=1, processors=16, seconds=5000):
     rng = np.random.default_rng(seed)
-    run = rng.integers(1, 5000, count)
+    run = rng.integers(1, seconds, count)
     return BatchJobs(
         name="a <b> & c",
         processors=processors,
         numbers=rng.permutation(count) + 1,
-        submit=np.cumsum(rng.integers(0, 900, count)) + 10_000,
+        submit=np.cumsum(rng.integers(0, seconds // 5, count)) + 10_000,
         run=run,
         demand=rng.integers(1, processors // 2, count),
         request=run * 2,
@@ -117,7 +117,8 @@ def test_text_from_outside_cannot_end_the_script(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_two_jobs_hold_one_processor_at_one_time(seed):
-    jobs = random_jobs(300, seed, processors=8 + 9 * seed)
+    # Runs of a few seconds, so that one job's last second is often another's first.
+    jobs = random_jobs(300, seed, processors=8 + 9 * seed, seconds=10)
     start = run_policy(jobs, POLICIES["easy-sjbf"]).start
     pieces = pieces_of(start, jobs.run, jobs.demand, jobs.processors)
     assert (pieces.first >= 0).all()
@@ -134,7 +135,7 @@ def test_no_two_jobs_hold_one_processor_at_one_time(seed):
 
 
 def test_a_job_goes_whole_into_the_smallest_gap_that_takes_it_and_in_pieces_only_where_none_does():
-    """Jobs hold 0-2, 3-4, 5-6 and 7. The first and third end at 5: then 2 go to 5-6, 3 to 0-2; at 10 there is one of 7."""
+    """Jobs hold 0-2, 3-4, 5-6 and 7; the first and third end at 5: then 2 go to 5-6, 3 to 0-2; at 10, 0-6 are free."""
     start, run = np.array([0, 0, 0, 0, 5, 5, 10]), np.array([5, 10, 5, 99, 5, 5, 9])
     pieces = pieces_of(start, run, np.array([3, 2, 2, 1, 2, 3, 7]), 8)
     assert list(zip(pieces.first.tolist(), pieces.size.tolist(), strict=True)) == [
@@ -217,6 +218,7 @@ class TestScript:
         used = used_until(jobs, schedules[0].start, edges)
         shares = np.diff(used) / (np.diff(edges) * jobs.processors)
         assert np.allclose([box[3] / 400 for box in far["boxes"]], shares, atol=1e-6)
+        assert np.allclose([box[1] + box[3] for box in far["boxes"]], 400)
         assert "boxes in sight" in near[-1]["said"]
         assert 0 < len(near[-1]["boxes"]) <= 60
 

@@ -219,7 +219,7 @@
     if (!held) return tell(event);
     move(held.from - ((event.clientX - held.x) / canvas.clientWidth) * (to - from), to - from);
   });
-  canvas.addEventListener("pointerup", () => (held = null));
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (held = null));
   canvas.addEventListener("keydown", (event) => {
     const step = (to - from) / 5, keys = { ArrowLeft: -step, ArrowRight: step };
     if (event.key in keys) move(from + keys[event.key], to - from);
@@ -227,4 +227,9 @@
   });
   window.addEventListener("resize", draw);
   draw();
+  // On a large log the other policies' use follows one by one, so that the first picture need not wait for it.
+  (function prepareNext() {
+    const next = data.policies.find((policy) => !policy.start);
+    if (next) setTimeout(() => { prepare(next); draw(); prepareNext(); }, 50);
+  })();
 })();
