@@ -18,7 +18,7 @@ same events and same seed give the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ class Room:
     node: str
     message: str
     victims: tuple[str, ...]
-    """Keys of all that leave for it, those included that left already or were asked before."""
+    """Keys of the pods that leave for it."""
     evictions: tuple[Evict, ...] = ()
 
 
@@ -171,7 +171,7 @@ class Hierarchy:
         if standing is None:
             plan = self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
         elif not standing.restored or self._covered(standing, room, pod):
-            return Room(standing.node, _making_way(standing.victims, standing.node), tuple(sorted(standing.victims)))
+            return _room_for(standing)
         else:
             plan = self._completed(snapshot, entry, standing, room, allowed)
         return None if plan is None else self._carry_out(entry, plan)
@@ -221,33 +221,34 @@ class Hierarchy:
     def _carry_out(self, entry: QueuedPod, plan: Plan) -> Room:
         pod, name = entry.pod, self._name(plan.row)
         victims = frozenset(one.record.pod.key for one in plan.victims) | frozenset(plan.coming)
-        self._nominate(entry, name, victims, self._now)
+        claim = self._nominate(entry, name, victims, self._now)
         out = []
         for one in plan.victims:
             self._evictions.ask(one.record, self._now)
             victim = one.record.pod
             reason = f"makes room for batch pod {pod.key}; a gratis pod with {one.lost:.0f} core s done"
             out.append(Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid))
-        return Room(name, _making_way(victims, name), tuple(sorted(victims)), tuple(out))
+        return _room_for(claim, tuple(out))
 
     def _nominate(
         self, entry: QueuedPod, node: str, victims: frozenset[str], now: float, *, restored: bool = False
-    ) -> None:
+    ) -> Nomination:
         pod, demand = entry.pod, self._state.demand(entry.pod.requests)
         until = now + self._config.nomination_seconds
-        self._nominations.add(
-            Nomination(
-                pod.key,
-                entry.shape,
-                node,
-                demand.millicores,
-                demand.memory_bytes,
-                pod.requests,
-                victims,
-                until,
-                restored=restored,
-            )
+        claim = Nomination(
+            pod.key,
+            entry.shape,
+            node,
+            demand.millicores,
+            demand.memory_bytes,
+            pod.requests,
+            victims,
+            until,
+            makes_way=victims - self._nominations.counted_on(node, victims),
+            restored=restored,
         )
+        self._nominations.add(claim)
+        return claim
 
     def _lost(self, record: PodRecord) -> float:
         """Return the core seconds of work that an eviction of a pod throws away.
@@ -320,7 +321,9 @@ class Hierarchy:
         return tuple(verdicts)
 
 
-def _making_way(victims: Collection[str], node: str) -> str:
-    if not victims:
-        return f"{node} is kept for it"
-    return f"{len(victims)} gratis pod{'s leave' if len(victims) > 1 else ' leaves'} {node} for it"
+def _room_for(claim: Nomination, evictions: tuple[Evict, ...] = ()) -> Room:
+    leaving = len(claim.makes_way)
+    message = f"{leaving} gratis pod{'s leave' if leaving > 1 else ' leaves'} {claim.node} for it"
+    if not leaving:
+        message = f"{claim.node} is kept for it"
+    return Room(claim.node, message, tuple(sorted(claim.makes_way)), evictions)

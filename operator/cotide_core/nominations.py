@@ -7,7 +7,7 @@ pod has at most one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cotide_core.shapes import Shape
@@ -25,6 +25,8 @@ class Nomination:
     requests: tuple[tuple[str, int], ...]
     victims: frozenset[str]
     until_seconds: float
+    makes_way: frozenset[str] = frozenset()
+    """The victims that nobody else's claim on the node had counted on before."""
     restored: bool = False
     """Whether an earlier run made it: then it is not known who was asked to go for it."""
 
@@ -58,6 +60,11 @@ class Nominations:
     def drop(self, pod: str) -> Nomination | None:
         """End a pod's claim."""
         return self._by_pod.pop(pod, None)
+
+    def counted_on(self, node: str, victims: Iterable[str]) -> frozenset[str]:
+        """Return those of the pods that a claim on a node counts on."""
+        counted = {victim for one in self._by_pod.values() if one.node == node for victim in one.victims}
+        return frozenset(counted.intersection(victims))
 
     def drop_where_stays(self, victim: str) -> list[Nomination]:
         """End the claims that counted on a victim that stays; returns them."""

@@ -273,6 +273,8 @@ def test_two_batch_pods_of_one_shape_free_room_for_both_at_once() -> None:
     scheduler = engine(node(), runs("g", GRATIS, 500), runs("h", GRATIS, 500))
     out = scheduler.handle([arrives("x", BATCH, 500), arrives("y", BATCH, 500)], 0.0)
     assert sorted(evicted(out)) == ["g", "h"]
+    told = {one.key: one.victims for one in out if isinstance(one, Wait)}
+    assert told == {"d/x": ("d/g",), "d/y": ("d/h",)}, "each names its own"
     assert binds(scheduler.handle([gone("g")], 1.0)) == {"x": "a"}
     assert binds(scheduler.handle([gone("h")], 2.0)) == {"y": "a"}
 
