@@ -160,7 +160,7 @@ async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing
         (trust,) = [one for one in node["status"]["conditions"] if one["type"] == "cotide.dev/ForecastTrusted"]
         assert (trust["status"], trust["reason"]) == ("True", "TooFewRecords")
         assert node["metadata"]["annotations"]["cotide.dev/forecast"].startswith("online peak ")
-        await world.job("count", pods=8, seconds=60.0)
+        await world.job("count", pods=8, seconds=100.0)
 
         async def full() -> bool:
             return await world.running("count") == 6
