@@ -11,6 +11,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cotide_core.kernels.easy import NO_BACKFILL, order_key
+from cotide_core.kernels.platform import (
+    FIRST_DEMAND,
+    FIRST_SHARE,
+    PATIENCE,
+    PREDICTABLE,
+    RECENT_JOBS,
+    RESERVED,
+)
 from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_core.kernels.run_habits import foresee, habits_of, note_habit
 from cotide_core.kernels.slack import TRIALS, slack_of
@@ -28,6 +36,8 @@ class Job:
     start: int = -1
     promise: int = -1
     planned_end: int = -1
+    upper: int = 0
+    predictable: int = 0
 
 
 @dataclass
@@ -128,9 +138,10 @@ def fits(planned: list[tuple[int, int, int]], capacity: int, begin: int, seconds
     )
 
 
-def earliest(planned: list[tuple[int, int, int]], capacity: int, now: int, job: Job) -> int:
+def earliest(planned: list[tuple[int, int, int]], capacity: int, now: int, job: Job, seconds: int | None = None) -> int:
+    seconds = job.forecast if seconds is None else seconds
     for begin in sorted({now, *(end for _, end, _ in planned if end > now)}):
-        if fits(planned, capacity, begin, job.forecast, job.demand):
+        if fits(planned, capacity, begin, seconds, job.demand):
             return begin
     raise AssertionError("every job fits once all others have ended")
 
@@ -235,6 +246,56 @@ def reference_plan(pool: Pool, order: int) -> None:
                 pool.begin(job, now)
 
 
+def reference_platform(pool: Pool) -> None:
+    """Predictable jobs on a share, the rest everywhere; in order of volume, the overdue first and with reservations."""
+    asked, of_predictable = FIRST_DEMAND, FIRST_SHARE * FIRST_DEMAND
+
+    def planned_length(job: Job) -> int:
+        return job.upper if job.predictable else job.request
+
+    def started(job: Job, now: int) -> None:
+        pool.begin(job, now)
+        job.planned_end = now + planned_length(job)
+
+    while moments := pool.moments(()):
+        now = moments[0]
+        submitted = [job for job in pool.jobs if job.submit == now]
+        pool.pass_to(now)
+        for job in submitted:
+            if pool.mode == LEARNED:
+                job.upper = int(pool.habits.upper[job.number])
+                job.predictable = int(pool.habits.reliability[job.number] >= PREDICTABLE)
+            asked += job.demand - asked / RECENT_JOBS
+            of_predictable += job.demand * job.predictable - of_predictable / RECENT_JOBS
+            if job.demand > int(pool.capacity * of_predictable / asked):
+                job.predictable = 0
+        share = int(pool.capacity * of_predictable / asked)
+        planned = [(now, job.planned_end, job.demand) for job in pool.running]
+        reserved: list[Job] = []
+        for job in sorted(pool.waiting, key=lambda job: job.number):
+            same_kind = [other for other in reserved if other.predictable == job.predictable]
+            overdue = now - job.submit >= PATIENCE[job.predictable] * planned_length(job)
+            if len(same_kind) == RESERVED or not overdue:
+                continue
+            begin = earliest(planned, pool.capacity, now, job, planned_length(job))
+            planned.append((begin, begin + planned_length(job), job.demand))
+            if begin == now:
+                started(job, now)
+            else:
+                reserved.append(job)
+        in_order = sorted(
+            (job for job in pool.waiting if job not in reserved),
+            key=lambda job: ((job.forecast if job.predictable else job.upper) * job.demand, job.number),
+        )
+        for lent in (False, True):
+            for job in [job for job in in_order if job.start < 0 and (job.predictable or not lent)]:
+                held = sum(other.demand for other in pool.running if other.predictable)
+                within = lent or not job.predictable or held + job.demand <= share
+                if within and fits(planned, pool.capacity, now, planned_length(job), job.demand):
+                    planned.append((now, now + planned_length(job), job.demand))
+                    started(job, now)
+
+
 @st.composite
 def logs(draw):
     """Few different numbers, so that jobs often end, are planned to end and are submitted together."""
@@ -247,7 +308,10 @@ def logs(draw):
         request = run + draw(st.sampled_from([0, 0, 2, 6]))
         forecast = draw(st.sampled_from([request, run, max(1, run // 2), 1]))
         demand = draw(st.integers(1, capacity))
-        jobs.append(Job(number, now, run, demand, request, draw(st.integers(0, 1)), forecast))
+        job = Job(number, now, run, demand, request, draw(st.integers(0, 1)), forecast)
+        job.upper = draw(st.integers(forecast, max(forecast, request)))
+        job.predictable = draw(st.integers(0, 1))
+        jobs.append(job)
     return jobs, capacity, draw(st.sampled_from([GIVEN, LAST_TWO, LEARNED]))
 
 

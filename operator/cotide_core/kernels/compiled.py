@@ -61,7 +61,7 @@ def _collect(function: Any, seen: dict[str, bytes]) -> None:
     seen[plain.__name__] = code.co_code + repr((code.co_names, constants)).encode()
     for name in code.co_names:
         found = plain.__globals__.get(name)
-        if isinstance(found, int):
-            seen[name] = str(found).encode()
+        if isinstance(found, int | float | tuple):
+            seen[name] = repr(found).encode()
         elif getattr(found, "__module__", "").startswith("cotide_"):
             _collect(found, seen)

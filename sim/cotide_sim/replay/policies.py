@@ -14,7 +14,7 @@ from typing import Final, Literal
 from cotide_core.errors import InputError
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 
-Kernel = Literal["queue", "conservative", "slack", "plan"]
+Kernel = Literal["queue", "conservative", "slack", "plan", "platform"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("slack", "promises with slack, which is spent when that helps the others more", "slack"),
         ReplayPolicy("online-sjf", "plan anew at each event, shortest first", "plan", BY_RUN),
         ReplayPolicy("online-svf", "plan anew at each event, smallest volume first", "plan", BY_VOLUME),
+        ReplayPolicy("hybrid", "plans the predictable on a share, backfills the rest", "platform", BY_VOLUME),
     )
 }
 """The policies by name (seed 002, sections 3.2 and 4.2.1)."""

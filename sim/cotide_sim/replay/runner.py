@@ -17,6 +17,7 @@ import numpy as np
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import STOP, replay_queue
 from cotide_core.kernels.plan import replay_plan
+from cotide_core.kernels.platform import replay_platform
 from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_core.kernels.slack import replay_slack
 from cotide_sim.replay.policies import ReplayPolicy
@@ -97,6 +98,8 @@ def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bo
     user = user.astype(np.int64)
     if len(numbers) and numbers[0] < 0:
         user = np.where(jobs.user < 0, -1, user)
+    if policy.kernel == "platform" and runtime != "clairvoyant":
+        runtime = "learned"  # it rests on forecasts with an estimated accuracy, whatever the others are told to believe
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
     mode = _MODES.get(runtime, GIVEN)
     start = np.full(len(jobs), -1, dtype=np.int64)
@@ -113,6 +116,9 @@ def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bo
     elif policy.kernel == "slack":
         priority = np.full(len(jobs), MIDDLING_PRIORITY, dtype=np.int64)
         rounds = replay_slack(*log, priority, mode, forecast, start, promise, progress)
+    elif policy.kernel == "platform":
+        trusted = np.full(len(jobs), runtime == "clairvoyant", dtype=np.int64)
+        rounds = replay_platform(*log, mode, forecast, forecast.copy(), trusted, start, progress)
     else:
         rounds = replay_plan(*log, policy.order, mode, forecast, start, progress)
     wall = time.perf_counter() - begin
