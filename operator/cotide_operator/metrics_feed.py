@@ -73,7 +73,7 @@ class _GaugesOnly:
         self._usages = usages
 
     async def take(self, readings: list[UsageReading]) -> None:
-        self._usages.take(readings, time.time())
+        await self._usages.take(readings, time.time())
 
 
 def _source(around: Surroundings, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:

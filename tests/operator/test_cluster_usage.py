@@ -80,7 +80,7 @@ async def test_usage_is_shown_by_class_and_unknown_pods_are_passed_over() -> Non
         item("b", {"cpu": "much", "memory": "1Mi"}),
         item("other", {"cpu": "5"}),
     )
-    usages.take(found, 1000.0)
+    await usages.take(found, 1000.0)
 
     def value(name: str, cls: str) -> float | None:
         return telemetry.registry.get_sample_value(name, {"class": cls})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cotide_core.forecasts import Floats, HostLoadForecast
 from cotide_predictors.host_load.scoring import LoadScorer, Trust, TrustBand
@@ -99,6 +103,30 @@ def test_scores_by_hand() -> None:
     assert found.underestimates[0] == 0.75
     assert found.underestimate_size[0] == pytest.approx(0.85 / 3)
     assert found.coverage[0].tolist() == [0.25, 0.5, 0.75]
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1) | st.just(math.nan), st.floats(0, 1), st.floats(0, 1), st.booleans()), max_size=40
+    )
+)
+def test_sums_kept_up_are_those_of_a_recount(slots: list[tuple[float, float, float, bool]]) -> None:
+    scorer, window = LoadScorer(1, window_slots=7), []
+    for load, point, p99, vanished in slots:
+        if vanished and len(window) > 3:
+            scorer.reset(np.array([0]))
+            window = []
+        scorer.score(forecast(1, point, p99), np.array([load]))
+        if math.isfinite(load):
+            window = [*window, (float(np.float32(point - load)), load <= p99)][-7:]
+    found = scorer.scores()
+    assert found.records[0] == len(window)
+    if window:
+        errors = [error for error, _ in window]
+        assert found.absolute_error[0] == pytest.approx(sum(map(abs, errors)) / len(window), abs=1e-12)
+        assert found.bias[0] == pytest.approx(sum(errors) / len(window), abs=1e-12)
+        assert found.underestimates[0] == sum(error < 0 for error in errors) / len(window)
+        assert found.coverage[0, 2] == sum(covered for _, covered in window) / len(window)
 
 
 def test_only_the_window_counts() -> None:

@@ -118,7 +118,7 @@ class LiveHostLoad:
         self.forecasters = Forecasters(self._roster.capacity)
         self.lock = asyncio.Lock()
         self.rebuilt = asyncio.Event()
-        self._standing = Standing(self.forecasters.fallen_back(), self.forecasters.scores())
+        self._standing = Standing.of(self.forecasters.fallen_back(), self.forecasters.scores())
         self._maker = OutlookMaker(
             state, self._roster, outlooks, slot_seconds=knobs.slot_seconds, stale_seconds=knobs.stale_seconds,
             capacity_share=knobs.capacity_share, ever_sampled=self._teller.ever_sampled,
@@ -128,7 +128,7 @@ class LiveHostLoad:
     async def take(self, readings: list[UsageReading]) -> None:
         """Take in one reading of the source; nothing is told of usage when there was none."""
         wall = self._wall()
-        if self._usages.take(readings, wall):
+        if await self._usages.take(readings, wall):
             settled_since = self._clock.now() - self._knobs.settling_wall_seconds * self._clock.speed
             samples = await self._sampler.sample(wall, settled_since)
             now, table = self._clock.now(), samples.table
@@ -230,7 +230,7 @@ class LiveHostLoad:
         if closed:
             write_window(self._telemetry, scores)
         fallen = forecasters.fallen_back()
-        return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), Standing(fallen, scores))
+        return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), Standing.of(fallen, scores))
 
     async def _revise(self, rows: NDArray[np.intp]) -> None:
         """Forecast anew where placements raised what is held (the feedback of seed 000, section IV.B)."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.columns import Booleans
 from cotide_core.host_load import offered
@@ -44,10 +45,18 @@ class Standing:
     Attributes
     ----------
     fallen_back : (n,) whether they are not used. scores : of each forecaster.
+    worse : (n,) which of cpu and memory was covered worse, so that a sentence names what broke.
     """
 
     fallen_back: Booleans
     scores: Sequence[LoadScores]
+    worse: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, fallen_back: Booleans, scores: Sequence[LoadScores]) -> Standing:
+        """Return the standing that these scores give."""
+        coverage = np.array([one.coverage[:, -1] for one in scores[:2]])
+        return cls(fallen_back, scores, np.nan_to_num(coverage, nan=1.0).argmin(axis=0))
 
 
 class OutlookMaker:
@@ -173,7 +182,7 @@ class _View(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Of the worse covered of a node's cpu and memory, so that a sentence names what broke."""
+    """Of the worse covered of a node's cpu and memory."""
 
     resource: str = ""
     records: int = 0
@@ -186,7 +195,7 @@ class _Scores:
     def of(cls, standing: Standing, place: int) -> _Scores:
         if place < 0 or not standing.scores[0].records[place]:
             return cls()
-        worse = min((0, 1), key=lambda index: float(np.nan_to_num(standing.scores[index].coverage[place, -1], nan=1.0)))
+        worse = int(standing.worse[place])
         one = standing.scores[worse]
         return cls(
             NAMES[worse].removeprefix("online-"),

@@ -102,6 +102,11 @@ class LoadScorer:
         self._covered = np.zeros((hosts, window_slots, len(QUANTILES)), dtype=np.bool_)
         self._scored = np.zeros(hosts, dtype=np.intp)
         self._calm = np.zeros(hosts, dtype=np.intp)
+        # Sums over the window, kept up as slots come and go: a pass over the windows of ten thousand hosts takes most
+        # of a second. Errors are kept in single precision and summed in double: nothing is left of what went.
+        self._error_sums = np.zeros((hosts, 3))
+        self._unders = np.zeros(hosts, dtype=np.intp)
+        self._hits = np.zeros((hosts, len(QUANTILES)), dtype=np.intp)
 
     def score(self, forecast: HostLoadForecast, values: Floats) -> NDArray[np.intp]:
         """Compare a slot's loads (n,) with what was forecast for it; return the rows whose trust changed."""
@@ -109,27 +114,25 @@ class LoadScorer:
         known = np.isfinite(values) & np.isfinite(forecast.point) & np.isfinite(quantiles).all(axis=1)
         rows = np.flatnonzero(known)
         places = self._scored[rows] % self._errors.shape[1]
+        self._count(rows, places, np.where(self._scored[rows] >= self._errors.shape[1], -1, 0))
         self._errors[rows, places] = forecast.point[rows] - values[rows]
         self._covered[rows, places] = values[rows, None] <= quantiles[rows]
+        self._count(rows, places, np.ones(len(rows), dtype=np.intp))
         self._scored[rows] += 1
         return self._judge(rows)
 
     def scores(self) -> LoadScores:
         """Return the scores over the window."""
         kept = self._kept()
-        used = self._used(kept)
         count = np.where(kept > 0, kept, np.nan).astype(np.float64)
-        errors = np.where(used, self._errors, 0.0).astype(np.float64)
-        under = used & (errors < 0)
-        times = under.sum(axis=1)
-        size = -np.where(under, errors, 0.0).sum(axis=1) / np.maximum(times, 1)
+        size = self._error_sums[:, 2] / np.maximum(self._unders, 1)
         return LoadScores(
             records=kept.astype(np.float64),
-            absolute_error=np.abs(errors).sum(axis=1) / count,
-            bias=errors.sum(axis=1) / count,
-            underestimates=times / count,
+            absolute_error=self._error_sums[:, 0] / count,
+            bias=self._error_sums[:, 1] / count,
+            underestimates=self._unders / count,
             underestimate_size=np.where(kept > 0, size, np.nan),
-            coverage=(self._covered & used[:, :, None]).sum(axis=1) / count[:, None],
+            coverage=self._hits / count[:, None],
         )
 
     def grown(self, hosts: int) -> LoadScorer:
@@ -140,12 +143,12 @@ class LoadScorer:
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts; they are trusted until judged anew."""
-        for state in (self.trust, self._scored, self._calm):
+        for state in (self.trust, self._scored, self._calm, self._error_sums, self._unders, self._hits):
             state[rows] = 0
 
     def _judge(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         kept = self._kept()
-        misses = (~self._covered[:, :, -1] & self._used(kept)).sum(axis=1)
+        misses = kept - self._hits[:, -1]
         coverage = 1 - misses / np.maximum(kept, 1)
         judged = np.zeros(len(self.trust), dtype=np.bool_)
         judged[rows] = kept[rows] >= self.band.records_min
@@ -158,9 +161,14 @@ class LoadScorer:
         self.trust[returns] = Trust.TRUSTED
         return np.flatnonzero(falls | returns)
 
+    def _count(self, rows: NDArray[np.intp], places: NDArray[np.intp], times: NDArray[np.intp]) -> None:
+        """Add the slots at these places to the sums so many times: once, never, or -1 to take them out."""
+        errors = self._errors[rows, places].astype(np.float64)
+        under = errors < 0
+        parts = np.column_stack([np.abs(errors), errors, np.where(under, -errors, 0.0)])
+        self._error_sums[rows] += times[:, None] * parts
+        self._unders[rows] += times * under
+        self._hits[rows] += times[:, None] * self._covered[rows, places]
+
     def _kept(self) -> NDArray[np.intp]:
         return np.minimum(self._scored, self._errors.shape[1])
-
-    def _used(self, kept: NDArray[np.intp]) -> NDArray[np.bool_]:
-        used: NDArray[np.bool_] = np.arange(self._errors.shape[1])[None, :] < kept[:, None]
-        return used
