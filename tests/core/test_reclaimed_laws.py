@@ -79,8 +79,13 @@ class Cluster:
         self.under_way.clear()
         self.confirmed = self.now
 
-    def restart(self, *, pods_first: bool) -> None:
-        """A new process lists everything; an orderly end has let the bindings under way finish before."""
+    def restart(self, *, pods_first: bool, crash: bool) -> None:
+        """A new process lists everything; bindings under way were taken before, or died with their sender.
+
+        None is taken later: an orderly end waits for them, and after a crash the lease keeps the successor waiting.
+        """
+        if crash:
+            self.under_way.clear()
         self.confirm()
         self.scheduler = Scheduler(self.config, HeuristicCatalogue())
         nodes: list[Event] = [NodeUpserted(node) for node in self.nodes.values()]
@@ -137,7 +142,7 @@ moves = st.one_of(
     submissions,
     st.tuples(st.just("publish"), st.sampled_from(NODES), st.sampled_from((0, 600, 1000))),
     st.tuples(st.just("again"), st.sampled_from(NODES)),
-    st.tuples(st.just("restart"), st.booleans()),
+    st.tuples(st.just("restart"), st.booleans(), st.booleans()),
     st.tuples(st.just("delete"), st.integers(1, 12)),
     st.tuples(st.just("forecast"), st.sampled_from(NODES), st.sampled_from((0.0, 400.0, 900.0))),
     st.tuples(st.just("confirm")),
@@ -156,8 +161,8 @@ def test_reclaimed_capacity_is_never_promised_twice(policy: str, steps: list[tup
                 cluster.publish(name, amount)
             case ("again", str(name)):
                 cluster.register_anew(name)
-            case ("restart", bool(pods_first)):
-                cluster.restart(pods_first=pods_first)
+            case ("restart", bool(pods_first), bool(crash)):
+                cluster.restart(pods_first=pods_first, crash=crash)
             case ("submit", WorkloadClass() as cls, (str(), str()) as kinds, int(amount)):
                 cluster.submit(cls, kinds, amount)
                 cluster.cycle(11.0)
