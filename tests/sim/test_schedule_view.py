@@ -145,6 +145,11 @@ def test_a_job_goes_whole_into_the_smallest_gap_that_takes_it_and_in_pieces_only
     assert list(zip(split.first.tolist(), split.size.tolist(), strict=True))[4:] == [(0, 3), (5, 1)]
 
 
+def test_a_schedule_that_was_never_checked_is_refused_instead_of_drawn():
+    with pytest.raises(ValueError, match="more processors in use than there are"):
+        pieces_of(np.array([0, 1]), np.array([5, 5]), np.array([2, 2]), 3)
+
+
 PAGE_OF_STUBS = """
 const calls = {jobs: [], use: []}, listeners = {}, frames = [];
 function element(id) {

@@ -17,6 +17,7 @@ from cotide_core.kernels.compiled import compiled
 
 Integers = npt.NDArray[np.int64]
 
+_TOO_FEW: Final = -2
 _PIECES_FIRST: Final = 2
 """Pieces a job for which there is room at first; doubled when they run out."""
 
@@ -41,7 +42,12 @@ def pieces_of(start: Integers, run: Integers, demand: Integers, processors: int)
 
     Parameters
     ----------
-    start, run, demand : (n,) seconds, seconds, processors; never more in use than there are.
+    start, run, demand : (n,) seconds, seconds, processors.
+
+    Raises
+    ------
+    ValueError
+        When more processors are in use than there are: the schedule has not been checked.
     """
     end = start + run
     by_start = np.argsort(start, kind="stable")
@@ -50,6 +56,8 @@ def pieces_of(start: Integers, run: Integers, demand: Integers, processors: int)
     while True:
         job, first, size = np.empty((3, room), dtype=np.int64)
         count = _lay_out(start, end, demand, processors, by_start, by_end, job, first, size)
+        if count == _TOO_FEW:
+            raise ValueError("the schedule has more processors in use than there are")
         if count >= 0:
             return Pieces(job[:count].copy(), first[:count].copy(), size[:count].copy())
         room *= 2
@@ -67,7 +75,7 @@ def _lay_out(
     piece_first: Integers,
     piece_size: Integers,
 ) -> int:
-    """Fill the pieces; return how many there are, or -1 when there is no room for more."""
+    """Fill the pieces; return how many there are, -1 when there is no room for more, or `_TOO_FEW` processors."""
     jobs = start.shape[0]
     room = piece_job.shape[0]
     gap_first = np.empty(room + 2, np.int64)
@@ -95,6 +103,8 @@ def _lay_out(
                 best = gap
         gap = max(best, 0)
         while left > 0:
+            if gaps == 0:
+                return _TOO_FEW
             if count == room:
                 return -1
             taken = min(left, gap_size[gap])
