@@ -1,6 +1,6 @@
 """Events a second of the general world: vector demands, classes, interference, and the engine itself.
 
-Run with ``python benchmarks/bench_world.py [--nodes 400] [--seconds 1800]``. A generated plan of services and jobs is
+Run with ``python benchmarks/bench_world.py [--nodes 100] [--seconds 900]``. A generated plan of services and jobs is
 played in `cotide_sim.world.World`, machines and physics included, with ``fifo`` and with ``qpsm``. An event is
 what is fed to `Scheduler.handle`: a pod that came, started, ended or was deleted, a sample of a service. Timed is all
 of a run. Prints medians of several, by the wall clock and by processor time, which a busy machine does not stretch.
@@ -50,8 +50,8 @@ def world(plan: Plan, policy: str, nodes: int, models: TrainedModels | None, cou
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--nodes", type=int, default=400)
-    parser.add_argument("--seconds", type=float, default=1800.0, help="simulated")
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=900.0, help="simulated")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--profile", choices=("fifo", "qpsm"), help="print where the time of one run goes")
     asked = parser.parse_args()
