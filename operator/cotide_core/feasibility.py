@@ -28,6 +28,8 @@ Rows = NDArray[np.intp] | slice
 FITS: Final = 0
 GONE: Final = 1
 """The code of a row without a node: never counted in a verdict."""
+_PHYSICAL: Final = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
+"""Cpu and memory are neighbours, and a slice costs no copy."""
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound here
 
 
@@ -135,7 +137,7 @@ class Feasibility:
         What is published may be older than the latest plain pod; what is physically there never is.
         """
         held = snapshot.held[:ONLINE_RANK, :, rows].sum(axis=0)
-        short = snapshot.allocatable[[CPU_COLUMN, MEMORY_COLUMN]][:, rows] - held < asked
+        short = picked(snapshot.allocatable, _PHYSICAL, rows) - held < asked
         for resource, lacking in zip((RECLAIMED_CPU, RECLAIMED_MEMORY), short, strict=True):
             codes[lacking & (codes == FITS)] = self._short_of(resource)
 
