@@ -246,7 +246,7 @@ class Outcomes:
         job = pod.job if pod is not None else None
         job_uid = self._job_uid_of(job) if job is not None else None
         if job is not None and job_uid is not None:
-            self._recorder.job(job, job_uid, event, f"pod {evict.key.partition('/')[2]}: {message}")
+            self._recorder.job(job, job_uid, event, evict.key.partition("/")[2], message)
 
     def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts; called about once a second."""

@@ -69,11 +69,11 @@ class Recorder:
         kind, reason = ("Normal", "ForecastTrustedAgain") if trusted else ("Warning", "FellBackToRequests")
         self.node(node, uid, kind, reason, message)
 
-    def job(self, key: str, uid: str, reason: str, message: str) -> None:
-        """Say something of a Job of ours."""
+    def job(self, key: str, uid: str, reason: str, pod: str, message: str) -> None:
+        """Say of a Job of ours what happened to one of its pods; of each pod, since they are seldom hit alone."""
         namespace, _, name = key.partition("/")
         about = {**_about("Job", name, namespace, uid), "apiVersion": API_VERSION}
-        self._write_soon(about, "Normal", reason, message)
+        self._write_soon(about, "Normal", reason, f"pod {pod}: {message}", topic=pod)
 
     def node(self, name: str, uid: str, kind: str, reason: str, message: str) -> None:
         """Say something of a node."""
@@ -83,22 +83,22 @@ class Recorder:
         namespace, _, pod = key.partition("/")
         self._write_soon(_about("Pod", pod, namespace, uid), kind, reason, message)
 
-    def _write_soon(self, about: dict[str, str], kind: str, reason: str, message: str) -> None:
-        uid = about["uid"]
-        before = self._written.get((uid, reason))
+    def _write_soon(self, about: dict[str, str], kind: str, reason: str, message: str, topic: str = "") -> None:
+        said = (about["uid"], f"{reason}/{topic}")
+        before = self._written.get(said)
         if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
             return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
 
         async def write() -> None:
-            await self._write(about, kind, reason, text)
+            await self._write(said, about, kind, reason, text)
 
-        if not self._lane.submit(("event", uid, reason), write):
+        if not self._lane.submit(("event", *said), write):
             self._telemetry.events_dropped.inc()
 
-    async def _write(self, about: dict[str, str], kind: str, reason: str, message: str) -> None:
-        uid, path = about["uid"], f"/api/v1/namespaces/{_namespace(about)}/events"
-        before = self._written.get((uid, reason))
+    async def _write(self, said: tuple[str, str], about: dict[str, str], kind: str, reason: str, message: str) -> None:
+        path = f"/api/v1/namespaces/{_namespace(about)}/events"
+        before = self._written.get(said)
         try:
             if before is not None and before.message == message:
                 before.count += 1
@@ -110,10 +110,10 @@ class Recorder:
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
             self._telemetry.events_dropped.inc()
-            self._written.pop((uid, reason), None)
+            self._written.pop(said, None)
             _LOG.debug("event %s of %s %s was not written: %s", reason, about["kind"], about["name"], error)
             return
-        self._written[(uid, reason)] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
+        self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
 

@@ -117,3 +117,12 @@ async def test_a_change_of_trust_is_an_event_of_the_node_where_describe_finds_it
     event = scene.created[0]
     about = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}  # describe asks for an empty namespace
     assert (event["involvedObject"], event["metadata"]["namespace"]) == (about, "default")
+
+
+async def test_a_job_hears_of_each_of_its_pods_and_of_none_twice(scene: Scene) -> None:
+    for pod in ("j-0", "j-1", "j-0"):
+        scene.recorder.job("ns/j", "u-j", "Preempted", pod, "made room")
+        await scene.flush()
+    assert [event["message"] for event in scene.created] == ["pod j-0: made room", "pod j-1: made room"]
+    about = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "namespace": "ns", "name": "j", "uid": "u-j"}
+    assert [event["involvedObject"] for event in scene.created] == [about, about]
