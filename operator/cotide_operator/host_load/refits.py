@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from concurrent.futures import BrokenExecutor
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,7 @@ class Refits:
             self._stopping.set()
 
     async def refit(self) -> int:
-        """Fit all nodes with enough records; return how many there were."""
+        """Fit all nodes with enough records; return how many were."""
         async with self._lock:
             histories, tenants = await asyncio.to_thread(self._forecasters.histories)
         long_enough = np.isfinite(histories).sum(axis=2).min(axis=0) >= SLOTS_MIN
@@ -68,7 +69,11 @@ class Refits:
         for place, name in enumerate(NAMES[ONLINE]):
             _LOG.info("fitting %s of %d nodes in %d worker process(es)", name, len(rows), _workers())
             self._told = time.monotonic()
-            fitted = await asyncio.to_thread(self._fit, name, histories[place, rows])
+            try:
+                fitted = await asyncio.to_thread(self._fit, name, histories[place, rows])
+            except (BrokenExecutor, OSError) as error:  # a worker was killed, most often for its memory
+                _LOG.warning("%s was not fitted, the forecasts keep what they have: %s", name, error)
+                return 0
             async with self._lock:
                 await asyncio.to_thread(self._forecasters.refit, place, fitted, rows, tenants)
         _LOG.info("the load forecasts of %d nodes were fitted in %.0f s", len(rows), time.monotonic() - started)
