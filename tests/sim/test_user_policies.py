@@ -134,6 +134,26 @@ def test_what_is_wrong_in_a_users_file_is_one_line_that_names_it(tmp_path, text,
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_is_a_module_like_any_other(tmp_path):
+    text = """
+from __future__ import annotations
+from dataclasses import dataclass, field
+
+@dataclass
+class Policy:
+    seen: dict[int, int] = field(default_factory=dict)
+
+    def submitted(self, job):
+        self.seen[job.number] = job.submit
+
+    def choose(self, queue, machine):
+        assert set(queue.job.tolist()) <= set(self.seen)
+        return 0 if queue.demand[0] <= machine.free else None
+"""
+    jobs = random_jobs(50)
+    assert faults_of(jobs, run_user_policy(jobs, policy(tmp_path, text))) == []
+
+
 def test_a_file_called_as_one_of_our_policies_is_not_held_to_its_promises(tmp_path):
     jobs = random_jobs(200)
     last_first = (

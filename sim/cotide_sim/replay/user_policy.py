@@ -17,11 +17,12 @@ free processors when its turn comes; everything else is the policy's affair.
 from __future__ import annotations
 
 import linecache
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -187,7 +188,11 @@ def load_policy(given: str) -> UserPolicy:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {getattr(error, 'strerror', None) or error}", file=str(path)) from error
     code = _compiled(text, path)
-    scope: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    # A module of its own, findable by name: dataclasses and pickle look their classes' module up.
+    module = ModuleType(f"policy_from_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    scope = vars(module)
     try:
         exec(code, scope)  # noqa: S102  the user asked for their own code to be run
     except Exception as error:  # as in `UserPolicy.call`
