@@ -18,6 +18,7 @@ import click
 from cotide_cli.runtime_forecasts_command import runtime_forecasts
 from cotide_cli.s2_table4_command import s2_table4
 from cotide_cli.s7_completion_command import s7_completion
+from cotide_cli.s8_commands import s8_platform, s8_sensitivity
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def command() -> None:
 command.add_command(s2_table4)
 command.add_command(s7_completion)
 command.add_command(runtime_forecasts)
+command.add_command(s8_platform)
+command.add_command(s8_sensitivity)
 
 
 @command.command("s1-forecast")

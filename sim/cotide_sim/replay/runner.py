@@ -63,6 +63,7 @@ def run_policy(
     runtime: Runtime = "request",
     *,
     one_by_one: bool = False,
+    forecasts: Integers | None = None,
     watch: Callable[[int], None] | None = None,
 ) -> Schedule:
     """Replay a log.
@@ -71,15 +72,18 @@ def run_policy(
     ----------
     runtime : where forecasts come from.
     one_by_one : decide after every single event instead of once a moment, as pyss does (queue policies only).
+    forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; not for ``hybrid``, which makes its own.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
-    _run(_SMALL, policy, runtime, one_by_one, np.zeros(2, dtype=np.int64))
+    _run(_SMALL, policy, runtime, one_by_one, None, np.zeros(2, dtype=np.int64))
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
-        return _run(jobs, policy, runtime, one_by_one, progress)
+        return _run(jobs, policy, runtime, one_by_one, forecasts, progress)
     outcome: list[Schedule] = []
     # The kernel holds no interpreter lock, so a thread of its own leaves this one free to look and to be interrupted.
-    worker = threading.Thread(target=lambda: outcome.append(_run(jobs, policy, runtime, one_by_one, progress)))
+    worker = threading.Thread(
+        target=lambda: outcome.append(_run(jobs, policy, runtime, one_by_one, forecasts, progress))
+    )
     worker.start()
     try:
         alive = True
@@ -93,7 +97,14 @@ def run_policy(
     return outcome[0]
 
 
-def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bool, progress: Integers) -> Schedule:
+def _run(
+    jobs: BatchJobs,
+    policy: ReplayPolicy,
+    runtime: Runtime,
+    one_by_one: bool,
+    forecasts: Integers | None,
+    progress: Integers,
+) -> Schedule:
     numbers, user = np.unique(jobs.user, return_inverse=True)
     user = user.astype(np.int64)
     if len(numbers) and numbers[0] < 0:
@@ -102,6 +113,8 @@ def _run(jobs: BatchJobs, policy: ReplayPolicy, runtime: Runtime, one_by_one: bo
         runtime = "learned"  # it rests on forecasts with an estimated accuracy, whatever the others are told to believe
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
     mode = _MODES.get(runtime, GIVEN)
+    if forecasts is not None:
+        forecast, mode = forecasts.copy(), GIVEN
     start = np.full(len(jobs), -1, dtype=np.int64)
     promise = np.full(len(jobs), -1, dtype=np.int64)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
