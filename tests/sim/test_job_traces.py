@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from cotide_sim.traces.pool import Pool
 from cotide_sim.traces.swf import Field
 from cotide_sim.traces.swf_cleaning import Cleaning, clean
 
+DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 ALIBABA = (
     "task_create_time, task_end_time, job_id, task_id,number_of_instances, status, "
     "number_of_cpus_requested_per_instance_in_the_task,normalized_memory_requested_per_instance_in_the_task\n"
@@ -220,3 +223,18 @@ def test_what_was_written_as_swf_reads_back_as_the_same_jobs(tmp_path):
     for name in ("submit", "run", "demand", "request"):
         assert np.array_equal(getattr(again, name), getattr(jobs, name)), name
     assert all(a <= b for a, b in itertools.pairwise(again.submit))
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no traces at {DATA}; name their directory in COTIDE_DATA")
+@pytest.mark.parametrize(
+    ("file", "form", "rows", "jobs"),
+    [
+        ("alibaba/alibaba2017_batch_task.csv.gz", "alibaba2017", 80_553, 66_982),
+        ("alibaba/openb_pod_list_default.csv", "openb", 8_152, 7_255),
+        ("swf/lublin_256.swf.gz", "swf", 10_000, 10_000),
+    ],
+)
+def test_real_traces_are_known_by_their_content_and_read_to_the_last_row(file, form, rows, jobs):
+    trace = read_any_log(DATA / file)
+    assert (trace.format, len(trace.log.table), len(clean(trace.log)[0])) == (form, rows, jobs)
