@@ -94,10 +94,10 @@ async def test_progress_is_told_and_a_fit_is_called_off_with_the_operator(
     loop = asyncio.get_running_loop()
 
     def endless(histories: Any, *, workers: int, progress: Any) -> ArmaParameters:
-        loop.call_soon_threadsafe(begun.set)
         try:
             while True:
                 progress(1, len(histories))
+                loop.call_soon_threadsafe(begun.set)
         except Exception as error:
             ended.append(type(error).__name__)
             raise
