@@ -201,6 +201,16 @@ def test_a_ledger_that_was_changed_or_cut_is_read_up_to_there(tmp_path):
         read_any_log(path)
 
 
+def test_a_ledger_may_be_packed_and_its_cut_off_archive_is_read_up_to_there(tmp_path):
+    whole = two_days(tmp_path).read_bytes()
+    packed = write(tmp_path, gzip.compress(whole, compresslevel=0), "month.gz")
+    assert (format_of(packed), len(jobs_of(packed)[1])) == ("ledger", 2)
+    packed.write_bytes(packed.read_bytes()[:-60])
+    with pytest.raises(InputError, match=r"month.gz:\d: "):
+        read_any_log(packed)
+    assert len(read_any_log(packed, on_bad="skip").log.faults) == 1
+
+
 def test_a_ledger_without_jobs_is_no_trace(tmp_path):
     with pytest.raises(InputError, match="holds no batch or gratis pod"):
         read_any_log(ledger(tmp_path, (1.0, [NodeUpserted(Node("a", ((CPU, 8000),)))])))

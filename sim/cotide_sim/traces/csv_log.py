@@ -132,16 +132,20 @@ def from_first_submission(log: SwfLog) -> SwfLog:
     return log
 
 
-def open_text(path: Path) -> TextIO:
-    """Open a file as text; gzip is told by its first bytes, whatever the name."""
+def open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
+    """Open a file; gzip is told by its first bytes, whatever the name."""
     plain = path.open("rb")
     try:
         packed = plain.peek(2)[:2] == b"\x1f\x8b"
     except OSError:
         plain.close()
         raise
-    raw = gzip.GzipFile(fileobj=plain) if packed else plain
-    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
+    return gzip.GzipFile(fileobj=plain) if packed else plain
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a file as text, as `open_bytes` does."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8", newline="")
 
 
 def first_line(path: Path) -> str:

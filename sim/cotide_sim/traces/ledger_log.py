@@ -13,6 +13,8 @@ batch work can't use that whatever the policy.
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,7 @@ from cotide_core.errors import InputError, LedgerError
 from cotide_core.events import Event, NodeDeleted, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.ledger import read_ledger
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_sim.traces.csv_log import UNKNOWN, from_first_submission
+from cotide_sim.traces.csv_log import UNKNOWN, from_first_submission, open_bytes
 from cotide_sim.traces.pool import Demand, Pool
 from cotide_sim.traces.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.swf_rows import COLUMNS, Fault
@@ -159,7 +161,7 @@ def _record(file: Path, seen: _Recording) -> Iterator[Fault]:
     line = 1
     before: float | None = None
     try:
-        with file.open("rb") as lines:
+        with open_bytes(file) as lines:
             for entry in read_ledger(lines):
                 line = entry.line + 1
                 if before is not None:
@@ -169,6 +171,8 @@ def _record(file: Path, seen: _Recording) -> Iterator[Fault]:
                     seen.see(event, entry.line)
     except LedgerError as error:
         yield Fault(line, str(error).removeprefix(f"line {line}: ").removeprefix(f"line {line} "))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        yield Fault(line + 1, f"the compressed file is damaged or cut off here ({error})")
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(file)) from error
 
