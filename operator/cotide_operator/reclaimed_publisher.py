@@ -43,7 +43,7 @@ from cotide_operator.reclaimed_status import (
     after,
     publication,
     shown,
-    tells,
+    standing,
     urgency,
     wanted,
     withdrawal,
@@ -81,6 +81,8 @@ class _Known:
     seen: NodeObject | None = None
     """The mirror's node that was read, or that the last patch was made for: while it is still that, ``says`` holds."""
     says: Shown = NOTHING
+    stood: bool | None = None
+    """The last `standing` that was written by this process."""
 
 
 class _Decided(NamedTuple):
@@ -283,8 +285,12 @@ class ReclaimedPublisher:
         known.seen, known.says = node, after(says, should, wall)
         self._changed[name] = None  # for the metrics, and for what came meanwhile
         self._telemetry.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
-        if should is not None and tells(says, should):
-            self._recorder.forecast_trust(name, node.metadata.uid, trusted=should.trusted, message=should.message)
+        if should is None:
+            return
+        before, stands = known.stood if known.stood is not None else standing(says), standing(should)
+        known.stood = before if stands is None else stands
+        if before is not None and stands is not None and before is not stands:
+            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=should.message)
 
     def _complain(self, name: str, error: ClusterError) -> None:
         gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell

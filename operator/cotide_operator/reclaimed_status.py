@@ -195,14 +195,13 @@ def urgency(
     return Urgency.DUE if due or not -REFRESH_SECONDS < age < REFRESH_SECONDS else Urgency.NONE
 
 
-def tells(says: Shown, should: Wanted) -> bool:
-    """Whether a change of trust is worth an event.
+def standing(said: Shown | Wanted) -> bool | None:
+    """Return whether a node's forecast stands (True) or fell (False); None where there is none (yet) to do either.
 
-    A node without any forecast yet (it is new, or the operator is) has lost no trust, and with its first one it
-    regains none.
+    A node without a forecast (it is new, or the operator is, or the next one is being made) has lost no trust, and with
+    its next one it regains none.
     """
-    changed = says.trusted is not None and says.trusted is not should.trusted
-    return changed and NO_FORECAST not in (says.reason, should.reason)
+    return None if said.trusted is None or said.reason == NO_FORECAST else said.trusted
 
 
 def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:

@@ -12,9 +12,11 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, ClassVar
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
@@ -40,10 +42,60 @@ policy: {policy}
 slotSeconds: 20
 leaderElection: {{enabled: false}}
 queue: {{backoffInitialSeconds: 0.5, backoffMaxSeconds: 2, unschedulableFlushSeconds: 5}}
-metricsSource: {{scrape: {{url: "http://127.0.0.1:{port}/metrics"}}, intervalSeconds: 0.1, staleAfterSeconds: 5}}
+metricsSource: {{scrape: {{url: "http://127.0.0.1:{port}/metrics"}}, intervalSeconds: 0.1, staleAfterSeconds: {stale}}}
 reclaimed: {{minimumIntervalSeconds: 0, patchesPerSecond: 100}}
 simulatedTime: {{originSeconds: {origin}, speed: {speed}}}
 """
+
+
+class Relay:
+    """Stands between the fake nodes' metrics and who reads them, and tells what it is told to tell."""
+
+    MODES: ClassVar = {
+        "truth": lambda value: value,
+        "nan": lambda value: "NaN",
+        "infinite": lambda value: "+Inf",
+        "negative": lambda value: f"-{value}",
+        "hundredfold": lambda value: f"{100 * float(value)}",
+        "missing": lambda value: None,
+        "error": None,
+    }
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._url = f"http://127.0.0.1:{fleet.metrics_port}/metrics"
+        self.mode = "truth"
+        self.asked = 0
+        """Times since the mode changed."""
+
+    def set(self, mode: str) -> None:
+        self.mode, self.asked = mode, 0
+
+    async def answer(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        tell = self.MODES[self.mode]
+        if tell is None:
+            return web.Response(status=500)
+        async with aiohttp.ClientSession() as session, session.get(self._url) as found:
+            lines = (await found.text()).splitlines()
+        told = []
+        for line in lines:
+            name, _, value = line.rpartition(" ")
+            said = tell(value) if name.startswith("cotide_sim_pod_") else value
+            told += [f"{name} {said}"] if said is not None else []
+        return web.Response(text="\n".join(told) + "\n")
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[int]:
+        app = web.Application()
+        app.router.add_get("/metrics", self.answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield int(runner.addresses[0][1])
+        finally:
+            await runner.cleanup()
 
 
 class World:
@@ -52,10 +104,11 @@ class World:
         self.most_asked: dict[str, int] = defaultdict(int)
 
     @contextlib.asynccontextmanager
-    async def operator(self, policy: str = "hierarchical") -> AsyncIterator[Operator]:
-        text = SETTINGS.format(
-            policy=policy, port=self.fleet.metrics_port, origin=self.fleet.clock.origin_seconds, speed=SPEED
-        )
+    async def operator(
+        self, policy: str = "hierarchical", *, port: int | None = None, stale: float = 5.0
+    ) -> AsyncIterator[Operator]:
+        port, origin = port or self.fleet.metrics_port, self.fleet.clock.origin_seconds
+        text = SETTINGS.format(policy=policy, port=port, origin=origin, speed=SPEED, stale=stale)
         options = Options(metrics_port=0, install_crds=True)
         operator = Operator(parse_settings(text), options, Credentials(self.server.url))
         stop = asyncio.Event()
@@ -205,3 +258,40 @@ async def test_another_policy_takes_the_slack_off_the_nodes_and_pods_that_run_go
             return bool((await world.client.get(f"{JOBS}/count"))["status"].get("phase") == "Succeeded")
 
         await world.until(done)
+
+
+async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_starts_no_loop(world: World) -> None:
+    relay = Relay(world.fleet)
+    async with relay.serving() as port, world.operator(port=port, stale=1.0) as operator:
+
+        async def trusted() -> bool:
+            offers = await world.offers()
+            return len(offers) == 2 and all(3000 <= cpu <= 3300 for cpu, _ in offers.values())
+
+        async def fallen_back() -> bool:
+            # 4000 - 3000, what the online pods did not ask for; of 8 GiB about 7, for memory that was used stays used.
+            offers = (await world.offers()).values()
+            return len(offers) == 2 and all(cpu == 1000 and 6 * GI <= memory <= 7 * GI for cpu, memory in offers)
+
+        def patches() -> float:
+            value = operator.telemetry.registry.get_sample_value
+            return value("cotide_reclaimed_patches_total", {"result": "published"}) or 0.0
+
+        await world.until(trusted)
+        relay.set("error")
+        await world.until(fallen_back)
+        before = patches()
+        for mode in ("nan", "infinite", "negative", "hundredfold", "missing", "error"):
+            relay.set(mode)
+            await world.until(lambda: relay.asked >= 4)
+            assert await fallen_back(), mode
+        assert patches() <= before + 4, "nothing changed but, perhaps, the reason: once a node and way"
+        relay.set("truth")
+        await world.until(trusted)
+
+        async def told() -> bool:
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            reasons = {one["reason"] for one in events if one["involvedObject"]["kind"] == "Node"}
+            return reasons >= {"FellBackToRequests", "ForecastTrustedAgain"}
+
+        await world.until(told)

@@ -244,6 +244,21 @@ async def test_a_node_without_a_forecast_yet_has_lost_no_trust_and_regains_none(
         await scene.after(60.0)
     assert len(scene.patches) == 4
     assert scene.events == []
+    # A feed that dies: the forecast runs out, then the usage is stale; and back the same way.
+    for one in (none_yet, replace(none_yet, reason="StaleFeed"), none_yet, outlook()):
+        scene.tell(one)
+        await scene.after(60.0)
+    assert [event[2] for event in scene.events] == [False, True]
+
+
+async def test_a_restart_in_a_fall_tells_when_trust_is_back(scene: Scene) -> None:
+    scene.tell(outlook(2000, trusted=False, reason="StaleFeed"))
+    await scene.after()
+    scene.start()
+    for one in (outlook(2000, trusted=False, reason="NoForecast"), outlook()):
+        scene.tell(one)
+        await scene.after(60.0)
+    assert [event[2] for event in scene.events] == [True]
 
 
 async def test_trust_that_flaps_costs_two_patches_a_minute_at_most(scene: Scene) -> None:
@@ -399,15 +414,15 @@ async def test_a_refused_patch_is_tried_again_ever_more_seldom_and_then_with_the
 ) -> None:
     scene.refusal = refusal
     with caplog.at_level(logging.WARNING):
-        for second in range(3600):
+        for second in range(1200):
             scene.tell(outlook(1000 + second, until_seconds=1e9))
             await scene.after(1.0)
     # Pauses of 2, 4, 8, ... 300 s, each drawn from its upper half: 8 tries in 5-9 minutes, then one in 150-300 s.
-    assert 16 <= scene.tries <= 30
+    assert 10 <= scene.tries <= 18
     assert scene.counted(result) == scene.tries
-    assert len(caplog.records) == (0 if result == "gone" else pytest.approx(scene.tries, abs=6))
+    assert len(caplog.records) == (0 if result == "gone" else pytest.approx(scene.tries, abs=7))
     scene.refusal = None
-    assert await scene.after(300.0) == [(4599, 4096 * MI)]
+    assert await scene.after(300.0) == [(2199, 4096 * MI)]
     assert scene.patches[-1][1]["status"]["conditions"][0]["status"] == "True"
 
 
