@@ -155,16 +155,16 @@ class QosGuard:
         if shape.online:
             return rows
         covered, probabilities, worst = self._refusals.covering(snapshot, shape, rows)
-        if not len(covered):
+        if not covered.any():
             return rows
-        fresh = answers.reliefs[covered] != snapshot.relief_versions[covered]
-        taken = covered[fresh]
-        answers.probabilities[taken] = probabilities[fresh]
+        reliefs = snapshot.relief_versions[rows]
+        covered &= answers.reliefs[rows] != reliefs
+        taken = rows[covered]
+        answers.probabilities[taken] = probabilities[covered]
         answers.versions[taken] = 0
-        answers.reliefs[taken] = snapshot.relief_versions[taken]
-        answers.worst[taken] = worst[fresh]
-        others: NDArray[np.intp] = np.setdiff1d(rows, taken, assume_unique=True)
-        return others
+        answers.reliefs[taken] = reliefs[covered]
+        answers.worst[taken] = worst[covered]
+        return rows[~covered]
 
     def _ask(self, snapshot: Snapshot, questions: Sequence[Question], forecaster: QosForecaster) -> None:
         asked = mixes_after(snapshot, questions)

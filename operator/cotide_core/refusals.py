@@ -3,7 +3,7 @@
 Used by `guard` before it asks about many nodes. A forecast never falls in counts, input bytes or pressure, so when a
 node was refused to a job of some type, size and cpu, it is refused to any job of that type with at least that size
 and cpu, for as long as nothing on the node got better. One such job is kept per node and type: the smallest seen.
-Invariant: `covering` gives only rows where a refusal follows from one that the forecaster gave.
+Invariant: `covering` marks only rows where a refusal follows from one that the forecaster gave.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.columns import Floats, Integers
+from cotide_core.columns import Booleans, Floats, Integers
 from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 
@@ -58,17 +58,17 @@ class Refusals:
 
     def covering(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]
-    ) -> tuple[NDArray[np.intp], Floats, NDArray[np.int32]]:
-        """Return those of the rows for which a refusal that still stands implies that this batch shape is refused.
+    ) -> tuple[Booleans, Floats, NDArray[np.int32]]:
+        """Return for which of the rows a refusal that still stands implies that this batch shape is refused.
 
-        With them come that refusal's probabilities, which this shape's can't be below, and the services at risk.
+        With it come, for all rows, that refusal's probability, which this shape's can't be below, and the service at
+        risk; they mean nothing where it is not implied.
         """
         smallest = self._of(snapshot, shape.type_column)
-        standing = smallest.reliefs[rows] == snapshot.relief_versions[rows]
-        larger = smallest.input_bytes[rows] <= shape.input_bytes
-        larger &= smallest.millicores[rows] <= shape.fit.millicores
-        covered = rows[standing & larger]
-        return covered, smallest.probabilities[covered], smallest.worst[covered]
+        covered = smallest.reliefs[rows] == snapshot.relief_versions[rows]
+        covered &= smallest.input_bytes[rows] <= shape.input_bytes
+        covered &= smallest.millicores[rows] <= shape.fit.millicores
+        return covered, smallest.probabilities[rows], smallest.worst[rows]
 
     def _of(self, snapshot: Snapshot, column: int) -> _Smallest:
         found = self._by_type.get(column)
