@@ -150,7 +150,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(("fifo", "qpsm", "hierarchical")), st.lists(moves, min_size=12, max_size=30))
 def test_reclaimed_capacity_is_never_promised_twice(policy: str, steps: list[tuple[object, ...]]) -> None:
     cluster = Cluster(policy)

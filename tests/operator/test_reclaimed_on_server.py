@@ -15,7 +15,7 @@ import pytest
 
 from cotide_core.reclaimed import Holdings
 from cotide_kube.backoff import Backoff
-from cotide_kube.client import KubeClient
+from cotide_kube.client import KubeClient, PatchKind
 from cotide_kube.credentials import Credentials
 from cotide_kube.objects import NodeObject
 from cotide_kube.reflector import Reflector
@@ -171,6 +171,20 @@ async def test_a_node_that_is_deleted_and_comes_back_gets_its_amounts_again(worl
         await world.client.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
         again = await world.until(lambda node: offers(node)[0] == "4000")
         assert again["metadata"]["uid"] != node["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("kind", ["strategic", "merge", "json"])
+async def test_somebody_elses_patch_of_any_kind_is_set_right_again(world: World, kind: PatchKind) -> None:
+    name = "cotide.dev/reclaimed-cpu"
+    patch: Any = {"status": {"capacity": {name: "9000"}, "allocatable": {name: "9000"}}}
+    if kind == "json":  # as Kubernetes' own guide to extended resources has it
+        paths = [f"/status/{part}/{name.replace('/', '~1')}" for part in ("capacity", "allocatable")]
+        patch = [{"op": "add", "path": path, "value": "9000"} for path in paths]
+    await world.client.patch(f"{NODE}/status", patch, kind)
+    assert offers(await world.client.get(NODE)) == ("9000", None)
+    async with world.publisher():
+        world.outlooks.put([TRUSTED])
+        await world.until(lambda node: offers(node) == ("4000", str(4 * 2**30)))
 
 
 @pytest.mark.kubectl
