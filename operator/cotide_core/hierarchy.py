@@ -88,6 +88,7 @@ class Hierarchy:
         for key in self._evictions.expire(now):
             self._reopen(self._nominations.drop_where_stays(key))
         self._reopen(self._nominations.expire(now))
+        self._reopen(self._nominations.drop_where_gone(self._state.columns.row_of))
         for name in self._monitor.end_cordons(now):
             self._relieve(name)
         self._refresh(now)

@@ -7,7 +7,7 @@ pod has at most one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from cotide_core.shapes import Shape
@@ -69,6 +69,13 @@ class Nominations:
     def drop_where_stays(self, victim: str) -> list[Nomination]:
         """End the claims that counted on a victim that stays; returns them."""
         ended = [one for one in self._by_pod.values() if victim in one.victims]
+        for one in ended:
+            del self._by_pod[one.pod]
+        return ended
+
+    def drop_where_gone(self, nodes: Container[str]) -> list[Nomination]:
+        """End the claims on nodes that are not there any more; returns them."""
+        ended = [one for one in self._by_pod.values() if one.node not in nodes]
         for one in ended:
             del self._by_pod[one.pod]
         return ended
