@@ -359,6 +359,14 @@ async def test_a_source_that_goes_down_ends_in_requests_and_never_in_zero() -> N
     assert scene.outlook().trusted  # back by itself
 
 
+async def test_while_nothing_is_read_nothing_is_told_not_even_of_a_node_without_pods() -> None:
+    scene = await one_node(online("web"))
+    await scene.nodes("empty")
+    assert samples(await scene.read(*scene.use("web", 800))) == [("a", 800.0, float(GIB)), ("empty", 0.0, 0.0)]
+    scene.passes(30.0)  # long enough for a sample to be told again
+    assert samples(await scene.read()) == []
+
+
 async def test_slots_without_a_source_are_gaps_and_end_the_forecasts() -> None:
     scene = await one_node(online("web"))
     for _ in range(3):
