@@ -60,6 +60,8 @@ class HostLoad:
         self._batch = np.full((2, 0), np.nan)
         self._batch_then = np.zeros((2, 0))
         """What batch and gratis pods held when the forecast came."""
+        self._asked_then = np.zeros((2, 0))
+        """What online pods asked for then."""
         self._until = np.full(0, -np.inf)
 
     def apply(self, event: NodeUsageSampled | NodeForecasted) -> None:
@@ -91,6 +93,7 @@ class HostLoad:
         self._online[:, row] = online
         self._batch[:, row] = batch
         self._batch_then[:, row] = self._columns.held[:ONLINE_RANK, :, row].sum(axis=0)
+        self._asked_then[:, row] = self._columns.held[ONLINE_RANK, :, row]
         self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
 
     def forget(self, row: int) -> None:
@@ -109,15 +112,21 @@ class HostLoad:
         """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast stands behind each.
 
         With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
-        last-state correction within the slot (seed 000, section IV); else what online pods ask for, or more where more
+        last-state correction within the slot (seed 000, section IV), and what online pods that came since ask for: of
+        them the forecast knows nothing. Else it is what online pods ask for, or more where more
         was measured. Once measurements stop, what was last known stays a lower bound: a feed that falls silent is no
         reason to think that pods need less than before.
         """
         used, fresh = self.used(now, stale_seconds)
         believed = fresh & self.in_force(now)
-        peak = np.maximum(used, np.where(believed, self._online[:, : self._columns.size], self.asked()))
+        peak = np.maximum(used, np.where(believed, self._foreseen(), self.asked()))
         peak = np.where(fresh, peak, np.maximum(peak, self._last_known()))
         return np.minimum(peak, self.physical()), believed
+
+    def _foreseen(self) -> Floats:
+        """Return (2, N) the forecast and what came since; nan without one."""
+        size = self._columns.size
+        return self._online[:, :size] + np.maximum(0.0, self.asked() - self._asked_then[:, :size])
 
     def _last_known(self) -> Floats:
         """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher."""
@@ -125,7 +134,7 @@ class HostLoad:
         used_at = self._used_at[:size]
         used = np.where(np.isfinite(used_at), self._used[:, :size], 0.0)
         forecast = np.isfinite(used_at) & (self._until[:size] >= used_at)
-        return np.maximum(used, np.where(forecast, self._online[:, :size], 0.0))
+        return np.maximum(used, np.where(forecast, self._foreseen(), 0.0))
 
     def in_force(self, now: float) -> Booleans:
         """Return (N,) whether a forecast was told whose slot is not over; whether it is believed is another matter."""
@@ -168,5 +177,6 @@ class HostLoad:
             self._online = np.concatenate([self._online, np.full((2, missing), np.nan)], axis=1)
             self._batch = np.concatenate([self._batch, np.full((2, missing), np.nan)], axis=1)
             self._batch_then = np.concatenate([self._batch_then, np.zeros((2, missing))], axis=1)
+            self._asked_then = np.concatenate([self._asked_then, np.zeros((2, missing))], axis=1)
             self._used_at = np.concatenate([self._used_at, np.full(missing, -np.inf)])
             self._until = np.concatenate([self._until, np.full(missing, -np.inf)])

@@ -156,6 +156,16 @@ def test_a_forecast_above_what_is_there_leaves_nothing_and_not_less() -> None:
     assert (peak[0, 0], believed[0]) == (1000.0, True)
 
 
+def test_an_online_pod_that_came_after_the_forecast_keeps_its_room_by_its_requests() -> None:
+    scheduler = engine(node(), runs("web", ONLINE, 300), uses(100), forecast(200))
+    scheduler.handle([runs("shop", ONLINE, 500)], 1.0)
+    assert binds(scheduler.handle([arrives("x", BATCH, 400)], 2.0)) == {}, "1000 - 200 - 500 = 300"
+    # The next forecast knows it; and one that goes frees what the next forecast says, not before.
+    assert binds(scheduler.handle([forecast(350)], 3.0)) == {"x": "a"}
+    scheduler.handle([gone("shop"), arrives("y", BATCH, 400)], 4.0)
+    assert scheduler.pending()["unschedulable"] == 1, "1000 - 350 - 400 = 250"
+
+
 def test_the_newest_measurement_corrects_a_forecast_that_is_too_low() -> None:
     scheduler = engine(node(), uses(500), forecast(100))
     assert binds(scheduler.handle([arrives("x", BATCH, 600)], 1.0)) == {}, "1000 - max(100, 500) = 500"
