@@ -113,9 +113,9 @@ class HostLoad:
 
         With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
         last-state correction within the slot (seed 000, section IV), and what online pods that came since ask for: of
-        them the forecast knows nothing. Else it is what online pods ask for, or more where more
-        was measured. Once measurements stop, what was last known stays a lower bound: a feed that falls silent is no
-        reason to think that pods need less than before.
+        them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
+        measurements stop, what was last known stays a lower bound: a feed that falls silent is no reason to think that
+        pods need less than before.
         """
         used, fresh = self.used(now, stale_seconds)
         believed = fresh & self.in_force(now)
