@@ -435,12 +435,16 @@ async def test_forecasts_that_cover_too_little_are_not_used_and_come_back_by_the
     told = await play(scene, [400.0] * 60)
     assert told[-1]
     assert scene.outlook().reason in ("Calibrated", "StaleFeed")
+    scene.passes(6.0 - INTO_SLOT)  # so early in the slot the last forecast is still in force for the engine
     for _ in range(8):  # each time just above the p99
         (cpu, *_), _ = scene.live.forecasters.forecasts()
         (fallen,) = await play(scene, [MILLICORES * float(cpu.p99[0]) + 10])
+        if not fallen:
+            break
     await scene.read(*scene.use("web", 400))
     found = scene.outlook()
     assert fallen == {}
+    assert scene.state.host_load.in_force(scene.clock.now()).all()
     assert (found.trusted, found.reason, found.offered_millicores) == (False, "CoverageTooLow", 1000)
     assert found.coverage_p99 is not None
     assert found.coverage_p99 < 0.9675
@@ -523,13 +527,16 @@ async def test_simulated_time_counts_slots_in_seconds_of_the_operators_clock() -
 class Past:
     """Answers range queries from what each pod used at a moment of the wall; down as often as told."""
 
-    def __init__(self, use: Mapping[str, object], down: int = 0) -> None:
+    def __init__(self, use: Mapping[str, object], down: int = 0, answers: int = 10**9) -> None:
         self.use = use
+        self.answers = answers
         self.down = down
         self.asked: list[tuple[int, float, float, float]] = []
 
     async def usage_range(self, resource: int, start: float, end: float, step: float) -> list[Series]:
         self.asked.append((resource, start, end, step))
+        if len(self.asked) > self.answers:
+            raise SourceDown("out of memory")
         if self.down:
             self.down -= 1
             raise SourceDown("no route")
@@ -618,6 +625,24 @@ async def test_a_prometheus_that_answers_late_is_asked_again(
         "the past can't be read from Prometheus for now: no route"
     ]
     assert any("100 slots of 1 nodes were rebuilt" in line for line in lines)
+
+
+async def test_what_a_prometheus_that_died_did_not_say_is_a_gap_in_the_calendar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cotide_operator.host_load.rebuilding.RETRY_WALL_SECONDS", 0.0)
+    monkeypatch.setattr("cotide_operator.host_load.history.POINTS_AT_A_TIME", 40)  # ten slots of one pod
+    scene = await one_node(online("web"))
+    past = Past({"web": lambda moment: 600}, answers=2 * 3)
+    scene.live = scene.make(Rebuilding(History(past, scene.clock, SLOT), 100))
+    rebuilding = asyncio.create_task(scene.live.rebuild())
+    await scene.read(*scene.use("web", 400))
+    scene.passes(SLOT)
+    await scene.read(*scene.use("web", 400))
+    await asyncio.wait_for(rebuilding, 5.0)
+    kept = scene.live.forecasters.histories()[0][0, 0]
+    assert np.isfinite(kept).tolist() == [True] * 30 + [False] * 70 + [True]
+    assert kept[-1] == pytest.approx(400 / MILLICORES)
 
 
 async def test_without_a_past_the_first_live_slot_begins(

@@ -1,0 +1,113 @@
+"""Which parts measure, by what is configured: a source or none, host load forecast or not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_core.cycle import Scheduler
+from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
+from cotide_core.heuristics import HeuristicCatalogue
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.calibration import Calibration
+from cotide_operator.clock import ScaledClock
+from cotide_operator.crew import Crew
+from cotide_operator.metrics_feed import metrics_feed
+from cotide_operator.mirror import Mirror
+from cotide_operator.outlook import Outlooks
+from cotide_operator.settings import parse_settings
+from cotide_operator.surroundings import Surroundings
+from cotide_operator.telemetry import Telemetry
+
+WEB = Pod("ns/web", "u", WorkloadClass.ONLINE, (("cpu", 1000), ("memory", 1024)), 0.0, node="a")
+
+
+class Loop:
+    """Has the engine handle events as they are told."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(SchedulerConfig(policy="hierarchical"), HeuristicCatalogue())
+        self.tell(NodeUpserted(Node("a", (("cpu", 4000), ("memory", 2**30), ("pods", 9)))))
+
+    def tell(self, event: Event) -> None:
+        self.scheduler.handle([event], time.time())
+
+    async def caught_up(self) -> None:
+        await asyncio.sleep(0)
+
+
+class MetricsApi:
+    async def list(self, path: str) -> list[dict[str, Any]]:
+        usage = {"cpu": "250m", "memory": "1Ki"}
+        metadata = {"namespace": "ns", "name": "web"}
+        return [{"metadata": metadata, "timestamp": format_timestamp(time.time()), "containers": [{"usage": usage}]}]
+
+
+class Intake:
+    def __init__(self) -> None:
+        self.pods = {"ns/web": WEB}
+
+
+def surroundings(text: str) -> Surroundings:
+    parts: Any = {"client": MetricsApi(), "intake": Intake(), "loop": Loop()}
+    telemetry = Telemetry()
+    return Surroundings(
+        settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),
+        mirror=Mirror(),
+        clock=ScaledClock(),
+        calibration=Calibration(telemetry, lambda key: None, 300.0),
+        telemetry=telemetry,
+        outlooks=Outlooks(),
+        **parts,
+    )
+
+
+async def until(check: Any) -> None:
+    async with asyncio.timeout(10.0):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+async def test_without_a_source_nodes_offer_what_is_not_requested(caplog: pytest.LogCaptureFixture) -> None:
+    around = surroundings("policy: hierarchical")
+    async with Crew() as crew, metrics_feed(around, crew) as feed:
+        assert feed is None
+        await until(lambda: around.outlooks.get("a"))
+        found = around.outlooks.get("a")
+        assert found is not None
+        assert (found.reason, found.offered_millicores) == ("NoForecast", 4000)  # the engine knows of no pod
+    assert "no metricsSource is configured" in caplog.text
+
+
+async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() -> None:
+    around = surroundings("policy: qpsm\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
+
+    def used() -> float | None:
+        return around.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
+
+    async with Crew() as crew, metrics_feed(around, crew) as feed:
+        assert feed is not None
+        await until(used)
+        assert used() == 250
+        assert len(around.outlooks) == 0
+
+
+async def test_with_forecasts_what_the_metrics_api_says_reaches_the_engine() -> None:
+    around = surroundings("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
+    around.loop.tell(PodUpserted(WEB))
+    load = around.loop.scheduler.state.host_load
+    async with Crew() as crew, metrics_feed(around, crew):
+        await until(lambda: load.used(time.time(), 60.0)[0].sum() > 0)
+        assert load.used(time.time(), 60.0)[0][:, 0].tolist() == [250.0, 1024.0]
+
+
+async def test_without_a_source_and_without_forecasts_nothing_runs() -> None:
+    around = surroundings("policy: qpsm")
+    async with Crew() as crew, metrics_feed(around, crew) as feed:
+        assert feed is None
+        assert crew._tasks == []
