@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
-from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -91,7 +91,8 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
                 if planned_end[job] > now:
                     size = change(times, free, size, now, planned_end[job], demand[job])
                     gained = True
-                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
+                if mode != GIVEN:
+                    learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         room = 2 * (running + waiting) + 8
         if room > times.shape[0]:
             times = _grown(times, 2 * room)
@@ -118,7 +119,8 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
         # 3. Submissions.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
+            if mode != GIVEN:
+                forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             room = 2 * (running + waiting) + 8
             if room > times.shape[0]:
                 times = _grown(times, 2 * room)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -124,7 +124,8 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
+                if mode != GIVEN:
+                    learn(mode, job, run[job], request[job], user[job], forecast[job], past)
             if one_by_one == 1:
                 break
         # 2. Submissions.
@@ -133,7 +134,9 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             arrived < jobs and submit[arrived] == now and (one_by_one == 0 or (submits_first and arrived == new_from))
         ):
             job = arrived
-            guess = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
+            guess = forecast[job]
+            if mode != GIVEN:
+                guess = forecast_at_submit(mode, job, guess, request[job], user[job], past)
             forecast[job] = guess
             promise[job] = -1
             if two:

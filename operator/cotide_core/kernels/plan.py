@@ -21,7 +21,7 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import order_key
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earliest_start
-from cotide_core.kernels.run_forecasts import Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -80,10 +80,12 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
+                if mode != GIVEN:
+                    learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
+            if mode != GIVEN:
+                forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             key = order_key(order, forecast[job], demand[job])
             waiting = insert(queue_key, queue, waiting, key, job)
             arrived += 1
