@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from cotide_core.config import SchedulerConfig
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_predictors.completion import train_completion
@@ -26,7 +26,7 @@ from cotide_sim.scorecard import Summary
 from cotide_sim.slot_forecasts import Quantile
 from cotide_sim.workloads import profiling, sizing
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, plan_of
+from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, compressed, plan_of
 from cotide_sim.world import World
 
 POLICIES: Final = ("fifo", "random", "fifo-guarded", "random-guarded", "qpsm")
@@ -87,7 +87,7 @@ def compare(
         policy: World(
             plan,
             interference,
-            replace(config, policy=policy),
+            _config_of(policy, config),
             models,
             models=models.event,
             nodes=nodes,
@@ -98,6 +98,11 @@ def compare(
         .summary
         for policy in policies
     }
+
+
+def _config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
+    knobs = compressed(config.hierarchical or HierarchicalConfig()) if policy == "hierarchical" else None
+    return replace(config, policy=policy, hierarchical=knobs)
 
 
 def missed(figures: dict[str, Summary]) -> list[str]:

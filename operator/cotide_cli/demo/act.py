@@ -23,12 +23,13 @@ from cotide_cli.demo.observer import Observer
 from cotide_cli.demo.processes import Child
 from cotide_cli.demo.stage import NODE_CORES, NODE_MEMORY, START_SECONDS, Stage, free_port
 from cotide_cli.demo.summary import PolicyOutcome
+from cotide_core.config import HierarchicalConfig
 from cotide_core.errors import ClusterError
 from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_sim.scorecard import Scorecard
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.workloads.scenarios import SLOT_SECONDS
+from cotide_sim.workloads.scenarios import SLOT_SECONDS, compressed
 
 LEAD_WALL_SECONDS: Final = 3.0
 """Chosen: the services get this long to start before the first Job arrives."""
@@ -103,6 +104,13 @@ def _configuration(stage: Stage, policy: str, ledger: Path) -> Manifest:
     by_slack: Manifest = {
         "slotSeconds": SLOT_SECONDS,
         "reclaimed": {"minimumIntervalSeconds": 0.5 * SLOT_SECONDS / stage.clock.speed, "patchesPerSecond": 1000.0},
+    }
+    knobs = compressed(HierarchicalConfig())
+    by_slack["overload"] = {
+        "observationSeconds": knobs.overload_observation_seconds,
+        "pauseSeconds": knobs.overload_pause_seconds,
+        "flapWindowSeconds": knobs.flap_window_seconds,
+        "cordonSeconds": knobs.cordon_seconds,
     }
     slack = policy == "hierarchical"
     return {

@@ -9,19 +9,35 @@ Invariant: the jobs and their arrivals are the same in both, and so is the plan 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
+from cotide_core.config import HierarchicalConfig
 from cotide_sim.interference import Interference
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.slack import STEP_SECONDS, with_measured_services
-from cotide_sim.workloads.traced import from_traces
+from cotide_sim.workloads.traced import COMPRESSION, from_traces
 
 Scenario = Literal["latency", "slack"]
 SCENARIOS: Final[tuple[Scenario, ...]] = ("latency", "slack")
 SLOT_SECONDS: Final = STEP_SECONDS
 """Slot of forecasts and overloads in both: five minutes of the traces at their compression."""
+
+
+def compressed(knobs: HierarchicalConfig) -> HierarchicalConfig:
+    """Return the knobs of `hierarchical` with the monitor's times at the compression of the traces, as the slot is.
+
+    What a monitor watches for 15 s on a cluster, a burst of minutes, passes here in some seconds.
+    """
+    return replace(
+        knobs,
+        overload_observation_seconds=knobs.overload_observation_seconds / COMPRESSION,
+        overload_pause_seconds=knobs.overload_pause_seconds / COMPRESSION,
+        flap_window_seconds=knobs.flap_window_seconds / COMPRESSION,
+        cordon_seconds=knobs.cordon_seconds / COMPRESSION,
+    )
 
 
 def usual_scenario(policies: Collection[str]) -> Scenario:
