@@ -23,7 +23,8 @@ from cotide_core.host_load import offered, slack
 from cotide_core.state import ClusterState
 
 STALE = 60.0
-ANY = st.floats()  # nan, infinite, negative and huge ones among them
+ANY = st.floats() | st.floats(0, 2000)  # nan, infinite, negative and huge ones among them, and likely ones
+MOMENTS = st.just(50.0) | st.floats()
 AMOUNTS = st.integers(0, 10_000)
 
 
@@ -46,6 +47,13 @@ def test_a_believed_forecast_offers_the_share_less_the_peak() -> None:
     state.apply(NodeUsageSampled("a", 0.0, 200.0, 100.0))
     state.apply(NodeForecasted("a", 300.0, 300.0, 150.0, 0.0, 0.0))
     assert offer(state, 10.0) == ([650, 800], True)  # 950 - 300, 950 - 150
+
+
+def test_a_peak_above_the_share_offers_nothing_and_not_less() -> None:
+    state = state_with(requested=800)
+    state.apply(NodeUsageSampled("a", 0.0, 200.0, 100.0))
+    state.apply(NodeForecasted("a", 300.0, 980.0, 150.0, 0.0, 0.0))
+    assert offer(state, 10.0) == ([0, 800], True)  # 950 - 980
 
 
 def test_within_the_slot_a_measurement_above_the_forecast_counts() -> None:
@@ -79,7 +87,7 @@ def test_online_pods_that_ask_for_more_than_there_is_leave_nothing_and_not_less(
     assert offer(state_with(requested=1500), 0.0) == ([0, 0], False)
 
 
-@given(AMOUNTS, AMOUNTS, ANY, ANY, ANY, ANY, ANY, st.floats(0.01, 1.0))
+@given(AMOUNTS, AMOUNTS, ANY, ANY, ANY, MOMENTS, MOMENTS, st.floats(0.01, 1.0))
 def test_whatever_is_told_the_offer_is_within_what_is_there(
     millicores: int, requested: int, used: float, memory: float, peak: float, until: float, at: float, share: float
 ) -> None:
