@@ -135,7 +135,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
         ):
             job = arrived
             guess = forecast[job]
-            if mode != GIVEN:
+            if mode != GIVEN:  # `past` counts references to all its tables at each call, half of a round's cost
                 guess = forecast_at_submit(mode, job, guess, request[job], user[job], past)
             forecast[job] = guess
             promise[job] = -1
