@@ -100,7 +100,6 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     line_key = np.empty((2, jobs), np.int64)
     line = np.empty((2, jobs), np.int64)
     lengths = np.zeros(2, np.int64)
-    reserved_in = np.full(jobs, -1, np.int64)
     no_keys = np.zeros(jobs, np.int64)
     times = np.empty(256, np.int64)
     levels = np.empty(256, np.int64)
@@ -187,7 +186,6 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                     size = change(times, levels, size, begin, begin + length, -demand[job])
                     if begin > now:
                         places[kind] += 1
-                        reserved_in[job] = rounds
                         first += 1
                         continue
                 else:
@@ -203,8 +201,7 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                     job = line[1, first] if kind == 1 else line[0, second]
                     length = upper[job] if kind == 1 else request[job]
                     if (
-                        reserved_in[job] == rounds
-                        or demand[job] > free
+                        demand[job] > free
                         or (step == 1 and kind == 1 and held + demand[job] > share)
                         or not is_free(times, levels, size, length, demand[job])
                     ):
