@@ -270,6 +270,7 @@ def test_a_node_that_is_deleted_takes_its_pods_with_it():
         ("sim.cotide.dev/lone-seconds", "-1"),
         ("sim.cotide.dev/rates", "1,two"),
         ("sim.cotide.dev/rates-step-seconds", "0"),
+        ("sim.cotide.dev/used-millicores", "800,-1"),
         ("cotide.dev/input-size", "big"),
         ("sim.cotide.dev/exit-code", "nan"),
     ],
@@ -305,6 +306,17 @@ def test_a_busy_service_slows_batch_beside_it():
     assert phases(alone.after(10.0)) == [("d/job", "Succeeded")]
     assert phases(world.after(10.0)) == []
     assert phases(world.after(200.0)) == [("d/job", "Succeeded")]
+
+
+def test_an_online_pod_uses_what_its_annotation_says_and_not_what_it_asks_for():
+    # It asks for two cores and uses 500 m rising to 1500 m in 20 s: 1000 m at 10 s, told of its own container.
+    world = World()
+    course = {"sim.cotide.dev/used-millicores": "500,1500", "sim.cotide.dev/rates-step-seconds": "20"}
+    notes = {"labels": {"cotide.dev/class": "online"}, "annotations": course}
+    world.see(replace_spec(pod("web", cpu="2", metadata=notes), "Always"))
+    (used,) = world.park.pod_usage(ORIGIN + 10.0)
+    assert (used.key, used.container, used.cpu_millicores) == ("d/web", "main", pytest.approx(1000.0))
+    assert used.cpu_core_seconds == pytest.approx(7.5)
 
 
 def replace_spec(found, restart_policy):
