@@ -71,6 +71,8 @@ class Leadership:
         self._seen: tuple[str, str | None] | None = None
         self._seen_at = float("-inf")
         self._trouble = ""
+        self._turn = asyncio.Lock()
+        """Held over each renewal: a release waits for the one in flight, and none comes after it."""
         self.leading = False
 
     async def acquire(self) -> None:
@@ -93,7 +95,9 @@ class Leadership:
             await self._sleep(self._settings.retry_period_seconds)
             left = renewed + self._settings.renew_deadline_seconds - self._monotonic()
             try:
-                async with asyncio.timeout(max(0.0, left)):
+                async with asyncio.timeout(max(0.0, left)), self._turn:
+                    if not self.leading:  # released: there is nothing to renew any more
+                        continue
                     held = await self._try()
             except TimeoutError:
                 held = False
@@ -117,7 +121,7 @@ class Leadership:
             return
         self.leading = False
         try:
-            async with asyncio.timeout(self._settings.retry_period_seconds):
+            async with asyncio.timeout(self._settings.retry_period_seconds), self._turn:
                 lease = await self._read()
                 if lease is not None and lease.spec.holder_identity == self.identity:
                     await self._write(lease, holder="", duration_seconds=1)

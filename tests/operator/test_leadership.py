@@ -99,6 +99,25 @@ async def test_a_released_lease_is_free_at_once(scene: Scene) -> None:
     assert time.now == 0.0
 
 
+async def test_a_release_waits_for_the_renewal_in_flight_and_none_comes_after_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two", "three", "four", "five"):
+        leader, time = scene.candidate(name)
+        await leader.acquire()
+        assert time.now == 0.0  # the one before has given it up
+        holding = asyncio.create_task(leader.hold())
+        while time.naps < 3:  # it renews all the time
+            await asyncio.sleep(0)
+        await leader.release()
+        naps = time.naps
+        while time.naps < naps + 20:
+            await asyncio.sleep(0)
+        assert (await scene.lease())["holderIdentity"] == ""
+        holding.cancel()
+    assert "could not be released" not in caplog.text
+
+
 async def test_a_leader_whose_lease_was_taken_stops(scene: Scene) -> None:
     one, _ = scene.candidate("one")
     await one.acquire()
