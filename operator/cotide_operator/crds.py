@@ -95,7 +95,7 @@ def definition(resource: Resource) -> dict[str, Any]:
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": NAME_RULE.shape,
+        "metadata": {"type": "object"},
         **schema["properties"],
     }
     return {

@@ -2,8 +2,8 @@
 
 The committed CRDs are generated from these models (`crds`), the controllers read specs through them
 (`read_job`, `read_workload`), so that what the API server accepts and what the operator understands can't drift apart.
-Invariant: each `Rule` is written twice on purpose, in CEL for an API server and in Python for a server without CEL, and
-both say the same sentence.
+Invariant: each `Rule` is written twice on purpose, in CEL for the API server and in Python for objects that came in under
+older definitions, and both say the same sentence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ class Schema(BaseModel):
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.rules:
             schema["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
-            schema["allOf"] = [rule.shape for rule in cls.rules]
         return schema
 
 
@@ -67,8 +66,7 @@ class Schema(BaseModel):
 class Rule:
     """How fields go together: the expression that must hold, and the sentence for the user when it doesn't.
 
-    ``shape`` says the same as part of a structural schema: a server that evaluates no CEL refuses the object, too, with
-    the path though without the sentence.
+    Not said in the structural schema as well: a server that refuses an object for its shape shows no rule's sentence.
     """
 
     cel: str
@@ -76,7 +74,6 @@ class Rule:
     field: str
     """Path of the field at fault, relative to the schema that holds the rule; empty where none can be named."""
     holds: Callable[[Any], bool]
-    shape: JsonDict
 
     def as_validation(self) -> dict[str, str]:
         """Return the rule as one of ``x-kubernetes-validations``."""
@@ -246,14 +243,12 @@ class WorkloadSpec(Schema):
             "give either spec.selector, to adopt pods, or spec.template, to let Cotide run them, and not both",
             ".selector",
             lambda spec: (spec.selector is None) != (spec.template is None),
-            {"oneOf": [{"required": ["selector"]}, {"required": ["template"]}]},
         ),
         Rule(
             "!has(self.replicas) || has(self.template)",
             "spec.replicas goes with spec.template only: adopted pods are scaled by their Deployment or StatefulSet",
             ".replicas",
             lambda spec: spec.replicas is None or spec.template is not None,
-            {"anyOf": [{"required": ["template"]}, {"not": {"required": ["replicas"]}}]},
         ),
         Rule(
             "!has(self.selector) || (has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0)"
@@ -263,16 +258,6 @@ class WorkloadSpec(Schema):
             lambda spec: (
                 spec.selector is None or bool(spec.selector.match_labels) or bool(spec.selector.match_expressions)
             ),
-            {
-                "properties": {
-                    "selector": {
-                        "anyOf": [
-                            {"required": ["matchLabels"], "properties": {"matchLabels": {"minProperties": 1}}},
-                            {"required": ["matchExpressions"], "properties": {"matchExpressions": {"minItems": 1}}},
-                        ]
-                    }
-                }
-            },
         ),
     )
 
@@ -373,7 +358,6 @@ NAME_RULE: Final = Rule(
     f"metadata.name must have at most {NAME_LIMIT} characters: it becomes a label of the pods",
     "",
     lambda name: len(name) <= NAME_LIMIT,
-    {"type": "object", "properties": {"name": {"type": "string", "maxLength": NAME_LIMIT}}},
 )
 
 _Spec = TypeVar("_Spec", JobSpec, WorkloadSpec)

@@ -147,7 +147,7 @@ def test_each_further_refusal_doubles_the_wait() -> None:
             asked.append(now)
             refused = [EvictRefused("d/g", "u-g", "a", 429, "budget")]
         now += 1.0
-    # Refused a second later, open again after 30, 60, 120, 240, 480 s; and the pod looks again every 60 s at the latest.
+    # Refused a second later, open again after 30, 60, 120, 240, 480 s; and the pod looks again each 60 s at the latest.
     gaps = [later - earlier for earlier, later in pairwise(asked)]
     assert all(gap >= 30.0 * 2**turn for turn, gap in enumerate(gaps)), gaps
     assert asked == [0.0, 61.0, 122.0, 243.0, 484.0, 965.0]

@@ -154,7 +154,8 @@ async def world(refresh_seconds: float = 0.05, *, refusing: bool = True) -> Asyn
         for resource in RESOURCES:
             made = definition(resource)
             if not refusing:  # definitions of an older version: what they let pass must be told all the same
-                made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].pop("allOf", None)
+                schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+                schema["properties"]["spec"].pop("x-kubernetes-validations", None)
             await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
         one = World(server, client, refresh_seconds)
         one.start()

@@ -1,4 +1,4 @@
-"""What an API server without CEL makes of our resources: contradictions are refused with the field's path."""
+"""What the API server makes of our resources: contradictions are refused with the field's path and our sentence."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cotide_sim.apiserver.testing import server_in_thread
 
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
+ONE_WAY = "give either spec.selector, to adopt pods, or spec.template, to let Cotide run them, and not both"
 SELECTOR = {"matchLabels": {"app": "web"}}
 
 
@@ -51,30 +52,36 @@ async def test_one_way_to_have_pods_is_taken(credentials: Credentials, spec: dic
 
 
 @pytest.mark.parametrize(
-    ("spec", "field"),
+    ("spec", "sentence"),
     [
-        ({"selector": SELECTOR, "template": TEMPLATE}, "spec: Invalid value"),
-        ({"qos": {"latencyP95Milliseconds": 5}}, "spec: Invalid value"),
-        ({"selector": SELECTOR, "replicas": 2}, "spec: Invalid value"),
-        ({"selector": {}}, "spec.selector: Invalid value"),
-        ({"selector": {"matchLabels": {}}}, "spec.selector: Invalid value"),
+        ({"selector": SELECTOR, "template": TEMPLATE}, f"spec.selector: Invalid value: {ONE_WAY}"),
+        ({"qos": {"latencyP95Milliseconds": 5}}, f"spec.selector: Invalid value: {ONE_WAY}"),
+        ({"selector": SELECTOR, "replicas": 2}, "spec.replicas: Invalid value: spec.replicas goes with spec.template"),
+        ({"selector": {}}, "spec.selector: Invalid value: spec.selector must name at least one label"),
+        ({"selector": {"matchLabels": {}}}, "spec.selector: Invalid value: spec.selector must name at least one label"),
     ],
     ids=["both", "neither", "replicas of adopted pods", "an empty selector", "no label in it"],
 )
-async def test_a_contradiction_is_refused_by_the_schema(
-    credentials: Credentials, spec: dict[str, Any], field: str
+async def test_a_contradiction_is_refused_in_the_words_of_its_rule(
+    credentials: Credentials, spec: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ApiError) as refusal:
         await created(credentials, "contradictory", spec)
     assert refusal.value.status == 422
-    assert field in str(refusal.value)
+    assert sentence in str(refusal.value)
 
 
 async def test_a_name_too_long_for_a_label_is_refused(credentials: Credentials) -> None:
     with pytest.raises(ApiError) as refusal:
         await created(credentials, "w" * 64, {"template": TEMPLATE})
     assert refusal.value.status == 422
-    assert "metadata.name" in str(refusal.value)
+    assert "metadata.name must have at most 63 characters" in str(refusal.value)
+
+
+async def test_a_wrong_shape_is_told_before_any_rule(credentials: Credentials) -> None:
+    with pytest.raises(ApiError) as refusal:
+        await created(credentials, "contradictory", {"selector": SELECTOR, "replicas": "two"})
+    assert 'spec.replicas: Invalid value: "two": must be of type integer' in str(refusal.value)
 
 
 async def test_a_workload_can_be_scaled(credentials: Credentials) -> None:

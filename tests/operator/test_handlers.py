@@ -39,7 +39,8 @@ class Api:
         for resource in RESOURCES:
             made = definition(resource)
             if not refusing:  # definitions of an older version: what they let pass must be told all the same
-                made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].pop("allOf", None)
+                schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+                schema["properties"]["spec"].pop("x-kubernetes-validations", None)
             self.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
 
 

@@ -15,6 +15,7 @@ from cotide_sim.apiserver.json_path import compile_path
 from cotide_sim.apiserver.known_fields import report_unknown
 from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
+from cotide_sim.apiserver.rules import compile_faults, rule_faults
 from cotide_sim.apiserver.schema import TYPES, faults, shape
 
 
@@ -134,6 +135,7 @@ _WORDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
         ("a whole number of at least 0", _is_count),
     ),
     **dict.fromkeys(("pattern", "format", "description"), ("a string", lambda v: isinstance(v, str))),
+    "x-kubernetes-validations": ("a list of rules", lambda v: isinstance(v, list)),
     "type": ("one of " + ", ".join(TYPES), lambda v: isinstance(v, str) and v in TYPES),
 }
 
@@ -161,7 +163,7 @@ def _check_structural(schema: Json, path: str, *, top: bool = False) -> list[Cau
             causes += _check_structural(schema[word], f"{path}.{word}")
     if kind == "array" and "items" not in schema:
         causes.append(_required(f"{path}.items"))
-    return causes
+    return causes + compile_faults(schema, path)
 
 
 def default_object(write: Write) -> None:
@@ -177,9 +179,11 @@ def default_object(write: Write) -> None:
 
 
 def check_object(write: Write) -> list[Cause]:
-    """Hold an object against its schema."""
+    """Hold an object against its schema, and then against the schema's rules."""
     served = write.resource.served(write.version)
-    return [] if served is None or served.schema is None else faults(write.obj, served.schema)
+    if served is None or served.schema is None:
+        return []
+    return faults(write.obj, served.schema) or rule_faults(write.obj, served.schema, write.old)
 
 
 def _column(given: Json) -> Column:

@@ -2,7 +2,7 @@
 
 Called by `custom_kinds` for every write of a custom object, and by `tables` never: shown objects are stored objects.
 `shape` changes an object in place (prunes what the schema does not know, fills defaults in) and `faults` reads it. CEL
-rules (`x-kubernetes-validations`) are not evaluated.
+rules are those of `rules`.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 """
@@ -81,7 +81,8 @@ def faults(value: Any, schema: Json, path: str = "") -> list[Cause]:
     return causes
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as messages show it."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
@@ -89,7 +90,7 @@ def _shown(value: Any) -> str:
 
 
 def _invalid(path: str, value: Any, rule: str) -> Cause:
-    return Cause(path, f"Invalid value: {_shown(value)}: {rule}")
+    return Cause(path, f"Invalid value: {shown(value)}: {rule}")
 
 
 def _has_type(value: Any, kind: str) -> bool:
@@ -108,11 +109,11 @@ def _check(value: Any, schema: Json, path: str, causes: list[Cause], *, top: boo
         return
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, (int, str)):
-            rule = f"Invalid value: {_shown(value)}: must be of type integer or string"
+            rule = f"Invalid value: {shown(value)}: must be of type integer or string"
             causes.append(Cause(path, rule, "FieldValueTypeInvalid"))
             return
     elif (kind := schema.get("type")) and not _has_type(value, kind):
-        causes.append(Cause(path, f"Invalid value: {_shown(value)}: must be of type {kind}", "FieldValueTypeInvalid"))
+        causes.append(Cause(path, f"Invalid value: {shown(value)}: must be of type {kind}", "FieldValueTypeInvalid"))
         return
     _check_plain(value, schema, path, causes)
     if isinstance(value, dict):
@@ -129,8 +130,8 @@ def _check(value: Any, schema: Json, path: str, causes: list[Cause], *, top: boo
 def _check_plain(value: Any, schema: Json, path: str, causes: list[Cause]) -> None:
     options = schema.get("enum")
     if options is not None and not any(option == value and type(option) is type(value) for option in options):
-        listed = ", ".join(map(_shown, options))
-        text = f"Unsupported value: {_shown(value)}: supported values: {listed}"
+        listed = ", ".join(map(shown, options))
+        text = f"Unsupported value: {shown(value)}: supported values: {listed}"
         causes.append(Cause(path, text, "FieldValueNotSupported"))
 
 
@@ -174,7 +175,7 @@ def _check_list(value: list[Any], schema: Json, path: str, causes: list[Cause]) 
             mark = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
             encoded = orjson.dumps(mark, option=orjson.OPT_SORT_KEYS)
             if encoded in seen:
-                causes.append(Cause(f"{path}[{index}]", f"Duplicate value: {_shown(mark)}", "FieldValueDuplicate"))
+                causes.append(Cause(f"{path}[{index}]", f"Duplicate value: {shown(mark)}", "FieldValueDuplicate"))
             seen.add(encoded)
 
 
