@@ -78,7 +78,7 @@ def _check_hook(hook: Json, path: str) -> list[Cause]:
         text = f"Invalid value: {hook['timeoutSeconds']}: the timeout value must be between 1 and 30 seconds"
         causes.append(Cause(f"{path}.timeoutSeconds", text))
     if hook.get("matchConditions"):
-        text = "Forbidden: this emulator evaluates no conditions of webhooks; select by rules, namespaceSelector and objectSelector"
+        text = "Forbidden: not known to this emulator; select by rules, namespaceSelector and objectSelector"
         causes.append(Cause(f"{path}.matchConditions", text, "FieldValueForbidden"))
     for field in ("namespaceSelector", "objectSelector"):
         causes += _check_selector(hook.get(field) or {}, f"{path}.{field}")
