@@ -46,7 +46,7 @@ def as_data(
 def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> None:
     """Print the comparison, then each service's share of time over its limit."""
     # Without lines between the columns it fits into 80 characters, long names of policies included.
-    table = Table(title="same arrivals, policy by policy (times are simulated)", box=None, padding=(0, 2, 0, 0))
+    table = Table(title="same arrivals, policy by policy (times are simulated)", box=None, padding=(0, 1, 0, 0))
     table.add_column("policy", no_wrap=True)
     headings = (
         "pods bound", "jobs done", "waiting total", "waiting mean", "over limit", "cpu in use", "overload slots",
