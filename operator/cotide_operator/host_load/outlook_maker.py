@@ -67,6 +67,10 @@ class OutlookMaker:
     state, roster : read only.
     stale_seconds : clock seconds for which a measurement holds.
     ever_sampled : whether a node was measured since the start.
+
+    Attributes
+    ----------
+    outlooks : where they are put.
     """
 
     def __init__(
