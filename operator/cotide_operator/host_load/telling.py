@@ -25,8 +25,9 @@ EVENTS_AT_A_TIME: Final = 500
 NEWS_SHARE: Final = 0.01
 """Of what is allocatable: a sample that moved less is no news (chosen: far below the monitor's 10 % between overloaded
 and relieved)."""
-REPEATS: Final = 3.0
-"""How often what is no news is told within the time that a sample holds (chosen)."""
+REPEATS: Final = 4.0
+"""How often what is no news is told within the time that a sample holds (chosen: at 60 s each new value of a
+metrics-server, which has one every 15 s and tells it some seconds late)."""
 
 
 class Loop(Protocol):
