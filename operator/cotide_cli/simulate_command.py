@@ -46,7 +46,8 @@ DEFAULT_JOBS: Final = 10_000
     default=DEFAULT_POLICIES,
     show_default=True,
     metavar="NAME,NAME,...",
-    help="Names, or files like ./my_policy.py:NAME.",
+    help="Of fcfs, sjf, svf, easy, easy-sjbf, easy-svbf, easy-sjf, easy-svf, conservative, slack, online-sjf, "
+    "online-svf (or svf-plan) and hybrid; or files like ./my_policy.py:NAME.",
 )
 @click.option(
     "--policy-file",
@@ -60,7 +61,7 @@ DEFAULT_JOBS: Final = 10_000
     type=click.Choice(["request", "clairvoyant", "last-two", "learned"]),
     default="request",
     show_default=True,
-    help="What policies believe of run times.",
+    help="What policies believe of run times; hybrid always learns, unless clairvoyant.",
 )
 @click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's.")
 @click.option(

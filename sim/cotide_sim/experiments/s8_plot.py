@@ -58,7 +58,7 @@ def draw_platform(report: s8_platform.Report, path: Path) -> None:
             axes.set(title=title)
             if measure != "utilisation":
                 axes.set_yscale("log")
-        axes.legend(fontsize="x-small")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN), fontsize="small")
 
     _draw(path, fill, (16, 5))
 
