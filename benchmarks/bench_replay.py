@@ -92,7 +92,7 @@ def show_accasim(jobs: BatchJobs, read_seconds: float, runs: int) -> None:
     except Unavailable as error:
         print(f"  not timed: {error}")
         return
-    print("  ratios are of processor time, which a busy machine does not stretch")
+    print("  ratios are of processor time, which a busy machine stretches less than wall time")
     for theirs, ours in (("easy", "easy"), ("fifo", "fcfs")):
         own = statistics.median(cpu_seconds(lambda name=ours: run_policy(jobs, POLICIES[name])) for _ in range(runs))
         timing = timings[theirs]

@@ -3,7 +3,7 @@
 Run with ``python benchmarks/bench_world.py [--nodes 100] [--seconds 900]``. A generated plan of services and jobs is
 played in `cotide_sim.world.World`, machines and physics included, with ``fifo`` and with ``qpsm``. An event is
 what is fed to `Scheduler.handle`: a pod that came, started, ended or was deleted, a sample of a service. Timed is all
-of a run. Prints medians of several, by the wall clock and by processor time, which a busy machine does not stretch.
+of a run. Prints medians of several, by the wall clock and by processor time, which others stretch less.
 """
 
 from __future__ import annotations
