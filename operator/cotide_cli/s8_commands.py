@@ -109,12 +109,23 @@ def _print_platform(report: platform.Report) -> None:
 
     for log in report.logs:
         click.echo(f"{log.trace}: {log.jobs:,} jobs on {log.processors:,} processors")
-        lines = [["policy", "run times", "wait s", "bounded slowdown", "utilisation", "longest wait h", "replay s"]]
+        lines = [
+            [
+                "policy",
+                "run times",
+                "accuracy",
+                "wait s",
+                "bounded slowdown",
+                "utilisation",
+                "longest wait h",
+                "replay s",
+            ]
+        ]
         for row in log.rows:
             figures = [_with_ends(row.wait_seconds, row.wait_interval, ",.0f")]
             figures.append(_with_ends(row.bounded_slowdown, row.slowdown_interval, ",.2f"))
             figures += [f"{row.utilisation:.1%}", f"{row.longest_wait_seconds / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
-            lines.append([row.policy, row.source, *figures])
+            lines.append([row.policy, row.source, f"{row.accuracy:.3f}", *figures])
         _print_lines(lines)
         for family, shares in log.lower.items():
             best = log.best[family]

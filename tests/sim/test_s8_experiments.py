@@ -49,11 +49,14 @@ def test_every_rival_is_replayed_with_every_source_and_workers_do_not_change_a_f
         assert {(policy, source) for policy in (*BACKFILLING, *PLANS) for source in SOURCES} < found
         assert (log.rows[0].policy, log.rows[0].source) == ("hybrid", "learned")
         assert all(row.bounded_slowdown >= 1 for row in log.rows)
+        # Requests are three times the run times, the clairvoyant are right.
+        assert all(row.accuracy == pytest.approx(1 / 3) for row in log.rows if row.source == "request")
+        assert all(row.accuracy == 1.0 for row in log.rows if row.source == "clairvoyant")
     assert without_clock(s8_platform.run(logs, workers=3)) == without_clock(report)
 
 
 def row(policy, source, wait, slowdown):
-    return Row(policy, source, wait, None, slowdown, None, 0.7, 100, 0.1)
+    return Row(policy, source, 0.6, wait, None, slowdown, None, 0.7, 100, 0.1)
 
 
 def result(platform, *, easy=90.0, clairvoyant=50.0, plan=(100.0, 60.0)) -> LogResult:

@@ -21,8 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from cotide_core.errors import CotideError
 from cotide_predictors.one_thread import on_one_thread
+from cotide_predictors.run_time.scores import accuracy
 from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import Figure, figures_of
 from cotide_sim.replay.policies import POLICIES
@@ -56,10 +59,17 @@ Progress = Callable[[str, float], object]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replay; the pairs are the ends of 95 % intervals over drawn weeks, or None."""
+    """One replay.
+
+    Attributes
+    ----------
+    accuracy : mean of eq. 4.2 over all jobs, of the forecasts that this schedule was made with.
+    wait_interval, slowdown_interval : ends of 95 % intervals over drawn weeks, or None for too few weeks.
+    """
 
     policy: str
     source: str
+    accuracy: float
     wait_seconds: float
     wait_interval: tuple[float, float] | None
     bounded_slowdown: float
@@ -151,6 +161,7 @@ def _row(jobs: BatchJobs, policy: str, source: Runtime, seed: int) -> Row:
     return Row(
         policy=policy,
         source=source,
+        accuracy=float(accuracy(schedule.forecast.astype(np.float64), jobs.run.astype(np.float64)).mean()),
         wait_seconds=wait.value,
         wait_interval=_interval(wait),
         bounded_slowdown=slowdown.value,
