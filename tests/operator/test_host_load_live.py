@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
@@ -212,6 +214,12 @@ async def test_a_node_most_of_whose_pods_are_unknown_has_no_sample() -> None:
     assert (scene.count("node_samples", "incomplete"), scene.count("node_samples", "taken")) == (1, 1)
 
 
+async def test_a_memory_query_that_gives_nothing_leaves_no_sample_of_cpu_alone() -> None:
+    scene = await one_node(online("web"))
+    assert samples(await scene.read(*[one for one in scene.use("web", 250) if one.resource == CPU])) == []
+    assert scene.count("node_samples", "incomplete") == 1
+
+
 async def test_a_pod_that_ended_counts_no_more() -> None:
     scene = await one_node(online("web"), replace(online("done"), phase=PodPhase.SUCCEEDED))
     assert samples(await scene.read(*scene.use("web", 250))) == [("a", 250.0, float(GIB))]
@@ -396,6 +404,35 @@ async def test_what_batch_pods_hold_is_forecast_and_moves_with_a_placement() -> 
     found = forecasts(await scene.read(*scene.use("web", 400)))["a"]
     assert 1000 <= found.batch_millicores < 1250
     assert forecasts(await scene.read(*scene.use("web", 400))) == {}  # nothing moved since
+
+
+VALUES = st.none() | st.floats(0, 2 * MILLICORES) | st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES, st.floats(-100, 100)), min_size=1, max_size=5), st.integers(0, 5000))
+def test_whatever_is_read_what_is_told_is_possible_and_what_is_offered_is_there(
+    read: list[tuple[float | None, float | None, float]], requested: int
+) -> None:
+    async def play_out() -> None:
+        scene = await one_node(online("web", millicores=requested), online("db", millicores=100))
+        for millicores, memory, age in read:
+            told = [*await scene.slot(*scene.use("web", millicores, memory, age), *scene.use("db", 50))]
+            told += await scene.read(*scene.use("web", memory, millicores, age))
+            for one in told:
+                if isinstance(one, NodeUsageSampled):
+                    assert 0 <= one.online_millicores <= 1.5 * MILLICORES
+                    assert 0 < one.online_memory_bytes <= 1.5 * PHYSICAL["memory"]
+                if isinstance(one, NodeForecasted):
+                    assert 0 <= one.online_millicores <= MILLICORES
+                    assert 0 <= one.batch_millicores <= MILLICORES
+            found = scene.outlook()
+            assert 0 <= found.offered_millicores <= MILLICORES
+            assert 0 <= found.offered_memory_bytes <= PHYSICAL["memory"]
+            usable = SHARE * MILLICORES if found.trusted else MILLICORES
+            assert found.offered_millicores == 0 or found.online_millicores + found.offered_millicores <= usable + 1
+
+    asyncio.run(play_out())
 
 
 # Scores, trust and its loss.
