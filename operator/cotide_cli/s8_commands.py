@@ -153,7 +153,7 @@ def _print_platform(report: platform.Report) -> None:
 
 
 def _print_sensitivity(report: sensitivity.Report) -> None:
-    from cotide_sim.experiments.s8_sensitivity import CURVES, PAPER_THRESHOLDS
+    from cotide_sim.experiments.s8_sensitivity import CURVES, PAPER_PLANS_FROM, PAPER_THRESHOLDS
 
     for log in report.logs:
         accuracies = sorted({point.accuracy for point in log.points})
@@ -168,7 +168,8 @@ def _print_sensitivity(report: sensitivity.Report) -> None:
             lines.append([name, *cells, f"{log.spread[policy]:.2f}"])
         _print_lines(lines)
         first, last = PAPER_THRESHOLDS
-        ours = "never" if log.threshold is None else f"from {log.threshold} %"
+        ours, plans = ("never" if found is None else f"from {found} %" for found in (log.threshold, log.plans_from))
+        click.echo(f"  a plan waits less than backfilling: {plans} (the seed: from {PAPER_PLANS_FROM} %)")
         click.echo(f"  Online-SVF waits least: {ours} (the seed: from {first} to {last} %, by the log)\n")
     _print_missed(report.missed)
 

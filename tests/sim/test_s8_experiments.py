@@ -113,6 +113,17 @@ def test_sensitivity_has_every_point_and_fcfs_does_not_depend_on_accuracy():
     assert s8_sensitivity.run([small_log()], accuracies=(20, 100)) == report
 
 
+def test_plans_count_as_better_from_where_one_of_them_stays_below_backfilling():
+    waits = {"online-sjf": (90, 120, 80, 120), "online-svf": (120, 120, 120, 90)}
+    points = [
+        s8_sensitivity.Point(policy, accuracy, waits.get(policy, (100,) * 4)[place], 2.0)
+        for policy in s8_sensitivity.CURVES
+        for place, accuracy in enumerate((20, 40, 60, 80))
+    ]
+    curves = s8_sensitivity._curves(small_log(10), points)
+    assert (curves.plans_from, curves.threshold) == (60, 80)
+
+
 def test_the_threshold_is_where_online_svf_begins_to_wait_least_and_stays_so():
     def curves(svf_waits):
         points = [

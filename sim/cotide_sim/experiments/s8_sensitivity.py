@@ -33,6 +33,8 @@ CURVES: Final = {
 """Policies of Fig. 4.3 and the names they have there."""
 BACKFILLING: Final = ("easy-sjbf", "easy-svbf")
 PLANS: Final = ("online-sjf", "online-svf")
+PAPER_PLANS_FROM: Final = 60
+"""Percent from which plans outperform backfilling (seed 002, section 4.2.2)."""
 PAPER_THRESHOLDS: Final = (40, 80)
 """Percent between which online-SVF becomes the best on all four of the seed's logs."""
 
@@ -56,6 +58,7 @@ class LogCurves:
     Attributes
     ----------
     points : of every policy at every accuracy.
+    plans_from : the least accuracy, percent, from which on a plan waits less than both kinds of backfilling, or None.
     threshold : the least accuracy, percent, from which on online-SVF waits less than all others; None if it never does.
     spread : by policy, its largest mean wait over accuracies as a multiple of its least.
     """
@@ -63,6 +66,7 @@ class LogCurves:
     trace: str
     jobs: int
     points: tuple[Point, ...]
+    plans_from: int | None
     threshold: int | None
     spread: dict[str, float]
 
@@ -126,16 +130,18 @@ def _point(jobs: BatchJobs, policy: str, accuracy: int, seed: int) -> Point:
 def _curves(jobs: BatchJobs, points: list[Point]) -> LogCurves:
     waits = {(point.policy, point.accuracy): point.wait_seconds for point in points}
     accuracies = sorted({point.accuracy for point in points})
-    threshold = None
+    plans_from = threshold = None
+    plans_first = svf_first = True
     for accuracy in reversed(accuracies):
-        if min(CURVES, key=lambda policy: waits[policy, accuracy]) != "online-svf":
-            break
-        threshold = accuracy
+        best = min(CURVES, key=lambda policy: waits[policy, accuracy])
+        plans_first, svf_first = plans_first and best in PLANS, svf_first and best == "online-svf"
+        plans_from = accuracy if plans_first else plans_from
+        threshold = accuracy if svf_first else threshold
     spread = {}
     for policy in CURVES:
         of_policy = [waits[policy, accuracy] for accuracy in accuracies]
         spread[policy] = max(of_policy) / max(min(of_policy), 1e-9)
-    return LogCurves(Path(jobs.name).name, len(jobs), tuple(points), threshold, spread)
+    return LogCurves(Path(jobs.name).name, len(jobs), tuple(points), plans_from, threshold, spread)
 
 
 def _missed(curves: LogCurves) -> list[str]:
@@ -147,6 +153,9 @@ def _missed(curves: LogCurves) -> list[str]:
             f"{curves.trace}: plans are the more sensitive, but a plan's wait spreads by {plans:.2f} and "
             f"backfilling's by {backfilling:.2f}"
         )
+    if curves.plans_from is None or curves.plans_from > PAPER_PLANS_FROM:
+        when = "never" if curves.plans_from is None else f"only from {curves.plans_from} %"
+        out.append(f"{curves.trace}: a plan waits less than backfilling from {PAPER_PLANS_FROM} %, but {when}")
     if curves.threshold is None or curves.threshold > PAPER_THRESHOLDS[1]:
         when = "never" if curves.threshold is None else f"only from {curves.threshold} %"
         out.append(f"{curves.trace}: online-svf waits least from {PAPER_THRESHOLDS[1]} % at the latest, but {when}")
