@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench crds kind clean
+.PHONY: help setup test test-real check demo bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,12 @@ setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 
 test: setup ## Run the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Exit code 77: this machine neither has the programs nor can build them, as was said in one line.
+test-real: setup ## Run the tests on a real Kubernetes API server (built from source with Go, once, if there is none)
+	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  $(BIN)/python -m pytest tests/real $(ARGS)
 
 check: setup ## Lint, types and the import rules
 	$(BIN)/ruff check .

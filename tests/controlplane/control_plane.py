@@ -1,0 +1,215 @@
+"""A real Kubernetes control plane for tests: etcd and kube-apiserver, kube-controller-manager on demand.
+
+::
+
+    with control_plane(find_or_build(tell), folder) as plane:
+        plane.admin                      # Credentials of system:masters
+        plane.start_controller_manager()
+        plane.kubeconfig("operator", token=plane.token("cotide-system", "cotide-operator"))
+
+RBAC is on, so are the admission plugins of a default cluster and OwnerReferencesPermissionEnforcement. TLS with
+certificates of its own, loopback only, free ports, data in a folder that the caller throws away. Invariant: when the
+block is left, every process that it started has ended (see `processes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from binaries import Binaries
+from identities import Authority
+from processes import Pen, Process
+
+from cotide_core.errors import ClusterError
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials, load_credentials
+
+START_SECONDS: Final = 180.0
+"""Chosen: a start takes 5 s on an idle machine, and tens of them on one that is busy."""
+LOOPBACK: Final = "127.0.0.1"
+TRIES: Final = 3
+"""A free port may be taken between looking and listening; chosen."""
+
+
+class ControlPlane:
+    """One control plane; see `control_plane`."""
+
+    def __init__(self, binaries: Binaries, folder: Path, pen: Pen) -> None:
+        self._binaries, self.folder, self._pen = binaries, folder, pen
+        self.authority = Authority(folder)
+        self._server_files = self.authority.server("kube-apiserver")
+        self._tokens_key = self.authority.signing_key()
+        self._admin_files = self.authority.client("admin", "system:masters")
+        self.etcd: Process
+        self.api_server: Process
+        self.url = ""
+        self._etcd_url = ""
+        self.started_in_seconds = 0.0
+
+    @property
+    def pen(self) -> Pen:
+        """Where tests start processes of their own."""
+        return self._pen
+
+    @property
+    def admin(self) -> Credentials:
+        """Who may do everything."""
+        return load_credentials(str(self.folder / "admin.kubeconfig"))
+
+    def start(self) -> None:
+        """Start etcd and the API server and wait until both are ready."""
+        begun = time.monotonic()
+        for attempt in range(TRIES):
+            self.start_etcd()
+            self.start_api_server()
+            if asyncio.run(self._ready()):
+                break
+            self.api_server.end()
+            self.etcd.end()
+            if attempt == TRIES - 1:
+                said = (self.etcd.text() + self.api_server.text())[-2000:]
+                raise RuntimeError(f"the control plane did not start:\n{said}")
+        self.started_in_seconds = time.monotonic() - begun
+
+    def start_etcd(self) -> None:
+        """Start etcd, on new ports the first time."""
+        peers = f"http://{LOOPBACK}:{free_port()}"
+        self._etcd_url = self._etcd_url or f"http://{LOOPBACK}:{free_port()}"
+        flags = {
+            "data-dir": str(self.folder / "etcd"),
+            "listen-client-urls": self._etcd_url,
+            "advertise-client-urls": self._etcd_url,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+            "log-level": "warn",
+        }
+        # Nothing here survives the machine, so that nothing is worth waiting for a disk.
+        self.etcd = self._pen.start("etcd", [str(self._binaries.etcd), "--unsafe-no-fsync", *_flags(flags)])
+
+    def start_api_server(self) -> None:
+        """Start kube-apiserver, at the same address as before if there was one."""
+        port = int(self.url.rpartition(":")[2]) if self.url else free_port()
+        certificate, key = self._server_files
+        flags = {
+            "etcd-servers": self._etcd_url,
+            "bind-address": LOOPBACK,
+            "advertise-address": LOOPBACK,
+            "secure-port": str(port),
+            "tls-cert-file": str(certificate),
+            "tls-private-key-file": str(key),
+            "client-ca-file": str(self.authority.path),
+            "service-account-key-file": str(self._tokens_key),
+            "service-account-signing-key-file": str(self._tokens_key),
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-cluster-ip-range": "10.0.0.0/24",
+            "authorization-mode": "RBAC",
+            "allow-privileged": "true",
+            "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
+            # Loopback is no address of an Endpoints object, and taking it away again would delay the end by a minute.
+            "endpoint-reconciler-type": "none",
+        }
+        self.url = f"https://{LOOPBACK}:{port}"
+        self.kubeconfig("admin", files=self._admin_files)
+        self.api_server = self._pen.start("kube-apiserver", [str(self._binaries.kube_apiserver), *_flags(flags)])
+
+    def start_controller_manager(self) -> Process:
+        """Start kube-controller-manager: Deployments, batch/v1 Jobs, service accounts, disruption budgets, garbage."""
+        flags = {
+            "kubeconfig": str(self.folder / "admin.kubeconfig"),
+            "service-account-private-key-file": str(self._tokens_key),
+            "root-ca-file": str(self.authority.path),
+            "bind-address": LOOPBACK,
+            "secure-port": "0",
+            "leader-elect": "false",
+            "use-service-account-credentials": "false",
+            "kube-api-qps": "200",
+            "kube-api-burst": "400",
+        }
+        return self._pen.start("kube-controller-manager", [str(self._binaries.kube_controller_manager), *_flags(flags)])
+
+    def start_scheduler(self) -> Process:
+        """Start kube-scheduler."""
+        flags = {
+            "kubeconfig": str(self.folder / "admin.kubeconfig"),
+            "bind-address": LOOPBACK,
+            "secure-port": "0",
+            "leader-elect": "false",
+        }
+        return self._pen.start("kube-scheduler", [str(self._binaries.kube_scheduler), *_flags(flags)])
+
+    def wait_until_ready(self) -> None:
+        """Wait for /readyz after a restart."""
+        if not asyncio.run(self._ready()):
+            raise RuntimeError(f"the API server is not ready:\n{self.api_server.text()[-2000:]}")
+
+    async def token(self, namespace: str, account: str) -> str:
+        """Return a token of a service account, as a kubelet would mount it."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+        async with KubeClient(self.admin) as client:
+            return str((await client.create(path, body))["status"]["token"])
+
+    def kubeconfig(self, user: str, *, files: tuple[Path, Path] | None = None, token: str = "") -> Path:
+        """Write a kubeconfig with a client certificate or a token and return its path."""
+        identity: dict[str, Any] = {"token": token} if token else {}
+        if files is not None:
+            identity = {"client-certificate": str(files[0]), "client-key": str(files[1])}
+        cluster = {"server": self.url, "certificate-authority": str(self.authority.path)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "real",
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
+            "clusters": [{"name": "real", "cluster": cluster}],
+            "users": [{"name": user, "user": identity}],
+        }
+        path = self.folder / f"{user}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    async def _ready(self) -> bool:
+        """Whether the server became ready; False as soon as one of the two has ended."""
+        deadline = time.monotonic() + START_SECONDS
+        async with KubeClient(self.admin, timeout_seconds=5.0) as client:
+            while time.monotonic() < deadline:
+                if self.etcd.exit_code is not None or self.api_server.exit_code is not None:
+                    return False
+                try:
+                    await client.request("GET", "/readyz")
+                    # Bootstrap writes these last of what tests need.
+                    await client.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin")
+                    await client.get("/api/v1/namespaces/default")
+                except ClusterError:
+                    await asyncio.sleep(0.1)
+                else:
+                    return True
+        return False
+
+
+@contextmanager
+def control_plane(binaries: Binaries, folder: Path) -> Iterator[ControlPlane]:
+    """Run a control plane in a folder; see the module's docstring."""
+    with Pen(folder) as pen:
+        plane = ControlPlane(binaries, folder, pen)
+        plane.start()
+        yield plane
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _flags(flags: dict[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in flags.items()]
