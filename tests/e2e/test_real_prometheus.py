@@ -520,7 +520,8 @@ async def test_predicted_slack_from_a_real_prometheus_through_a_restart_and_its_
             def forecast_from_usage() -> bool:
                 found = outlook()
                 used, fresh = operator.loop.scheduler.state.host_load.used(time.time(), STALE_SECONDS)
-                known = bool(fresh.any()) and abs(float(used[0, 0]) - 800.0) < 80.0
+                # The page changes every 250 ms and is scraped every 200: a rate over 2 s is an eighth off at times.
+                known = bool(fresh.any()) and abs(float(used[0, 0]) - 800.0) < 200.0
                 return known and found is not None and found.trusted and found.offered_millicores > 2000
 
             await until("usage reaches the engine and a forecast stands on it", forecast_from_usage)
