@@ -549,5 +549,3 @@ async def test_predicted_slack_from_a_real_prometheus_through_a_restart_and_its_
             assert found is not None
             assert (found.reason, found.offered_millicores) == ("StaleFeed", 1000)  # 4000 - 2 x 1500
             assert min(offers) == 1000
-            await prometheus.start()
-            await until("the forecasts are back", lambda: (found := outlook()) is not None and found.trusted)
