@@ -26,7 +26,7 @@ from cotide_sim.scorecard import Summary
 from cotide_sim.slot_forecasts import Quantile
 from cotide_sim.workloads import profiling, sizing
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, compressed, plan_of
+from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, plan_of, watchful
 from cotide_sim.world import World
 
 POLICIES: Final = ("fifo", "random", "fifo-guarded", "random-guarded", "qpsm")
@@ -101,7 +101,7 @@ def compare(
 
 
 def _config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
-    knobs = compressed(config.hierarchical or HierarchicalConfig()) if policy == "hierarchical" else None
+    knobs = watchful(config.hierarchical or HierarchicalConfig()) if policy == "hierarchical" else None
     return replace(config, policy=policy, hierarchical=knobs)
 
 

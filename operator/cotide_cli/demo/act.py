@@ -29,7 +29,7 @@ from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_sim.scorecard import Scorecard
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.workloads.scenarios import SLOT_SECONDS, compressed
+from cotide_sim.workloads.scenarios import SLOT_SECONDS, watchful
 
 LEAD_WALL_SECONDS: Final = 3.0
 """Chosen: the services get this long to start before the first Job arrives."""
@@ -105,8 +105,9 @@ def _configuration(stage: Stage, policy: str, ledger: Path) -> Manifest:
         "slotSeconds": SLOT_SECONDS,
         "reclaimed": {"minimumIntervalSeconds": 0.5 * SLOT_SECONDS / stage.clock.speed, "patchesPerSecond": 1000.0},
     }
-    knobs = compressed(HierarchicalConfig())
+    knobs = watchful(HierarchicalConfig())
     by_slack["overload"] = {
+        "share": knobs.overload_share,
         "observationSeconds": knobs.overload_observation_seconds,
         "pauseSeconds": knobs.overload_pause_seconds,
         "flapWindowSeconds": knobs.flap_window_seconds,

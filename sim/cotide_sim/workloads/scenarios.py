@@ -26,13 +26,16 @@ SLOT_SECONDS: Final = STEP_SECONDS
 """Slot of forecasts and overloads in both: five minutes of the traces at their compression."""
 
 
-def compressed(knobs: HierarchicalConfig) -> HierarchicalConfig:
-    """Return the knobs of `hierarchical` with the monitor's times at the compression of the traces, as the slot is.
+def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
+    """Return the knobs of `hierarchical` with a monitor for these scenarios.
 
-    What a monitor watches for 15 s on a cluster, a burst of minutes, passes here in some seconds.
+    Its times are at the compression of the traces, as the slot is: what it watches for 15 s on a cluster, a burst of
+    minutes, passes here in some seconds. And it begins at the share of a node that is planned with, not at all of it:
+    a burst rises for seconds, which is what it takes to make room.
     """
     return replace(
         knobs,
+        overload_share=knobs.capacity_share,
         overload_observation_seconds=knobs.overload_observation_seconds / COMPRESSION,
         overload_pause_seconds=knobs.overload_pause_seconds / COMPRESSION,
         flap_window_seconds=knobs.flap_window_seconds / COMPRESSION,
