@@ -91,6 +91,20 @@ def test_a_new_first_of_the_queue_opens_the_way_for_a_job_that_its_predecessor_h
     assert found[0][3] == 3
 
 
+def test_a_job_that_starts_ahead_of_the_first_and_delays_it_opens_the_way_for_others():
+    """Five processors, smallest volume first. At 2 three come free; the first in line needs 4 and is reserved 4.
+
+    At 3 comes a small job that is first by volume and starts: the other's reserved start moves to 7. Now the job for 2
+    processors and 4 s, which had been in its way, is over by then.
+    """
+    rows = [(0, 2, 4), (0, 2, 1), (0, 2, 1), (0, 2, 1), (0, 4, 1), (1, 6, 1), (1, 4, 2), (3, 4, 1)]
+    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    found = replay(replay_queue, jobs, 5, BY_VOLUME, BY_VOLUME, GIVEN, 0)
+    reference_queue(Pool(jobs, 5, GIVEN), BY_VOLUME, BY_VOLUME)
+    assert found == expected(jobs)
+    assert found[0] == [7, 0, 0, 0, 0, 1, 3, 3]
+
+
 def test_all_jobs_that_end_at_the_reserved_time_leave_room_for_a_long_narrow_one():
     """Five processors. Two jobs of 2 until 10; the first of the queue needs 3 then, so 2 are left over, not 0."""
     rows = [(0, 10, 2), (0, 10, 2), (1, 20, 3), (2, 50, 1)]

@@ -38,7 +38,7 @@ def by_hand(*rows):
     return made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(log=logs())
 def test_the_platform_equals_the_reference_job_by_job(log):
     jobs, capacity, mode = log

@@ -22,7 +22,7 @@ def slack(jobs, capacity, priority, mode):
     return replay(replay_slack, jobs, capacity, np.full(len(jobs), priority, dtype=np.int64), mode)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(log=logs(), priority=st.sampled_from([0, 50, 90, 100]))
 def test_slack_equals_the_reference_job_by_job(log, priority):
     jobs, capacity, mode = log

@@ -9,9 +9,9 @@ EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (seed 002's [128] and [104]
 blocked, gets the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other
 job that fits now may start if it is planned to end by then, or asks for no more than what is left over at that time.
 
-Only a round in which processors came free, a forecast changed or another job became first can let a job start that
-could not before: in any other the submitted jobs alone are looked at. That is what makes a round cheap while the
-machine is full.
+Only a round in which processors came free, a forecast changed, a first job started or another became first can let a
+job start that could not before: in any other the submitted jobs alone are looked at. That is what makes a round cheap
+while the machine is full.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
         progress[0] = arrived
         # 3. The queue's first jobs, as long as they fit.
         while waiting > 0 and demand[queue[0]] <= free:
+            everything = True  # what starts ahead of the first blocked job may move that job's reserved start
             job = queue[0]
             if two:
                 place = place_of(line_key, line, waiting, order_key(backfill, forecast[job], demand[job]), job)
