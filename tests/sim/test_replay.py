@@ -205,8 +205,16 @@ class TestPublishedFigures:
     @pytest.mark.parametrize("name", ["KTH-SP2-1996-2.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln"])
     def test_schedules_of_real_logs_pass_the_check(self, name):
         jobs = self.log(name)
-        for policy in ("fcfs", "easy", "easy-svbf", "conservative"):
+        for policy in ("fcfs", "easy", "easy-svbf", "conservative", "hybrid"):
             assert faults_of(jobs, run_policy(jobs, POLICIES[policy])) == []
+
+    def test_on_kth_the_platform_closes_more_than_four_fifths_of_the_gap_and_learned_times_are_the_more_accurate(self):
+        jobs = self.log("KTH-SP2-1996-2.1-cln")
+        easy, best = self.slowdown(jobs, "easy"), self.slowdown(jobs, "easy-sjbf", "clairvoyant")
+        assert (easy - self.slowdown(jobs, "hybrid")) / (easy - best) > 0.8
+        learned, last_two = (run_policy(jobs, POLICIES["easy"], name).forecast for name in ("learned", "last-two"))
+        accuracy = [np.mean(np.minimum(f, jobs.run) / np.maximum(f, jobs.run)) for f in (learned, last_two)]
+        assert accuracy[0] > accuracy[1] + 0.06
 
     def test_the_reader_finds_every_row_of_every_log(self):
         rows = {path.name: len(read_swf(path).table) for path in sorted(DATA.glob("*.swf.gz"))}
