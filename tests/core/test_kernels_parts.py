@@ -115,7 +115,9 @@ from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import replay_queue
 from cotide_core.kernels.plan import replay_plan
+from cotide_core.kernels.platform import replay_platform
 from cotide_core.kernels.run_forecasts import past_of
+from cotide_core.kernels.slack import replay_slack
 assert COMPILES == (sys.argv[1] == "compiled"), COMPILES
 rng = np.random.default_rng(5)
 jobs = 200
@@ -128,6 +130,13 @@ for mode in (0, 1, 2):
         arrays = [log[3].copy(), *np.full((2, jobs), -1, dtype=np.int64)][:outs]
         past = past_of(mode, 4, log[4], log[2], log[3])
         said.update(str(kernel(*log, past, 16, *codes, *arrays, np.zeros(2, dtype=np.int64))).encode())
+        for array in arrays:
+            said.update(array.tobytes())
+fifty, progress = np.full(jobs, 50), np.zeros(2, dtype=np.int64)
+for mode in (0, 2):
+    for kernel, codes, outs in ((replay_slack, (fifty, mode), 3), (replay_platform, (mode,), 4)):
+        arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)][:outs]
+        said.update(str(kernel(*log, past_of(mode, 4, log[4], log[2], log[3]), 16, *codes, *arrays, progress)).encode())
         for array in arrays:
             said.update(array.tobytes())
 print(said.hexdigest())

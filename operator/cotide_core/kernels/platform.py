@@ -84,8 +84,8 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
 
     Parameters as in `easy.replay_queue`, but:
 
-    upper, predictable : (n,) the seconds that few runs outlive, and 1 or 0; read if forecasts are given. Learned they
-        are filled; with `run_forecasts.LAST_TWO` no forecast is trusted and all jobs are backfilled.
+    upper, predictable : (n,) the seconds that few runs outlive, and 1 or 0; read, or filled where forecasts are
+        learned. A job too large for the share is set to 0 either way.
     """
     jobs = submit.shape[0]
     most = min(jobs, capacity)
