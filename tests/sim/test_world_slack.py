@@ -17,7 +17,7 @@ from cotide_sim.interference import GeneratedInterference
 from cotide_sim.slot_forecasts import NodeLoads, SlotForecasts
 from cotide_sim.workloads import slack
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
-from cotide_sim.workloads.scenarios import SLOT_SECONDS, plan_of, usual_scenario
+from cotide_sim.workloads.scenarios import SLOT_SECONDS, plan_of, usual_scenario, watchful
 from cotide_sim.world import NODE_MILLICORES, World
 
 NODES = 12
@@ -166,6 +166,13 @@ def test_an_evicted_pod_runs_out_its_grace_and_starts_over():
 def test_the_scenario_follows_the_policies():
     assert usual_scenario(("qpsm", "fifo")) == "latency"
     assert usual_scenario(("hierarchical", "fifo")) == "slack"
+
+
+def test_the_monitor_of_the_scenarios_is_twelve_times_as_quick_and_begins_where_planning_ends():
+    knobs = watchful(HierarchicalConfig())
+    assert (knobs.overload_observation_seconds, knobs.overload_pause_seconds) == (1.25, 1.25)
+    assert (knobs.flap_window_seconds, knobs.cordon_seconds) == (150.0, 50.0)
+    assert knobs.overload_share == knobs.capacity_share == 0.95
 
 
 def test_both_scenarios_have_the_same_jobs():
