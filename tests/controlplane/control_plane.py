@@ -34,6 +34,15 @@ from cotide_kube.credentials import Credentials, load_credentials
 START_SECONDS: Final = 180.0
 """Chosen: a start takes 5 s on an idle machine, and tens of them on one that is busy."""
 LOOPBACK: Final = "127.0.0.1"
+AUDIT: Final = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: Metadata, userGroups: ["system:serviceaccounts:cotide-system"]}
+  - {level: None}
+"""
+"""What the operator asks for is written down, and nothing else."""
 TRIES: Final = 3
 """A free port may be taken between looking and listening; chosen."""
 
@@ -62,6 +71,11 @@ class ControlPlane:
     def admin(self) -> Credentials:
         """Who may do everything."""
         return load_credentials(str(self.folder / "admin.kubeconfig"))
+
+    @property
+    def audit_log(self) -> Path:
+        """JSON lines: each request that a service account of cotide-system made, and what became of it."""
+        return self.folder / "audit.jsonl"
 
     def start(self) -> None:
         """Start etcd and the API server and wait until both are ready."""
@@ -97,6 +111,8 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """Start kube-apiserver, at the same address as before if there was one."""
         port = int(self.url.rpartition(":")[2]) if self.url else free_port()
+        policy = self.folder / "audit-policy.yaml"
+        policy.write_text(AUDIT, encoding="utf-8")
         certificate, key = self._server_files
         flags = {
             "etcd-servers": self._etcd_url,
@@ -112,6 +128,8 @@ class ControlPlane:
             "service-cluster-ip-range": "10.0.0.0/24",
             "authorization-mode": "RBAC",
             "allow-privileged": "true",
+            "audit-policy-file": str(policy),
+            "audit-log-path": str(self.audit_log),
             "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
             # Loopback is no address of an Endpoints object, and taking it away again would delay the end by a minute.
             "endpoint-reconciler-type": "none",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "controlplane"), str(P
 
 from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr  # noqa: E402 - beside these tests
 from control_plane import ControlPlane, control_plane  # noqa: E402
+from real_cluster import DEPLOY, RealCluster, apply, until_served  # noqa: E402
+
+from cotide_kube.answers import ApiError  # noqa: E402
+from cotide_kube.client import KubeClient  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +38,36 @@ def plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with control_plane(binaries, tmp_path_factory.mktemp("plane")) as running:
         running.start_controller_manager()
         yield running
+
+
+@pytest.fixture(scope="session")
+def deployed(plane: ControlPlane) -> ControlPlane:
+    """The control plane with deploy/overlays/reclaimed applied, which holds all that the other overlays hold."""
+
+    async def deploy() -> None:
+        await apply(plane, DEPLOY / "overlays" / "reclaimed")
+        await until_served(plane)
+
+    asyncio.run(deploy())
+    return plane
+
+
+@pytest.fixture
+async def cluster(deployed: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[RealCluster]:
+    """A namespace of the test's own, on the session's server."""
+    name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
+    async with KubeClient(deployed.admin) as client:
+        one = RealCluster(deployed, client, name)
+        await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+        async def account() -> bool:
+            return bool(await client.list(one.path("serviceaccounts")))
+
+        await one.until("the controller made the namespace's service account", account)
+        try:
+            yield one
+        finally:
+            await client.delete(f"/api/v1/namespaces/{name}")
+            for pod in await client.list(one.pods):  # no kubelet ends them when the fake nodes are gone
+                with contextlib.suppress(ApiError):
+                    await client.delete(f"{one.pods}/{pod['metadata']['name']}", grace_seconds=0)
