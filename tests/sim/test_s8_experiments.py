@@ -7,9 +7,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from cotide_core.errors import CotideError
 from cotide_predictors.run_time.scores import accuracy
 from cotide_sim.experiments import s8_platform, s8_sensitivity
 from cotide_sim.experiments.s8_platform import BACKFILLING, PLANS, SOURCES, LogResult, Row
+from cotide_sim.experiments.side_by_side import Stopped, side_by_side
 from cotide_sim.traces.batch_jobs import BatchJobs
 
 
@@ -137,3 +139,24 @@ def test_the_threshold_is_where_online_svf_begins_to_wait_least_and_stays_so():
     assert curves((90, 110, 80)).threshold == 100
     assert curves((90, 80, 120)).threshold is None
     assert "only from 100 %" in s8_sensitivity._missed(curves((90, 110, 80)))[-1]
+
+
+def test_a_replay_that_nobody_waits_for_any_more_ends():
+    """The second call fails while the first looks around as a watched replay does; the first is told to stop."""
+    stopped = []
+
+    def looks_around(watch):
+        try:
+            while True:
+                watch(0)
+        except Stopped:
+            stopped.append(True)
+            raise
+
+    def fails(watch):
+        raise CotideError("broken")
+
+    with pytest.raises(CotideError, match="broken"):
+        side_by_side([looks_around, fails], workers=2)
+    assert stopped == [True]
+    assert side_by_side([lambda _: 1, lambda _: 2], workers=2) == [1, 2]

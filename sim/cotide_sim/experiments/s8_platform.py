@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ import numpy as np
 from cotide_core.errors import CotideError
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.scores import accuracy
+from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import Figure, figures_of
 from cotide_sim.replay.policies import POLICIES
@@ -125,19 +126,13 @@ def run(logs: Sequence[BatchJobs], *, seed: int = 0, workers: int = 1, progress:
     progress : told what was replayed and the share that is done.
     """
     cells = [(jobs, policy, source) for jobs in logs for policy, source in _cells()]
-    rows: dict[int, Row] = {}
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = {pool.submit(_row, *cell, seed): place for place, cell in enumerate(cells)}
-        try:
-            for done in as_completed(waiting):
-                place = waiting[done]
-                rows[place] = done.result()
-                if progress is not None:
-                    jobs, policy, source = cells[place]
-                    progress(f"{Path(jobs.name).name}: {policy}, {source}", len(rows) / len(cells))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+
+    def told(place: int, done: int) -> None:
+        jobs, policy, source = cells[place]
+        if progress is not None:
+            progress(f"{Path(jobs.name).name}: {policy}, {source}", done / len(cells))
+
+    rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, told)
     found = tuple(_result(jobs, [rows[place] for place, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs)
     return _report(found)
 
@@ -151,8 +146,8 @@ def _cells() -> Iterator[tuple[str, Runtime]]:
         yield policy, "clairvoyant"
 
 
-def _row(jobs: BatchJobs, policy: str, source: Runtime, seed: int) -> Row:
-    schedule = run_policy(jobs, POLICIES[policy], source)
+def _row(jobs: BatchJobs, policy: str, source: Runtime, seed: int, watch: Watch) -> Row:
+    schedule = run_policy(jobs, POLICIES[policy], source, watch=watch)
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule of {policy} failed its check, please report this: {faults[0]}")

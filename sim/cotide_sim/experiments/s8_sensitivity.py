@@ -10,14 +10,15 @@ same logs and seed, same figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from cotide_core.errors import CotideError
+from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import bounded_slowdown
 from cotide_sim.replay.policies import POLICIES
@@ -101,25 +102,19 @@ def run(
     seed : of the draws. workers : replays at a time. progress : told what was replayed and the share that is done.
     """
     cells = [(jobs, policy, accuracy) for jobs in logs for policy in CURVES for accuracy in accuracies]
-    points: dict[int, Point] = {}
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = {pool.submit(_point, *cell, seed): place for place, cell in enumerate(cells)}
-        try:
-            for done in as_completed(waiting):
-                place = waiting[done]
-                points[place] = done.result()
-                if progress is not None:
-                    jobs, policy, accuracy = cells[place]
-                    progress(f"{Path(jobs.name).name}: {policy}, {accuracy} %", len(points) / len(cells))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+
+    def told(place: int, done: int) -> None:
+        jobs, policy, accuracy = cells[place]
+        if progress is not None:
+            progress(f"{Path(jobs.name).name}: {policy}, {accuracy} %", done / len(cells))
+
+    points = side_by_side([partial(_point, *cell, seed) for cell in cells], workers, told)
     found = [_curves(jobs, [points[at] for at, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs]
     return Report(tuple(found), tuple(text for curves in found for text in _missed(curves)))
 
 
-def _point(jobs: BatchJobs, policy: str, accuracy: int, seed: int) -> Point:
-    schedule = run_policy(jobs, POLICIES[policy], forecasts=perturbed(jobs.run, accuracy, seed))
+def _point(jobs: BatchJobs, policy: str, accuracy: int, seed: int, watch: Watch) -> Point:
+    schedule = run_policy(jobs, POLICIES[policy], forecasts=perturbed(jobs.run, accuracy, seed), watch=watch)
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule of {policy} failed its check, please report this: {faults[0]}")
