@@ -274,7 +274,7 @@ def test_kubectl_knows_custom_kinds_by_short_name_category_and_explanation(kubec
     assert refused.returncode == 1
     assert 'unknown field "spec.sise"' in refused.stderr
     wrong = kubectl.run("apply", "-f", "-", stdin={**gadget, "spec": {"size": "big"}})
-    assert 'spec.size: Invalid value: "big": must be of type integer' in wrong.stderr
+    assert 'spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"' in wrong.stderr
 
 
 @pytest.mark.kubectl

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +17,10 @@ from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.crds import RESOURCES, definition
 from cotide_sim.apiserver.testing import server_in_thread
 
+sys.path.insert(0, str(Path(__file__).parent))
+from refused_resources import SELECTOR, TEMPLATE, cases, resource
+
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
-TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
-ONE_WAY = "give either spec.selector, to adopt pods, or spec.template, to let Cotide run them, and not both"
-SELECTOR = {"matchLabels": {"app": "web"}}
 
 
 @pytest.fixture(scope="module")
@@ -51,37 +53,19 @@ async def test_one_way_to_have_pods_is_taken(credentials: Credentials, spec: dic
     assert (await created(credentials, name, spec))["metadata"]["uid"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        ({"selector": SELECTOR, "template": TEMPLATE}, f"spec.selector: Invalid value: {ONE_WAY}"),
-        ({"qos": {"latencyP95Milliseconds": 5}}, f"spec.selector: Invalid value: {ONE_WAY}"),
-        ({"selector": SELECTOR, "replicas": 2}, "spec.replicas: Invalid value: spec.replicas goes with spec.template"),
-        ({"selector": {}}, "spec.selector: Invalid value: spec.selector must name at least one label"),
-        ({"selector": {"matchLabels": {}}}, "spec.selector: Invalid value: spec.selector must name at least one label"),
-    ],
-    ids=["both", "neither", "replicas of adopted pods", "an empty selector", "no label in it"],
-)
-async def test_a_contradiction_is_refused_in_the_words_of_its_rule(
-    credentials: Credentials, spec: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(ApiError) as refusal:
-        await created(credentials, "contradictory", spec)
+@pytest.mark.parametrize("case", cases())
+async def test_a_contradiction_is_refused_in_the_words_of_a_real_server(credentials: Credentials, case: str) -> None:
+    plural, body, sentence = resource(case)
+    async with KubeClient(credentials) as client:
+        with pytest.raises(ApiError) as refusal:
+            await client.create(f"/apis/cotide.dev/v1alpha1/namespaces/default/{plural}", copy.deepcopy(body))
     assert refusal.value.status == 422
     assert sentence in str(refusal.value)
 
 
-async def test_a_name_too_long_for_a_label_is_refused(credentials: Credentials) -> None:
-    with pytest.raises(ApiError) as refusal:
-        await created(credentials, "w" * 64, {"template": TEMPLATE})
-    assert refusal.value.status == 422
-    assert "metadata.name must have at most 63 characters" in str(refusal.value)
-
-
-async def test_a_wrong_shape_is_told_before_any_rule(credentials: Credentials) -> None:
-    with pytest.raises(ApiError) as refusal:
-        await created(credentials, "contradictory", {"selector": SELECTOR, "replicas": "two"})
-    assert 'spec.replicas: Invalid value: "two": must be of type integer' in str(refusal.value)
+async def test_null_in_an_optional_field_is_as_good_as_none(credentials: Credentials) -> None:
+    made = await created(credentials, "nulls", {"template": TEMPLATE, "replicas": None, "selector": None})
+    assert not {"replicas", "selector"} & set(made["spec"])
 
 
 async def test_a_workload_can_be_scaled(credentials: Credentials) -> None:

@@ -15,8 +15,18 @@ from cotide_sim.apiserver.json_path import compile_path
 from cotide_sim.apiserver.known_fields import report_unknown
 from cotide_sim.apiserver.refusals import Cause
 from cotide_sim.apiserver.resources import Column, Json, Resource, ServedVersion
-from cotide_sim.apiserver.rules import compile_faults, rule_faults
+from cotide_sim.apiserver.rules import compile_faults, has_rules, rule_faults
 from cotide_sim.apiserver.schema import TYPES, faults, shape
+
+_BLOCKING: Final = frozenset(
+    {"FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong"}
+)
+"""Reasons that leave the rules unchecked: an expression might stumble over such a value."""
+_UNCHECKED: Final = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
 
 
 def default_definition(write: Write) -> None:
@@ -183,7 +193,10 @@ def check_object(write: Write) -> list[Cause]:
     served = write.resource.served(write.version)
     if served is None or served.schema is None:
         return []
-    return faults(write.obj, served.schema) or rule_faults(write.obj, served.schema, write.old)
+    causes = faults(write.obj, served.schema)
+    if any(cause.reason in _BLOCKING for cause in causes):
+        return [*causes, *([_UNCHECKED] if has_rules(served.schema) else [])]
+    return causes + rule_faults(write.obj, served.schema, write.old)
 
 
 def _column(given: Json) -> Column:

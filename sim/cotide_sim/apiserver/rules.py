@@ -39,6 +39,13 @@ def rule_faults(value: Any, schema: Json, old: Any = None) -> list[Cause]:
     return list(_walk(value, schema, "", _NOTHING if old is None else old))
 
 
+def has_rules(schema: Any) -> bool:
+    """Whether a schema holds a rule anywhere."""
+    if isinstance(schema, dict):
+        return bool(schema.get("x-kubernetes-validations")) or any(map(has_rules, schema.values()))
+    return isinstance(schema, list) and any(map(has_rules, schema))
+
+
 def compile_faults(schema: Json, path: str) -> list[Cause]:
     """Return the rules of a schema that are no CEL, or no rules."""
     rules = schema.get("x-kubernetes-validations")

@@ -58,8 +58,8 @@ def _shape_object(value: Json, schema: Json, path: str, pruned: list[str], *, to
             continue
         if key in properties:
             child = properties[key]
-            # A null where none may be is as good as absent, if there is a default to take its place.
-            if value[key] is None and not child.get("nullable") and "default" in child:
+            # A null where none may be is as good as absent; a default takes its place, if there is one.
+            if value[key] is None and not child.get("nullable"):
                 del value[key]
             else:
                 _shape(value[key], child, place, pruned)
@@ -93,6 +93,19 @@ def _invalid(path: str, value: Any, rule: str) -> Cause:
     return Cause(path, f"Invalid value: {shown(value)}: {rule}")
 
 
+def _bounds(path: str, value: Any, rule: str) -> Cause:
+    """Return the fault of a value that breaks a bound, which a real server tells with the path once more."""
+    return _invalid(path, value, f"{path} in body {rule}")
+
+
+def _wrong_type(path: str, value: Any, wanted: str) -> Cause:
+    """Return the fault of a value of a wrong type: messages show that type, and not the value."""
+    kinds = (("boolean", bool), ("integer", int), ("number", float), ("string", str), ("array", list), ("object", dict))
+    found = next((name for name, kind in kinds if isinstance(value, kind)), "null")
+    text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+    return Cause(path, text, "FieldValueTypeInvalid")
+
+
 def _has_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
@@ -104,16 +117,14 @@ def _has_type(value: Any, kind: str) -> bool:
 def _check(value: Any, schema: Json, path: str, causes: list[Cause], *, top: bool = False) -> None:
     if value is None:
         if not schema.get("nullable") and (schema.get("type") or schema.get("x-kubernetes-int-or-string")):
-            wanted = schema.get("type", "integer or string")
-            causes.append(Cause(path, f"Invalid value: null: must be of type {wanted}", "FieldValueTypeInvalid"))
+            causes.append(_wrong_type(path, value, schema.get("type", "integer or string")))
         return
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, (int, str)):
-            rule = f"Invalid value: {shown(value)}: must be of type integer or string"
-            causes.append(Cause(path, rule, "FieldValueTypeInvalid"))
+            causes.append(_wrong_type(path, value, "integer or string"))
             return
     elif (kind := schema.get("type")) and not _has_type(value, kind):
-        causes.append(Cause(path, f"Invalid value: {shown(value)}: must be of type {kind}", "FieldValueTypeInvalid"))
+        causes.append(_wrong_type(path, value, kind))
         return
     _check_plain(value, schema, path, causes)
     if isinstance(value, dict):
@@ -152,14 +163,14 @@ def _check_object(value: Json, schema: Json, path: str, causes: list[Cause], *, 
         elif isinstance(others, dict):
             _check(item, others, prefix + key, causes)
     if len(value) < schema.get("minProperties", 0):
-        causes.append(_invalid(path, value, f"should have at least {schema['minProperties']} properties"))
+        causes.append(_bounds(path, value, f"should have at least {schema['minProperties']} properties"))
     if len(value) > schema.get("maxProperties", math.inf):
-        causes.append(_invalid(path, value, f"should have at most {schema['maxProperties']} properties"))
+        causes.append(_bounds(path, value, f"should have at most {schema['maxProperties']} properties"))
 
 
 def _check_list(value: list[Any], schema: Json, path: str, causes: list[Cause]) -> None:
     if len(value) < schema.get("minItems", 0):
-        causes.append(_invalid(path, len(value), f"should have at least {schema['minItems']} items"))
+        causes.append(_bounds(path, len(value), f"should have at least {schema['minItems']} items"))
     if len(value) > schema.get("maxItems", math.inf):
         text = f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
         causes.append(Cause(path, text, "FieldValueTooLong"))
@@ -190,13 +201,13 @@ def _pattern(text: str) -> re.Pattern[str] | None:
 
 def _check_text(value: str, schema: Json, path: str, causes: list[Cause]) -> None:
     if len(value) < schema.get("minLength", 0):
-        causes.append(_invalid(path, value, f"should be at least {schema['minLength']} chars long"))
+        causes.append(_bounds(path, value, f"should be at least {schema['minLength']} chars long"))
     if len(value) > schema.get("maxLength", math.inf):
         text = f"Too long: may not be more than {schema['maxLength']} bytes"
         causes.append(Cause(path, text, "FieldValueTooLong"))
     pattern = schema.get("pattern")
     if pattern is not None and (compiled := _pattern(pattern)) is not None and not compiled.search(value):
-        causes.append(_invalid(path, value, f"should match '{pattern}'"))
+        causes.append(_bounds(path, value, f"should match '{pattern}'"))
     if schema.get("format") == "date-time" and not _DATE_TIME.match(value):
         causes.append(_invalid(path, value, "must be of type date-time"))
 
@@ -205,13 +216,13 @@ def _check_number(value: float, schema: Json, path: str, causes: list[Cause]) ->
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if value < low or (schema.get("exclusiveMinimum") and value == low):
         word = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        causes.append(_invalid(path, value, f"should be {word} {low}"))
+        causes.append(_bounds(path, value, f"should be {word} {low}"))
     if value > high or (schema.get("exclusiveMaximum") and value == high):
         word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        causes.append(_invalid(path, value, f"should be {word} {high}"))
+        causes.append(_bounds(path, value, f"should be {word} {high}"))
     step = schema.get("multipleOf")
     if step and not math.isclose(value / step, round(value / step), abs_tol=1e-9):
-        causes.append(_invalid(path, value, f"should be a multiple of {step}"))
+        causes.append(_bounds(path, value, f"should be a multiple of {step}"))
     limits = _LIMITS.get(schema.get("format", ""))
     if limits is not None and not limits[0] <= value <= limits[1]:
         causes.append(_invalid(path, value, f"must be a value of type {schema['format']}"))
