@@ -121,7 +121,7 @@ class Leadership:
             return
         self.leading = False
         try:
-            async with asyncio.timeout(self._settings.retry_period_seconds), self._turn:
+            async with asyncio.timeout(self._settings.renew_deadline_seconds), self._turn:
                 lease = await self._read()
                 if lease is not None and lease.spec.holder_identity == self.identity:
                     await self._write(lease, holder="", duration_seconds=1)

@@ -131,7 +131,8 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
         "workloads",
         "w",
         {"template": TEMPLATE, "qos": {"latencyP95Milliseconds": 0}},
-        "spec.qos.latencyP95Milliseconds: Invalid value: 0: spec.qos.latencyP95Milliseconds in body should be greater than 0",
+        "spec.qos.latencyP95Milliseconds: Invalid value: 0: spec.qos.latencyP95Milliseconds in body should be greater "
+        "than 0",
     ),
     "an operator of its own": (
         "workloads",
