@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cotide_sim.apiserver.cluster import Cluster
-from cotide_sim.apiserver.refusals import bad_request, conflict, forbidden
+from cotide_sim.apiserver.refusals import Cause, bad_option, bad_request, conflict, forbidden
 from cotide_sim.apiserver.resources import Json, Resource
 from cotide_sim.apiserver.selectors import Selection
 from cotide_sim.apiserver.shapes import DELETE_OPTIONS, check_body_shape
@@ -46,10 +46,15 @@ class DeleteOptions:
         grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         propagation = str(body.get("propagationPolicy") or query.get("propagationPolicy") or "")
         orphan = body.get("orphanDependents", query.get("orphanDependents"))
-        if orphan is not None and not propagation:
-            propagation = "Orphan" if orphan in (True, "true") else "Background"
         if propagation not in ("", "Background", "Foreground", "Orphan"):
-            raise bad_request(f'invalid propagation policy: "{propagation}"; it is Background, Foreground or Orphan')
+            known = '"Foreground", "Background", "Orphan", "nil"'
+            text = f'Unsupported value: "{propagation}": supported values: {known}'
+            raise bad_option("DeleteOptions", Cause("propagationPolicy", text, "FieldValueNotSupported"))
+        if orphan is not None and propagation:
+            text = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
+            raise bad_option("DeleteOptions", Cause("propagationPolicy", text))
+        if orphan is not None:
+            propagation = "Orphan" if orphan in (True, "true") else "Background"
         try:
             seconds = None if grace is None else max(0, int(grace))
         except (TypeError, ValueError):
@@ -89,9 +94,11 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
     elif options.propagation == "Orphan" and ORPHAN not in finalizers:
         finalizers.append(ORPHAN)
     emptying = resource.key == "namespaces"
-    if options.dry_run:
-        return entry.raw, not (grace or finalizers or emptying)
     if not grace and not finalizers and not emptying:
+        if resource.key == "pods":
+            return _let_go(cluster, resource, entry, obj, dry_run=options.dry_run), True
+        if options.dry_run:
+            return entry.raw, True
         version = cluster.store.remove(cluster.store.collection(resource), entry)
         return at_version(entry, version), True
     known = "deletionTimestamp" in metadata and finalizers == list(metadata.get("finalizers") or ())
@@ -99,15 +106,32 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
         return entry.raw, False
     if finalizers:
         metadata["finalizers"] = finalizers
-    if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
+    _mark(obj, grace)
+    if emptying:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    if options.dry_run:
+        return encode(obj), False
+    return cluster.write(resource, obj, entry).raw, False
+
+
+def _mark(obj: Json, grace: int) -> None:
+    """Note on an object that it is to go, and when; its generation counts that once."""
+    metadata = obj["metadata"]
+    first = "deletionTimestamp" not in metadata
+    if first or grace < metadata.get("deletionGracePeriodSeconds", 0):
         due = datetime.now(UTC) + timedelta(seconds=grace)
         metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata["deletionGracePeriodSeconds"] = grace
-        if "generation" in metadata:
+        if first and "generation" in metadata:
             metadata["generation"] += 1
-    if emptying:
-        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-    return cluster.write(resource, obj, entry).raw, False
+
+
+def _let_go(cluster: Cluster, resource: Resource, entry: Entry, obj: Json, *, dry_run: bool) -> bytes:
+    """Remove a pod that has no grace to wait for, and return it as its watchers see it last: marked as going."""
+    _mark(obj, 0)
+    if not dry_run:
+        _remove_as(cluster, resource, entry, obj)
+    return encode(obj)
 
 
 def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
@@ -134,14 +158,18 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
         return False
     if resource.key == "pods" and _grace(resource, new, DeleteOptions()) > 0:
         return False
+    _remove_as(cluster, resource, entry, new)
+    return True
+
+
+def _remove_as(cluster: Cluster, resource: Resource, entry: Entry, final: Json) -> None:
+    """Remove an object; watchers see it in the given form, which is indexed for that and then removed."""
     store = cluster.store
     collection = store.collection(resource)
-    # Watchers see the object as the last write left it: index that form, then remove it.
-    final = store.index(collection, new, encode(new), entry.version)
-    collection.spaces[entry.namespace][entry.name] = final
-    store.remove(collection, final)
-    metadata["resourceVersion"] = str(store.version)
-    return True
+    last = store.index(collection, final, encode(final), entry.version)
+    collection.spaces[entry.namespace][entry.name] = last
+    store.remove(collection, last)
+    final["metadata"]["resourceVersion"] = str(store.version)
 
 
 def delete_collection(

@@ -24,7 +24,9 @@ from cotide_sim.apiserver.json_patch import json_patch
 from cotide_sim.apiserver.merge_patch import merge_patch
 from cotide_sim.apiserver.reading import Lists, Page, list_body
 from cotide_sim.apiserver.refusals import (
+    Cause,
     Refusal,
+    bad_option,
     bad_request,
     expired,
     method_not_allowed,
@@ -297,6 +299,9 @@ class Dispatcher:
                 body = writing.decode_json(request.body)
                 change = lambda obj: strategic_patch(obj, body)  # noqa: E731 - as above
             case "application/apply-patch+yaml" | "application/apply-patch+json":
+                if not request.query.get("fieldManager"):
+                    text = "Required value: is required for apply patch"
+                    raise bad_option("PatchOptions", Cause("fieldManager", text, "FieldValueRequired"))
                 raw, status = apply(
                     cluster, resource, target.version.name, target.space, target.name, yaml_in(request.body),
                     target.subresource, options,

@@ -42,7 +42,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
     kind = operation.get("op")
     path = _pointer(operation.get("path"))
     if kind in ("add", "replace", "test") and "value" not in operation:
-        raise bad_request(f"the {kind} operation on {operation.get('path')!r} has no value")
+        raise _unprocessable(f"the {kind} operation on {operation.get('path')!r} has no value")
     match kind:
         case "add":
             return _add(document, path, operation["value"])
@@ -66,7 +66,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
                 raise _unprocessable(f"testing value {operation.get('path')} failed")
             return document
         case _:
-            raise bad_request(f"unknown JSON patch operation: {kind!r}")
+            raise _unprocessable(f"unknown JSON patch operation: {kind!r}")
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -24,6 +24,7 @@ _LABEL_KEY: Final = re.compile(
 _ANNOTATIONS_LIMIT: Final = 256 * 1024
 """Bytes of all annotations of an object, as Kubernetes limits them."""
 
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _LOOSE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
 _KEPT: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
@@ -41,8 +42,6 @@ def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> No
     prefix = given.get("generateName") or ""
     if not name and prefix:
         name = str(prefix)[:58] + cluster.name_suffix()
-    if given.get("resourceVersion"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
     told = given.get("namespace")
     if told and told != namespace:
         raise bad_request(
@@ -127,6 +126,15 @@ def check(resource: Resource, obj: Json) -> list[Cause]:
     finalizers = metadata.get("finalizers") or []
     if not isinstance(finalizers, list) or not all(isinstance(one, str) for one in finalizers):
         causes.append(Cause("metadata.finalizers", "Invalid value: must be a list of strings"))
+    elif not resource.custom:
+        causes += [
+            Cause(
+                f"metadata.finalizers[{index}]",
+                f'Invalid value: "{one}": name is neither a standard finalizer name nor is it fully qualified',
+            )
+            for index, one in enumerate(finalizers)
+            if "/" not in one and one not in _STANDARD_FINALIZERS
+        ]
     return causes  # fmt: skip
 
 

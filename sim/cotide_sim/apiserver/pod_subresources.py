@@ -34,7 +34,7 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
     target = binding.get("target") or {}
     node = target.get("name")
     if not node or not isinstance(node, str):
-        raise bad_request("target.name: Required value: a binding names a node")
+        raise bad_request("target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         raise bad_request(f'target.kind: Unsupported value: "{target.get("kind")}": supported values: "Node"')
     if given.get("name") and given["name"] != name:

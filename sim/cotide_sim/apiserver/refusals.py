@@ -53,21 +53,23 @@ class Refusal(Exception):
         """Return the `Status` object that tells a client."""
         answer: dict[str, Any] = {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message,
         }  # fmt: skip
+        answer |= {"reason": self.reason, "code": self.code}
         if self.details:
             answer["details"] = self.details
         return answer
 
 
-def success(message: str = "", details: dict[str, Any] | None = None, code: int = 200) -> dict[str, Any]:
-    """Return the `Status` object of a request that succeeded without an object to show."""
+def success(message: str = "", details: dict[str, Any] | None = None, code: int | None = None) -> dict[str, Any]:
+    """Return the `Status` object of a request that succeeded without an object to show; a deletion's has no code."""
     answer: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if message:
         answer["message"] = message
     if details:
         answer["details"] = details
-    answer["code"] = code
+    if code is not None:
+        answer["code"] = code
     return answer
 
 
@@ -106,17 +108,31 @@ def stale(resource: Resource, name: str) -> Refusal:
     return conflict(resource, name, why)
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> Refusal:
-    """422: the object was understood and is wrong; every fault is named."""
+def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> Refusal:
+    """422: the object was understood and is wrong; every fault is named. ``kind`` is what it claims to be."""
+    kind = kind or resource.kind
     faults = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     text = faults[0] if len(faults) == 1 else "[" + ", ".join(faults) + "]"
     return Refusal(
         422,
         "Invalid",
-        f'{resource.kind}{"." + resource.group if resource.group else ""} "{name}" is invalid: {text}',
+        f'{kind}{"." + resource.group if resource.group else ""} "{name}" is invalid: {text}',
         details={
-            "name": name, "group": resource.group, "kind": resource.kind,
+            "name": name, "group": resource.group, "kind": kind,
             "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
+        },
+    )  # fmt: skip
+
+
+def bad_option(options: str, cause: Cause) -> Refusal:
+    """422: an option of a request (``CreateOptions``, ``DeleteOptions``) is wrong."""
+    return Refusal(
+        422,
+        "Invalid",
+        f'{options}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
+        details={
+            "group": "meta.k8s.io", "kind": options,
+            "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}],
         },
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from cotide_sim.apiserver import protobuf
 from cotide_sim.apiserver.cluster import WriteOptions
 from cotide_sim.apiserver.event_views import view_for
 from cotide_sim.apiserver.http_protocol import Request
-from cotide_sim.apiserver.refusals import Refusal, bad_request, no_such_path, unsupported_media
+from cotide_sim.apiserver.refusals import Cause, Refusal, bad_option, bad_request, no_such_path, unsupported_media
 from cotide_sim.apiserver.resources import Json, Registry, Resource, ServedVersion
 from cotide_sim.apiserver.writing import decode_json
 
@@ -93,7 +93,9 @@ def write_options(request: Request) -> WriteOptions:
         return WriteOptions(reviews=request.reviews)
     dry = query.get("dryRun", "")
     if dry not in ("", "All"):
-        raise bad_request(f'dryRun: Unsupported value: "{dry}": supported values: "All"')
+        text = f'Unsupported value: ["{dry}"]: supported values: "All"'
+        kind = {"POST": "CreateOptions", "PUT": "UpdateOptions"}.get(request.method, "PatchOptions")
+        raise bad_option(kind, Cause("dryRun", text, "FieldValueNotSupported"))
     strictness = query.get("fieldValidation") or "Warn"
     if strictness not in ("Strict", "Warn", "Ignore"):
         raise bad_request(f'fieldValidation: Unsupported value: "{strictness}"')

@@ -52,6 +52,7 @@ def create(
     check_object_shape(resource.key, resource.kind, obj, custom=resource.custom)
     if resource.namespaced:
         _check_namespace(cluster, resource, namespace, obj)
+    versioned = isinstance(obj.get("metadata"), dict) and obj["metadata"].get("resourceVersion")
     meta.fresh(cluster, resource, namespace, obj)
     if options.reviews is not None:
         obj["metadata"] |= options.reviews.given
@@ -71,6 +72,8 @@ def create(
         raise invalid(resource, str(name), causes)
     if cluster.admission is not None:
         cluster.admission.validate(write, "")
+    if versioned and not options.dry_run:
+        raise bad_request("resourceVersion should not be set on objects to be created")
     if cluster.store.collection(resource).get(namespace, name) is not None:
         raise already_exists(resource, name)
     if options.dry_run:
@@ -91,16 +94,21 @@ def replace(
 ) -> bytes:
     """Put a new form in the place of an object and return its JSON."""
     _check_type(resource, version, obj)
-    entry = cluster.find(resource, namespace, name)
     given = obj.get("metadata")
     if not isinstance(given, dict):
         raise bad_request("metadata: must be an object")
-    if given.get("name") != name:
-        raise bad_request(
-            f"the name of the object ({given.get('name') or ''}) does not match the name on the URL ({name})"
-        )
+    if not given.get("name"):
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given["name"] != name:
+        raise bad_request(f"the name of the object ({given['name']}) does not match the name on the URL ({name})")
     if given.get("namespace") and given["namespace"] != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    entry = cluster.find(resource, namespace, name)
+    if given.get("resourceVersion") and not str(given["resourceVersion"]).isdigit():
+        raise bad_request(f'strconv.ParseUint: parsing "{given["resourceVersion"]}": invalid syntax')
+    if resource.custom and not given.get("resourceVersion"):
+        text = "Invalid value: 0: must be specified for an update"
+        raise invalid(resource, name, [Cause("metadata.resourceVersion", text)])
     obj["apiVersion"] = resource.storage_version
     return change(cluster, resource, version, entry, obj, subresource, options)
 
@@ -122,6 +130,9 @@ def patch(
         raise bad_request("the patch leaves no object with metadata")
     if obj["metadata"].get("name") != name:
         raise bad_request("the name of the object may not be patched")
+    if obj["metadata"].get("uid") not in (None, "", entry.uid):
+        text = f'Invalid value: "{obj["metadata"]["uid"]}": field is immutable'
+        raise invalid(resource, name, [Cause("metadata.uid", text)])
     _check_type(resource, version, obj)
     obj = resource.to_storage(version, obj)
     obj["apiVersion"] = resource.storage_version
@@ -216,6 +227,10 @@ def _specified(obj: Json) -> Json:
 def _check_type(resource: Resource, version: str, obj: Json) -> None:
     expected = resource.api_version(version)
     kind, api_version = obj.get("kind"), obj.get("apiVersion")
+    if resource.custom and api_version == expected and kind and kind != resource.kind:
+        fault = Cause("kind", f'Invalid value: "{kind}": must be {resource.kind}')
+        named = (obj.get("metadata") or {}).get("name") if isinstance(obj.get("metadata"), dict) else ""
+        raise invalid(resource, str(named or ""), [fault], kind=str(kind))
     # Typed clients may leave both out: the URL says what it is.
     if (kind and kind != resource.kind) or (api_version and api_version != expected):
         raise bad_request(
