@@ -64,15 +64,12 @@ class Schema(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How fields go together: the expression that must hold, and the sentence for the user when it doesn't.
-
-    Not said in the structural schema as well: a server that refuses an object for its shape shows no rule's sentence.
-    """
+    """How fields go together; not said in the structural schema as well, whose refusals would hide the sentence."""
 
     cel: str
     message: str
     field: str
-    """Path of the field at fault, relative to the schema that holds the rule; empty where none can be named."""
+    """Path of the field at fault below the schema that holds the rule; empty where none can be named."""
     holds: Callable[[Any], bool]
 
     def as_validation(self) -> dict[str, str]:
