@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Integers
+from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Integers
 from cotide_core.host_load import ONLINE_RANK
 from cotide_core.kernels.machines import NEVER
 from cotide_core.run_times import RunTimes
@@ -88,17 +88,17 @@ class Availability:
         """Note a pod that was just started on a row."""
         self._runs.setdefault(record.row, {})[record.pod.uid] = _Run(now, lasts)
 
-    def refresh(self, now: int) -> bool:
+    def refresh(self, now: int) -> Booleans:
         """Work out the rows that changed, and those on which a pod outlived what was expected of it.
 
-        Returns whether something is free earlier than it was expected to be.
+        Returns (N,) the rows on which something is free earlier than it was expected to be.
         """
         columns = self._state.columns
         resources = len(columns.resources) + PHYSICAL
         if self.sizes.shape[0] != columns.size or self.free.shape[2] != resources:
             self._make(columns.size, resources)
             self._spec = -1
-        gained = columns.spec_clock != self._spec
+        gained: Booleans = columns.spec_versions[: columns.size] > self._spec
         self._spec = columns.spec_clock
         changed = np.flatnonzero((columns.versions[: columns.size] > self._seen) | (self._due <= now))
         self._seen = columns.clock
@@ -107,7 +107,7 @@ class Availability:
             running = {row: self._running(row) for row in rows}
             self.run_times.learn(record.pod for records in running.values() for record in records)
             for row, records in running.items():
-                gained = self._work_out(row, records, now) or gained
+                gained[row] |= self._work_out(row, records, now)
         return gained
 
     def next_end(self) -> int:

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.availability import MICROSECONDS, PHYSICAL, Availability, microseconds, planned_length
-from cotide_core.columns import Integers
+from cotide_core.columns import Booleans, Integers
 from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, ServiceSampled, Tick
 from cotide_core.feasibility import FITS
 from cotide_core.instructions import Wait, WaitReason
@@ -81,6 +81,9 @@ class _Problem:
         self.need = self.take.copy()
         plain = [one.shape.fit.physical is None for one in firsts]
         self.need[plain, -PHYSICAL:] = 0
+        self.used = np.flatnonzero(self.need.any(axis=0))
+        """Resources that somebody needs: the others refuse nobody."""
+        self.need, self.take = self.need[:, self.used], self.take[:, self.used]
         lasts = [planned_length(one.seconds_p90) for one in firsts]
         self.length = np.array(lasts, np.int64)
         rates = snapshot.service_rates
@@ -125,8 +128,10 @@ class Planner:
         """What it takes to plan on for those that have no reservation, when somebody asks."""
         self._segments = 0
         self._untold = False
-        self._forward = False
-        """Whether kept reservations may move forward, for another reason than what nodes have free."""
+        self._vacated: list[int] = []
+        """Rows that reservations left since something was free earlier: a pod that was looked at before may move there
+        when the next thing is."""
+        self._all_open = False
         self._next_start = math.inf
 
     def take(self, events: Sequence[Event]) -> None:
@@ -144,7 +149,7 @@ class Planner:
         self._availability.run_times = run_times
         self._availability.stretches = Stretches(run_times.forecaster)
         self._line = sorted((full_key(self._order, entry, now), ticket, entry) for _, ticket, entry in self._line)
-        self._due = self._forward = True
+        self._due = self._all_open = True
 
     def next_change(self, now: float) -> float:
         """Return when to plan again without an event; infinite for never."""
@@ -162,8 +167,9 @@ class Planner:
             self._extension = None
             machine = np.full(len(left), -1, np.int64)
             start = np.full(len(left), -1, np.int64)
+            nothing = np.zeros(arrays[2].shape[0], np.bool_)
             self._solve(
-                problem, arrays, problem.group[left], machine, start, moment, None, None, np.arange(len(left)), False
+                problem, arrays, problem.group[left], machine, start, moment, None, None, np.arange(len(left)), nothing
             )
             for place, index in enumerate(left):
                 if machine[place] >= 0:
@@ -185,17 +191,16 @@ class Planner:
         waiting = self._waiting = [entry for _, _, entry in self._line[:DEPTH]]
         self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
         self._untold = True
-        kept = {entry: promise for entry, promise in self._kept.items() if entry.place is Place.PLANNED}
-        gained = len(kept) < len(self._kept) or self._forward
-        self._kept, self._forward = kept, False
         if not waiting:
             return
-        gained = self._availability.refresh(moment) or gained
+        opened = self._opened(self._availability.refresh(moment), snapshot)
         problem = _Problem(waiting, snapshot, self._placer, self._availability)
         machine, start = self._promised(waiting, snapshot)
-        base = (self._availability.times, self._availability.free, self._availability.sizes)
+        free = self._availability.free[:, :, problem.used]
+        base = (self._availability.times, free, self._availability.sizes)
         reservations, second = self._rule.reservations, self._second(waiting, now)
-        arrays = self._solve(problem, base, problem.group, machine, start, moment, reservations, most, second, gained)
+        arrays = self._solve(problem, base, problem.group, machine, start, moment, reservations, most, second, opened)
+        self._vacated += np.flatnonzero(opened).tolist()
         started = 0
         for index in np.flatnonzero(start == moment).tolist():
             entry, row = waiting[index], int(machine[index])
@@ -254,6 +259,19 @@ class Planner:
         keys = [full_key(backfill, entry, now) for entry in waiting]
         return np.array(sorted(range(len(waiting)), key=keys.__getitem__), np.int64)
 
+    def _opened(self, gained: Booleans, snapshot: Snapshot) -> Booleans:
+        """Return (N,) the rows on which a kept reservation may move forward; drops the promises of who has gone."""
+        opened = gained | self._all_open
+        self._all_open = False
+        for entry in [entry for entry in self._kept if entry.place is not Place.PLANNED]:
+            row = snapshot.columns.row_of.get(self._kept.pop(entry)[0])
+            if row is not None:
+                opened[row] = True
+        if opened.any():
+            opened[[row for row in self._vacated if row < len(opened)]] = True
+            self._vacated = []
+        return opened
+
     def _promised(self, waiting: list[QueuedPod], snapshot: Snapshot) -> tuple[Integers, Integers]:
         machine = np.full(len(waiting), -1, np.int64)
         start = np.full(len(waiting), -1, np.int64)
@@ -275,7 +293,7 @@ class Planner:
         reservations: int | None,
         most: int | None,
         second: Integers,
-        forward: bool,
+        opened: Booleans,
     ) -> tuple[Integers, Integers, Integers]:
         """Run the kernel on copies; ``machine`` and ``start`` become the plan. Returns what is free behind it."""
         count, rows = len(group), arrays[2].shape[0]
@@ -286,15 +304,15 @@ class Planner:
             times = np.zeros((rows, self._segments), np.int64)
             free = np.zeros((rows, self._segments, arrays[1].shape[2]), np.int64)
             times[:, : arrays[0].shape[1]], free[:, : arrays[1].shape[1]] = arrays[0], arrays[1]
-            sizes, at, begins = arrays[2].copy(), machine.copy(), start.copy()
+            sizes, at, begins, vacated = arrays[2].copy(), machine.copy(), start.copy(), opened.copy()
             bound = np.full((problem.slots, rows), moment, np.int64)
             done = plan_machines(
                 times, free, sizes, moment, group, second, problem.need, problem.take, problem.length, problem.kind,
                 problem.stretch, problem.fit, problem.may, problem.soft, problem.slot, bound, reserved, starts,
-                int(forward), at, begins,
+                vacated, at, begins,
             )  # fmt: skip
             if done != NO_ROOM:
-                machine[:], start[:] = at, begins
+                machine[:], start[:], opened[:] = at, begins, vacated
                 return times, free, sizes
             self._segments *= 2
 

@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +69,7 @@ class Cluster:
     def play(self) -> dict[str, float]:
         self.submits.sort(key=lambda one: one[0])
         now = 0.0
-        while self.submits or self.running or self.events:
+        while self.submits or self.running or self.events or sum(self.scheduler.pending().values()):
             for key in [key for key, (end, _) in self.running.items() if end == now]:
                 _, pod = self.running.pop(key)
                 self.events.append(PodUpserted(replace(pod, phase=PodPhase.SUCCEEDED)))

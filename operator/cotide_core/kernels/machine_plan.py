@@ -56,7 +56,7 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
     bound: Integers,
     most_reserved: int,
     most_starts: int,
-    forward: int,
+    opened: Booleans,
     machine: Integers,
     start: Integers,
 ) -> int:
@@ -74,11 +74,13 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
     slot, bound : (G,) row of the next for a group, 0 for a group of one pod; (S, N) filled with ``now``, used up.
     most_reserved : reservations at most; pods behind them start now or not at all.
     most_starts : starts at most; nothing is planned after the last.
-    forward : 1 moves kept reservations to the earliest start now open to each, one after another; 0 lets them be.
+    opened : (N,) in: machines on which something is free earlier than it was; kept reservations move forward to the
+        earliest start now open to each on one of them, one after another. Out: machines that reservations left.
     machine, start : (n,) in: kept reservations, or -1; out: the plan, -1 for none.
     """
     starts = 0
     reserved = 0
+    left = np.zeros(opened.shape[0], np.bool_)
     for pod in range(group.shape[0]):
         if machine[pod] < 0:
             continue
@@ -90,6 +92,8 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
             earliest_on(times[at], free[at], sizes[at], begin, lasts, need[of], begin + 1) == begin
         )
         if not kept:
+            left[at] = True
+            opened[at] = True
             machine[pod] = -1
             start[pod] = -1
             continue
@@ -105,18 +109,16 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
         served[pod] = True
         of = group[pod]
         held = machine[pod]
-        if held >= 0 and forward == 0:
-            starts += start[pod] == now
-            continue
         limit = NEVER
         if held >= 0:
             limit = start[pod]
             lasts = stretched(length[of], stretch[kind[of], held])
             sizes[held] = occupy(times[held], free[held], sizes[held], limit, limit + lasts, take[of], -1)
-            limit = earliest_on(times[held], free[held], sizes[held], now, lasts, need[of], limit)
+            if opened[held]:
+                limit = earliest_on(times[held], free[held], sizes[held], now, lasts, need[of], limit)
         found, begin = _first_machine(
             times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
-            bound[slot[of]], limit, held, slot[of] == 0,
+            bound[slot[of]], limit, held, slot[of] == 0, opened,
         )  # fmt: skip
         if found < 0:
             machine[pod] = -1
@@ -127,6 +129,8 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
         if held >= 0 and (found != held or begin != start[pod]):
             for other in range(bound.shape[0]):  # what it leaves may be open to anybody
                 bound[other, held] = now
+            left[held] = True
+            opened[held] = True
         lasts = stretched(length[of], stretch[kind[of], found])
         sizes[found] = occupy(times[found], free[found], sizes[found], begin, begin + lasts, take[of], 1)
         machine[pod] = found
@@ -143,7 +147,7 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
         of = group[pod]
         found, begin = _first_machine(
             times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
-            bound[slot[of]], now + 1, -1, slot[of] == 0,
+            bound[slot[of]], now + 1, -1, slot[of] == 0, opened,
         )  # fmt: skip
         if found < 0:
             continue
@@ -154,6 +158,7 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
         machine[pod] = found
         start[pod] = now
         starts += 1
+    opened[:] = left
     return starts
 
 
@@ -172,6 +177,7 @@ def _first_machine(
     limit: int,
     held: int,
     alone: bool,
+    opened: Booleans,
 ) -> tuple[int, int]:
     """Return the machine with the earliest start before ``limit`` and that start; ``held`` and the limit for none."""
     best = held
@@ -182,13 +188,13 @@ def _first_machine(
     for at in range(may.shape[0]):
         softer = best != held and soft[at] < objections
         last = begin + 1 if softer else begin
-        if not may[at] or at == held or bound[at] >= last:
+        if bound[at] >= last or not may[at] or at == held or (held >= 0 and not opened[at]):
             continue
         if sizes[at] == 1 and not is_enough(free[at], 0, need):
             bound[at] = NEVER
             continue
         lasts = stretched(length, stretch[at])
-        bound[at] = earliest_on(times[at], free[at], sizes[at], now, lasts, need, last)
+        bound[at] = earliest_on(times[at], free[at], sizes[at], bound[at], lasts, need, last)
         if bound[at] < last:
             best = at
             begin = bound[at]
