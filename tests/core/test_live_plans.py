@@ -147,3 +147,42 @@ def test_on_one_machine_pods_start_when_the_replay_starts_them(policy, kernel, a
 def test_conservative_on_one_machine_starts_pods_when_the_replay_does_while_none_outlives_its_forecast(log):
     jobs, capacity = log
     assert live_starts("conservative", jobs, capacity) == replay(replay_conservative, jobs, capacity, GIVEN)[0]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int, int, int, int]]]:
+    sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
+    nodes = {f"n{number}": draw(sizes) for number in range(draw(st.integers(1, 3)))}
+    pods, at = [], 0
+    for _ in range(draw(st.integers(1, 14))):
+        at += draw(st.sampled_from((0, 0, 1, 4)))
+        estimate = draw(st.integers(1, 20))
+        cpu, memory = draw(st.sampled_from(sorted(nodes.values())))
+        demand = draw(st.integers(1, cpu)), draw(st.integers(0, memory))
+        pods.append((at, draw(st.integers(1, estimate)), estimate, *demand))
+    return nodes, pods
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+@settings(max_examples=100, deadline=None)
+@given(world=clusters())
+def test_while_no_pod_outlives_its_p90_no_reserved_start_is_missed_and_nobody_is_lost(policy, world):
+    """Reserved are all waiting pods under conservative and the first under easy; nobody under svf."""
+    nodes, pods = world
+    cluster = Cluster(policy, nodes)
+    for number, (at, run, estimate, cpu, memory) in enumerate(pods):
+        cluster.submit(f"{number:02}", at, run, estimate, cpu, memory)
+    starts = cluster.play()
+    assert len(starts) == len(pods), "every pod fits somewhere, so every pod starts"
+    for _, planned in cluster.planned:
+        for key, (start, _, reserved) in planned.items():
+            if reserved:
+                assert starts[key] <= start, "no later than was promised at any time"
+    waited = {key for _, planned in cluster.planned for key in planned}
+    reserved = {key for _, planned in cluster.planned for key, one in planned.items() if one[2]}
+    if policy == "conservative":
+        assert reserved == waited
+    elif policy == "svf":
+        assert not reserved
+    elif waited:
+        assert reserved
