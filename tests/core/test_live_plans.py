@@ -12,14 +12,25 @@ from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
-from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, QosForecaster
 from cotide_core.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.instructions import Bind, Instruction
+from cotide_core.instructions import Bind, Instruction, Wait
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.run_forecasts import GIVEN
+from cotide_core.planning import PlannedStart
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -186,3 +197,123 @@ def test_while_no_pod_outlives_its_p90_no_reserved_start_is_missed_and_nobody_is
         assert not reserved
     elif waited:
         assert reserved
+
+
+def engine(policy: str, *events: Event, **knobs: object) -> tuple[Scheduler, list[Instruction]]:
+    scheduler = Scheduler(replace(SchedulerConfig(policy=policy), **knobs), Catalogue())  # type: ignore[arg-type]
+    return scheduler, scheduler.handle(events, 0.0)
+
+
+def node(name: str = "a", cpu: int = 4000) -> NodeUpserted:
+    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 1 << 30), ("pods", 110))))
+
+
+def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: object) -> PodUpserted:
+    base = Pod(f"d/{name}", f"u{name}", WorkloadClass.BATCH, (("cpu", cpu),), at, ours=True, requested_seconds=estimate)
+    return PodUpserted(replace(base, **fields))  # type: ignore[arg-type]  # fields are named by each test
+
+
+def running(name: str, cpu: int, estimate: float, on: str = "a") -> PodUpserted:
+    return pod(name, cpu, estimate, node=on, phase=PodPhase.RUNNING, started_seconds=0.0)
+
+
+def bound(out: list[Instruction]) -> dict[str, str]:
+    return {one.key.removeprefix("d/"): one.node for one in out if isinstance(one, Bind)}
+
+
+FULL = (node(), running("r1", 2000, 50.0), running("r2", 1000, 100.0))
+"""Four cores: two come back at 50, one at 100, one is free."""
+QUEUE = (pod("wide", 4000, 10.0), pod("long", 1000, 200.0, 1.0), pod("short", 1000, 90.0, 2.0))
+"""wide can start at 100; long would delay it, short would not."""
+
+
+def test_easy_backfills_what_does_not_delay_the_first_and_reserves_for_it_alone() -> None:
+    scheduler, out = engine("easy", *FULL, *QUEUE)
+    assert bound(out) == {"short": "a"}
+    waits = {one.key: one.message for one in out if isinstance(one, Wait)}
+    assert waits == {"d/wide": "reserved on a", "d/long": "starts as soon as that delays no reserved pod"}
+    planned = scheduler.planned()
+    assert planned["d/wide"] == PlannedStart("a", 100.0, 110.0, 2, reserved=True)
+    # Behind wide, and only as far as anybody can tell now. The two that ran are over by then; short came later.
+    assert planned["d/long"] == PlannedStart("a", 110.0, 310.0, 2, reserved=False)
+    assert scheduler.predicted_starts(0.0) == {"d/wide": 100.0, "d/long": 110.0}
+
+
+def test_conservative_reserves_for_all_and_keeps_what_it_promised() -> None:
+    scheduler, out = engine("conservative", *FULL, *QUEUE)
+    assert bound(out) == {"short": "a"}
+    assert {key: (one.start_seconds, one.reserved) for key, one in scheduler.planned().items()} == {
+        "d/wide": (100.0, True),
+        "d/long": (110.0, True),
+    }
+    # Three cores are free from 90 on, when short and r1 are over: just long enough before wide.
+    scheduler.handle([pod("late", 3000, 10.0, 3.0, priority=5)], 3.0)
+    assert scheduler.planned()["d/late"].start_seconds == 90.0, "a higher priority overtakes, but delays no promise"
+    assert scheduler.planned()["d/wide"].start_seconds == 100.0
+
+
+def test_svf_plans_the_smallest_volume_first() -> None:
+    """Volumes: wide 4 x 10 = 40, short 90, long 200. short starts now where it doesn't delay wide at 100."""
+    scheduler, out = engine("svf", *FULL, *QUEUE)
+    assert bound(out) == {"short": "a"}
+    assert {key: one.start_seconds for key, one in scheduler.planned().items()} == {"d/wide": 100.0, "d/long": 110.0}
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_an_online_pod_never_waits_for_a_reservation(policy) -> None:
+    online = pod("web", 1000, 0.0, 5.0, workload_class=WorkloadClass.ONLINE, requested_seconds=None)
+    scheduler, _ = engine(policy, *FULL, pod("wide", 4000, 10.0))
+    assert bound(scheduler.handle([online], 5.0)) == {"web": "a"}
+    assert scheduler.planned() == {}, "wide has no start any more: the online pod is not expected to end"
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_a_pod_that_fits_nowhere_is_told_why_and_holds_nobody_up(policy) -> None:
+    scheduler, out = engine(policy, node(), pod("huge", 9000, 1.0), pod("small", 1000, 500.0, 1.0))
+    assert bound(out) == {"small": "a"}
+    (told,) = [one for one in out if isinstance(one, Wait)]
+    assert (told.reason, told.message) == ("InsufficientSlack", "0/1 nodes are available: 1 Insufficient cpu")
+    assert scheduler.next_wakeup(0.0) is not None
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_asking_for_the_plan_changes_no_decision(policy) -> None:
+    def play(*, asks: bool) -> list[list[Instruction]]:
+        scheduler, out = engine(policy, *FULL, *QUEUE)
+        outs = [out]
+        for now, name in ((30.0, "r1"), (60.0, "short"), (120.0, "r2")):
+            if asks:
+                scheduler.planned()
+                scheduler.predicted_starts(now)
+            ended = scheduler.state.pod(f"d/{name}")
+            assert ended is not None
+            outs.append(scheduler.handle([PodUpserted(replace(ended, phase=PodPhase.SUCCEEDED))], now))
+        return outs
+
+    assert play(asks=True) == play(asks=False)
+
+
+def test_a_pod_that_outlives_its_forecast_is_expected_to_run_twice_as_long() -> None:
+    scheduler, _ = engine("conservative", *FULL, pod("wide", 4000, 10.0))
+    assert scheduler.next_wakeup(0.0) == 50.0
+    scheduler.handle([], 50.0)  # r1 is still there: 50 becomes 100, and 100 becomes 200 at 100
+    assert scheduler.planned()["d/wide"].start_seconds == 100.0
+    scheduler.handle([], 100.0)  # r2 should be gone, too: it is expected until 200
+    assert scheduler.planned()["d/wide"].start_seconds == 200.0
+
+
+def test_no_more_starts_in_a_cycle_than_allowed_and_the_rest_follow_at_once() -> None:
+    scheduler, out = engine(
+        "svf", node(cpu=9000), *(pod(f"{n}", 1000, 5.0) for n in range(5)), max_decisions_per_cycle=2
+    )
+    assert len(bound(out)) == 2
+    assert scheduler.next_wakeup(0.0) == 0.0
+    assert len(bound(scheduler.handle([], 0.0))) == 2
+
+
+def test_jobs_are_planned_for_longer_beside_a_busy_service() -> None:
+    """The heuristic stretches by 1 + 4 x rate / 140,000; 100,000/s is planned as 2^(67/4) = 110,218: x 4.15."""
+    web = pod("web", 1000, 0.0, workload_class=WorkloadClass.ONLINE, workload="d/w", node="a", phase=PodPhase.RUNNING)
+    events = [WorkloadUpserted(Workload("d/w")), node(), web, ServiceSampled("d/web", 100_000.0)]
+    scheduler, _ = engine("conservative", *events, running("r", 3000, 10.0), pod("p", 3000, 10.0))
+    assert scheduler.planned()["d/p"].start_seconds == pytest.approx(41.5, abs=0.1)

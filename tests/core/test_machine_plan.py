@@ -196,3 +196,16 @@ def test_the_earliest_start_skips_a_gap_that_is_too_short() -> None:
     assert earliest_on(times[0], free[0], size, NOW, 11, need, NEVER) == 130
     assert earliest_on(times[0], free[0], size, NOW, 11, need, 130) == 130
     assert earliest_on(times[0], free[0], size, NOW, 11, np.array([3]), NEVER) == NEVER
+
+
+def test_what_a_reservation_leaves_is_open_to_pods_that_were_refused_there_before() -> None:
+    """Two machines of 1; the second is busy until 101. All pods take 1 for 5; the middle one is kept on the first from
+    102 on. The first pod finds 107 there and takes 101 on the second machine. Then the middle one moves to 100, so that
+    the third finds 105 on the first machine and need not wait for 106 on the second.
+    """
+    machines = [Machine((1, 0)), Machine((1, 0), [(0, 101, (1, 0))])]
+    needs, kept = [(1, 0), (1, 0)], [(-1, -1), (0, 102), (-1, -1)]
+    case = Case(
+        machines, [0, 1, 0], needs, [5, 5], [1.0, 1.0], [True, True], [0, 0], [0, 1, 2], 4, 4, [True, False], kept
+    )
+    assert kernel(case) == [(1, 101), (0, 100), (0, 105)] == reference(case)
