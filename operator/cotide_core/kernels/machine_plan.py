@@ -139,12 +139,15 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
             starts += 1
         else:
             reserved += 1
+    present = _present(times, free, sizes, now)
     for pod in second:
         if starts >= most_starts or most_reserved > group.shape[0]:
             break
         if served[pod]:
             continue
         of = group[pod]
+        if not _fits_somewhere(present, may[fit[of]], need[of]):
+            continue
         found, begin = _first_machine(
             times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
             bound[slot[of]], now + 1, -1, slot[of] == 0, opened,
@@ -156,10 +159,34 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
         lasts = stretched(length[of], stretch[kind[of], found])
         sizes[found] = occupy(times[found], free[found], sizes[found], now, now + lasts, take[of], 1)
         machine[pod] = found
+        for resource in range(take.shape[1]):
+            present[found, resource] -= take[of, resource]
         start[pod] = now
         starts += 1
     opened[:] = left
     return starts
+
+
+@compiled
+def _present(times: Integers, free: Integers, sizes: Integers, now: int) -> Integers:
+    """Return (N, R) what is free at this moment: a quick look, before a machine's future is looked at."""
+    found = np.empty((sizes.shape[0], free.shape[2]), np.int64)
+    for at in range(sizes.shape[0]):
+        place = 0
+        while place + 1 < sizes[at] and times[at, place + 1] <= now:
+            place += 1
+        for resource in range(free.shape[2]):
+            found[at, resource] = free[at, place, resource]
+    return found
+
+
+@compiled
+def _fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
+    at = 0
+    while at < present.shape[0] and not (may[at] and is_enough(present, at, need)):
+        at += 1
+    found: bool = at < present.shape[0]
+    return found
 
 
 @compiled
