@@ -25,7 +25,7 @@ from cotide_core.columns import Booleans, Integers
 from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, ServiceSampled, Tick
 from cotide_core.feasibility import FITS
 from cotide_core.instructions import Wait, WaitReason
-from cotide_core.kernels.machine_plan import NO_ROOM, plan_machines, stretched
+from cotide_core.kernels.machine_plan import NO_ROOM, compile_ahead, plan_machines, stretched
 from cotide_core.kernels.machines import NEVER
 from cotide_core.orders import Key, full_key
 from cotide_core.placement import Placement, Placer
@@ -83,7 +83,8 @@ class _Problem:
         self.need[plain, -PHYSICAL:] = 0
         self.used = np.flatnonzero(self.need.any(axis=0))
         """Resources that somebody needs: the others refuse nobody."""
-        self.need, self.take = self.need[:, self.used], self.take[:, self.used]
+        # In rows: the kernel is compiled once for each layout of its arrays.
+        self.need, self.take = (np.ascontiguousarray(one[:, self.used]) for one in (self.need, self.take))
         lasts = [planned_length(one.seconds_p90) for one in firsts]
         self.length = np.array(lasts, np.int64)
         rates = snapshot.service_rates
@@ -112,6 +113,7 @@ class Planner:
     def __init__(
         self, rule: PlanRule, state: ClusterState, placer: Placer, queue: SchedulingQueue, run_times: RunTimes
     ) -> None:
+        compile_ahead()
         self._rule = rule
         self._order = placer.policy.order
         self._state = state

@@ -26,8 +26,10 @@ from cotide_core.events import (
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, QosForecaster
 from cotide_core.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.instructions import Bind, Instruction, Wait
+from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
+from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.run_forecasts import GIVEN
 from cotide_core.planning import PlannedStart
@@ -317,3 +319,9 @@ def test_jobs_are_planned_for_longer_beside_a_busy_service() -> None:
     events = [WorkloadUpserted(Workload("d/w")), node(), web, ServiceSampled("d/web", 100_000.0)]
     scheduler, _ = engine("conservative", *events, running("r", 3000, 10.0), pod("p", 3000, 10.0))
     assert scheduler.planned()["d/p"].start_seconds == pytest.approx(41.5, abs=0.1)
+
+
+def test_the_kernel_is_compiled_before_the_first_cycle_and_never_again() -> None:
+    engine("easy", *FULL, *QUEUE)
+    engine("svf", node(), pod("alone", 1000, 1.0))
+    assert len(getattr(plan_machines, "signatures", ())) == int(COMPILES)

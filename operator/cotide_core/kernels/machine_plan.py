@@ -14,6 +14,7 @@ or reservation of a call overfills a machine at any time; a kept reservation nev
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,17 @@ NO_ROOM: Final = -1
 def stretched(length: int, factor: float) -> int:
     """Return how long something takes where it is slowed down, rounded up."""
     return math.ceil(length * factor)
+
+
+@cache
+def compile_ahead() -> None:
+    """Have the kernel compiled, once in a process: no cycle shall wait for it, some seconds without a cache on disk."""
+    one, table = np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
+    plan_machines(
+        table.copy(), np.zeros((1, 1, 1), np.int64), np.ones(1, np.int64), 0, one, one, table, table, one, one,
+        np.ones((1, 1)), one, np.zeros((1, 1), np.bool_), table, one, table.copy(), 1, 1, np.zeros(1, np.bool_),
+        one - 1, one - 1,
+    )  # fmt: skip
 
 
 @compiled
