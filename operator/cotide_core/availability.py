@@ -11,7 +11,7 @@ would give.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,6 +87,7 @@ class Availability:
     def began(self, record: PodRecord, now: int, lasts: int) -> None:
         """Note a pod that was just started on a row."""
         self._runs.setdefault(record.row, {})[record.pod.uid] = _Run(now, lasts)
+        insort(self._ends.setdefault(record.row, []), now + lasts)
 
     def refresh(self, now: int) -> Booleans:
         """Work out the rows that changed, and those on which a pod outlived what was expected of it.

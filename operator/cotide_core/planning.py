@@ -219,7 +219,7 @@ class Planner:
             record = self._state.record(entry.pod.key)
             if record is not None and record.row == row:
                 self._availability.began(record, moment, problem.lasts(index, row))
-        self._due = self._due or started == most
+        self._due = self._due or started == most or (started > 0 and len(self._line) > DEPTH)
         self._keep(problem, snapshot, machine, start, moment)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
@@ -250,6 +250,12 @@ class Planner:
                 )
             if told is not None:
                 yield told
+        for _, _, entry in self._line[DEPTH:] if waiting else ():
+            if entry.told is None and entry.place is Place.PLANNED:
+                entry.attempts = max(1, entry.attempts)
+                message = f"waits until it is among the first {DEPTH} pods, which are planned"
+                if (told := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
+                    yield told
 
     def _still_waiting(self) -> set[str]:
         return {entry.pod.key for entry in self._waiting if entry.place is Place.PLANNED}

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotide_core import planning
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
+    HostPort,
     Node,
     NodeUpserted,
     Pod,
@@ -235,9 +237,9 @@ def test_easy_backfills_what_does_not_delay_the_first_and_reserves_for_it_alone(
     waits = {one.key: one.message for one in out if isinstance(one, Wait)}
     assert waits == {"d/wide": "reserved on a", "d/long": "starts as soon as that delays no reserved pod"}
     planned = scheduler.planned()
-    assert planned["d/wide"] == PlannedStart("a", 100.0, 110.0, 2, reserved=True)
-    # Behind wide, and only as far as anybody can tell now. The two that ran are over by then; short came later.
-    assert planned["d/long"] == PlannedStart("a", 110.0, 310.0, 2, reserved=False)
+    assert planned["d/wide"] == PlannedStart("a", 100.0, 110.0, 3, reserved=True)
+    # Behind wide, and only as far as anybody can tell now. The two that ran are over by then, and short.
+    assert planned["d/long"] == PlannedStart("a", 110.0, 310.0, 3, reserved=False)
     assert scheduler.predicted_starts(0.0) == {"d/wide": 100.0, "d/long": 110.0}
 
 
@@ -325,3 +327,27 @@ def test_the_kernel_is_compiled_before_the_first_cycle_and_never_again() -> None
     engine("easy", *FULL, *QUEUE)
     engine("svf", node(), pod("alone", 1000, 1.0))
     assert len(getattr(plan_machines, "signatures", ())) == int(COMPILES)
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_two_pods_that_want_one_port_go_to_two_nodes_one_after_the_other(policy) -> None:
+    port = (HostPort("TCP", "10.0.0.1", 80),)
+    pods = [pod(name, 1000, 10.0, host_ports=port) for name in ("first", "second", "third")]
+    scheduler, out = engine(policy, node("a"), node("b"), *pods)
+    assert bound(out) == {"first": "a"}
+    assert scheduler.next_wakeup(0.0) == 0.0
+    assert bound(scheduler.handle([], 0.0)) == {"second": "b"}
+    (told,) = [one for one in scheduler.handle([], 0.0) if isinstance(one, Wait)]
+    assert told.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports"
+
+
+def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes(monkeypatch) -> None:
+    monkeypatch.setattr(planning, "DEPTH", 2)
+    scheduler, out = engine("conservative", node(cpu=3000), *(pod(f"{n}", 1000, 5.0) for n in range(5)))
+    assert bound(out) == {"0": "a", "1": "a"}
+    assert {one.message for one in out if isinstance(one, Wait)} == {
+        "waits until it is among the first 2 pods, which are planned"
+    }
+    assert scheduler.next_wakeup(0.0) == 0.0
+    assert bound(scheduler.handle([], 0.0)) == {"2": "a"}
+    assert scheduler.planned()["d/3"] == PlannedStart("a", 5.0, 10.0, 3, reserved=True)
