@@ -163,11 +163,12 @@ class Scheduler:
 
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
-        absent. A policy that plans says what is planned instead."""
+        absent. A policy that plans says what is planned for batch and gratis pods."""
         waiting = self._queue.in_order(now)
-        if self._planner is None:
-            return predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
-        return {key: one.start_seconds for key, one in self.planned().items()}
+        if self._planner is not None:
+            waiting = [entry for entry in waiting if entry.shape.online]
+        starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
+        return starts | {key: one.start_seconds for key, one in self.planned().items()}
 
     def planned(self) -> dict[str, PlannedStart]:
         """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
