@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from cotide_core.arrivals import needs_placing, same_wish
 from cotide_core.binds import DecidedBind, bind_instructions
 from cotide_core.columns import CPU_COLUMN
@@ -33,22 +31,23 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.feasibility import FITS
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.hierarchy import Hierarchy
 from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
 from cotide_core.overload import Alarms
 from cotide_core.placement import LOOKAHEAD, Placement, Placer
+from cotide_core.planning import PlannedStart, Planner
 from cotide_core.policies import build_policy
 from cotide_core.queued import Place, QueuedPod
 from cotide_core.queueing import SchedulingQueue
 from cotide_core.run_times import RunTimes
-from cotide_core.shapes import FitShape, Shape, ShapeTable
+from cotide_core.shapes import Shape, ShapeTable
 from cotide_core.snapshot import Snapshot
 from cotide_core.starts import predicted_starts
 from cotide_core.state import ClusterState
 from cotide_core.verdicts import overall, sentence
 from cotide_core.waits import wait
+from cotide_core.wakes import Wakes
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -84,8 +83,13 @@ class Scheduler:
         self._stretched: dict[str, float] = {}
         hierarchy = Hierarchy(config, self.state, self._placer, self._stretched)
         self._hierarchy = hierarchy if self._placer.policy.by_slack else None
+        rule = self._placer.policy.plan
+        self._planner = (
+            Planner(rule, self.state, self._placer, self._queue, self._run_times) if rule is not None else None
+        )
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
+        self._wakes = Wakes(self.state, self._placer, self._queue, self._failures)
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
@@ -111,6 +115,8 @@ class Scheduler:
         self._expire(now)
         for event in events:
             self._take(event, now)
+        if self._planner is not None:
+            self._planner.take(events)
         self._enqueue(now)
         self._queue.advance(now)
         if self._hierarchy is not None:
@@ -118,7 +124,7 @@ class Scheduler:
             for shape in self._hierarchy.take_reopened():
                 self._queue.wake(shape, now, urgent=True)
         snapshot = Snapshot.of(self.state)
-        self._wake(snapshot, now)
+        self._wakes.wake(snapshot, now)
         binds = self._decide(snapshot, now)
         policy = self._placer.policy
         threshold = self.config.qos_risk_threshold
@@ -138,6 +144,8 @@ class Scheduler:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
         if self._hierarchy is not None:
             times.append(self._hierarchy.next_change(now))
+        if self._planner is not None:
+            times.append(self._planner.next_change(now))
         return min((time for time in times if time < math.inf), default=None)
 
     @property
@@ -155,8 +163,16 @@ class Scheduler:
 
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
-        absent."""
-        return predicted_starts(self._queue.in_order(now), self.state, self._estimates, self._stretched, now)
+        absent. A policy that plans says what is planned for batch and gratis pods."""
+        waiting = self._queue.in_order(now)
+        if self._planner is not None:
+            waiting = [entry for entry in waiting if entry.shape.online]
+        starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
+        return starts | {key: one.start_seconds for key, one in self.planned().items()}
+
+    def planned(self) -> dict[str, PlannedStart]:
+        """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
+        return {} if self._planner is None else self._planner.planned(Snapshot.of(self.state))
 
     def _expire(self, now: float) -> None:
         """Forget the binds that nobody answered for; only time does this, never a lost watch."""
@@ -275,43 +291,19 @@ class Scheduler:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._in_flight.values()) for entry in group}
         self._shapes.prune(used)
         self._placer.forget(used)
-        self._failures = {shape: failure for shape, failure in self._failures.items() if shape in used}
-
-    def _wake(self, snapshot: Snapshot, now: float) -> None:
-        """Wake the shapes that one of the changed rows can take; nothing else can have helped them."""
-        relieved, eased = self.state.relieved, self.state.eased
-        if not relieved and not eased:
-            return
-        guarded = self._placer.policy.guard is not None
-        helped: dict[tuple[FitShape, bool], bool] = {}
-        for shape in self._queue.parked_shapes():
-            for urgent, rows in ((True, relieved), (False, eased)):
-                if not rows or (not urgent and not (guarded and self._was_at_risk(shape))):
-                    continue
-                if (shape.fit, urgent) not in helped:
-                    helped[shape.fit, urgent] = self._takes(snapshot, shape.fit, rows)
-                if helped[shape.fit, urgent]:
-                    self._queue.wake(shape, now, urgent=urgent)
-                    break
-        relieved.clear()
-        eased.clear()
-
-    def _was_at_risk(self, shape: Shape) -> bool:
-        failure = self._failures.get(shape)
-        return failure is None or failure.guarded
-
-    def _takes(self, snapshot: Snapshot, shape: FitShape, rows: set[int]) -> bool:
-        listed = np.fromiter(sorted(rows), np.intp, len(rows))
-        return bool((self._placer.feasibility.codes(shape, snapshot, listed) == FITS).any())
+        for shape in [shape for shape in self._failures if shape not in used]:
+            del self._failures[shape]
 
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []
         columns = self.state.columns
-        for _ in range(self.config.max_decisions_per_cycle):
-            entry = self._queue.pop()
-            if entry is None:
-                break
+        left = self.config.max_decisions_per_cycle
+        while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
+            if self._planner is not None and not shape.online:
+                self._planner.join(entry, now)
+                continue
+            left -= 1
             if shape.failed_at == columns.relief_clock and shape in self._failures:
                 placement = self._failures[shape]
             elif self._hierarchy is not None and not shape.online:
@@ -327,6 +319,10 @@ class Scheduler:
                 self._tell_refusal(entry, placement, snapshot)
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
+        if self._planner is not None:
+            for entry, placement in self._planner.plan(snapshot, now, left):
+                binds.append(self._assume(entry, placement, snapshot, now))
+            self._out.extend(self._planner.waits(snapshot))
         return binds
 
     def _make_room(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> bool:
@@ -374,6 +370,8 @@ class Scheduler:
         for entry in self._queue:
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
         self._queue.resort(now)
+        if self._planner is not None:
+            self._planner.change_forecasts(self._run_times, now)
         self._failures.clear()
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)

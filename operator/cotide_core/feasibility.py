@@ -123,6 +123,13 @@ class Feasibility:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
         return codes
 
+    def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
+        """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
+        codes = self.matches(shape, snapshot).codes.copy()
+        if shape.host_ports:
+            self._refuse_ports(shape, snapshot, slice(0, snapshot.size), codes)
+        return np.asarray(codes == FITS)
+
     def forget(self, used: set[Constraints]) -> None:
         """Drop the matches of constraints that no waiting pod has."""
         self._matches = {key: value for key, value in self._matches.items() if key in used}

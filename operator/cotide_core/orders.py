@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+from typing import Final, Protocol
 
 from cotide_core.queued import QueuedPod
+from cotide_core.units import MEMORY, RECLAIMED_MEMORY
 
 Key = tuple[float, ...]
 
@@ -107,3 +108,45 @@ class PredictedShortestFirst:
 
     def _demoted(self, entry: QueuedPod, now: float) -> bool:
         return entry.demoted_seconds is not None and now < entry.demoted_seconds + self.age_back_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestFirst:
+    """Shortest predicted run time first (p50)."""
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return the predicted seconds."""
+        del now
+        return (entry.seconds_p50,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
+BYTES_PER_MILLICORE: Final = (4 << 30) / 1000
+"""Memory that counts as much as a millicore: 4 GiB a core, as general-purpose machines are built (chosen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestVolumeFirst:
+    """Smallest demand x predicted run time first (seed 002, section 3.2.1: d_j p_j).
+
+    The demand of a pod is its cpu or its memory, whichever is the larger part of a usual machine.
+    """
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return millicore-seconds."""
+        del now
+        memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
+        return (max(entry.shape.fit.millicores, memory / BYTES_PER_MILLICORE) * entry.seconds_p50,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None

@@ -22,6 +22,7 @@ from cotide_core.forecasts import QosForecaster
 from cotide_core.guard import QosGuard
 from cotide_core.instructions import NodeVerdict
 from cotide_core.orders import Order
+from cotide_core.plan_rule import PlanRule
 from cotide_core.scoring import Rank
 from cotide_core.shapes import FitShape, Shape
 from cotide_core.snapshot import Snapshot
@@ -51,6 +52,7 @@ class Policy:
     guard : QoS check; None looks at resources only.
     lowest_risk : whether the guard's least risky candidate wins, or the best-ranked that passes.
     by_slack : whether batch and gratis pods go where the predicted load leaves most room (see `hierarchy`).
+    plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Policy:
     guard: QosGuard | None = None
     lowest_risk: bool = False
     by_slack: bool = False
+    plan: PlanRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,10 @@ class Placer:
         """Drop what the QoS forecaster said: it is another one now."""
         if self.policy.guard is not None:
             self.policy.guard.forget()
+
+    def refusals(self, snapshot: Snapshot, shape: FitShape) -> tuple[NodeVerdict, ...]:
+        """Return why nodes can't take a shape now."""
+        return self._unfit(snapshot, self.candidates(snapshot, shape))
 
     def place(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod of this shape, or say why there is none."""

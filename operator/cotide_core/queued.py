@@ -19,6 +19,7 @@ class Place(StrEnum):
     ACTIVE = "active"
     BACKOFF = "backoff"
     PARKED = "unschedulable"
+    PLANNED = "planned"
     GATED = "gated"
     ASIDE = "aside"
     HELD = "held"

@@ -10,6 +10,8 @@ Owned by `cycle.Scheduler`. Where a waiting pod stands::
                  |                +--no node-----------> PARKED, by shape
                  +--woken by an event that could help, or flushed after a time--+
 
+A policy that plans ahead (`planning`) keeps the pods that it was handed PLANNED until they start or change.
+
 Pods of one shape are interchangeable to every filter and guard, so only the first of a parked shape is woken; when
 it is placed the next follows, when it fails the others need not be tried. Freed capacity wakes at once, so that it
 goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the back-off
@@ -71,14 +73,15 @@ class SchedulingQueue:
         return {
             "active": count[Place.ACTIVE],
             "backoff": count[Place.BACKOFF],
-            "unschedulable": count[Place.PARKED] + count[Place.ASIDE] + count[Place.HELD],
+            "unschedulable": count[Place.PARKED] + count[Place.PLANNED] + count[Place.ASIDE] + count[Place.HELD],
             "gated": count[Place.GATED],
         }
 
     def is_full(self) -> bool:
         """Whether a further pod would be put aside."""
         count = self._count
-        return count[Place.ACTIVE] + count[Place.BACKOFF] + count[Place.PARKED] >= self._config.max_queue
+        trying = (Place.ACTIVE, Place.BACKOFF, Place.PARKED, Place.PLANNED)
+        return sum(count[place] for place in trying) >= self._config.max_queue
 
     def add(self, entry: QueuedPod, now: float) -> Place:
         """Take a pod in, or take it in anew after it changed; returns where it stands."""
@@ -130,6 +133,10 @@ class SchedulingQueue:
         for item in taken:
             heapq.heappush(self._active, item)
         return [entry for _, _, entry in taken]
+
+    def plan(self, entry: QueuedPod) -> None:
+        """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
+        self._stand(entry, Place.PLANNED)
 
     def placed(self, entry: QueuedPod, now: float) -> None:
         """Let a pod go that has a node, and wake the next of its shape."""

@@ -33,6 +33,8 @@ class Decision:
     """1 for the next to be tried; None once bound."""
     retry_at_seconds: float | None = None
     predicted_start_seconds: float | None = None
+    predicted_finish_seconds: float | None = None
+    """End of what is planned for it, under a policy that plans; None under others, and once bound."""
     nominated_node: str = ""
     """Where space is freed or kept for it while it waits; empty when nowhere."""
     victims: tuple[str, ...] = ()

@@ -92,6 +92,7 @@ def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[st
         "position": decision.queue_position,
         "retryAt": _rounded(decision.retry_at_seconds),
         "startAt": _rounded(decision.predicted_start_seconds),
+        "finishAt": _rounded(decision.predicted_finish_seconds),
         "nominated": decision.nominated_node or None,
         "victims": _named(decision.victims),
     }
@@ -150,6 +151,7 @@ def _note(body: dict[str, Any], key: str) -> Note:
         queue_position=body.get("position"),
         retry_at_seconds=body.get("retryAt"),
         predicted_start_seconds=body.get("startAt"),
+        predicted_finish_seconds=body.get("finishAt"),
         nominated_node=str(body.get("nominated", "")),
         victims=tuple(str(key) for key in body.get("victims", ())),
     )

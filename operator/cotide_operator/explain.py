@@ -220,6 +220,9 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
     start = _after(decision.predicted_start_seconds, decision.decided_seconds)
     if start is not None and not placed:
         facts.append(("Predicted start", f"{format_seconds(start)} after that decision"))
+    finish = _after(decision.predicted_finish_seconds, decision.decided_seconds)
+    if finish is not None and not placed:
+        facts.append(("Planned finish", f"{format_seconds(finish)} after that decision"))
     if forecast.seconds_p50 is not None:
         p90 = f", nine times in ten below {format_seconds(forecast.seconds_p90)}" if forecast.seconds_p90 else ""
         facts.append(("Predicted run time", f"{format_seconds(forecast.seconds_p50)}{p90}"))
@@ -244,6 +247,7 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         "queuePosition": decision.queue_position,
         "retryInSeconds": retry,
         "predictedStartInSeconds": start,
+        "plannedFinishInSeconds": finish,
         "predictedSeconds": {"p50": forecast.seconds_p50, "p90": forecast.seconds_p90},
         "qosViolationProbability": forecast.qos_violation_probability,
         "models": {"qos": forecast.qos_model, "completion": forecast.completion_model},

@@ -24,6 +24,7 @@ from cotide_operator.calibration import Calibration
 from cotide_operator.decision_note import DECISION_ANNOTATION, encode
 from cotide_operator.evictor import EvictReport
 from cotide_operator.nominator import Nominator
+from cotide_operator.plan_words import PlanWords
 from cotide_operator.recorder import Recorder
 from cotide_operator.telemetry import Telemetry, attempts_label
 
@@ -47,6 +48,8 @@ class Outcomes:
         The uid of a Job of ours by its key, None when there is no such Job.
     policy : str
         Name of the policy, for the metrics.
+    plan_words : PlanWords
+        Tells what a policy that plans has in mind for a pod.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Outcomes:
         pod_of: Callable[[str], Pod | None],
         job_uid_of: Callable[[str], str | None],
         policy: str,
+        plan_words: PlanWords,
     ) -> None:
         self._board = board
         self._annotator = annotator
@@ -73,6 +77,7 @@ class Outcomes:
         self._pod_of = pod_of
         self._job_uid_of = job_uid_of
         self._policy = policy
+        self._plan_words = plan_words
         self._now = 0.0
         self._said: dict[int, tuple[float, int]] = {}
         self._shares: dict[str, float] = {}
@@ -97,6 +102,7 @@ class Outcomes:
                 self._board.forget(event.key)
                 self._annotator.forget(event.key)
                 self._nominator.forget(event.key)
+                self._plan_words.forget(event.key)
                 self._calibration.pod_gone(event.key)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
@@ -120,6 +126,7 @@ class Outcomes:
                 queue_position=None,
                 retry_at_seconds=None,
                 predicted_start_seconds=None,
+                predicted_finish_seconds=None,
                 nominated_node="",
                 victims=(),
             )
@@ -159,6 +166,7 @@ class Outcomes:
                 nominated_node=wait.nominated_node,
                 victims=wait.victims,
                 predicted_start_seconds=before.predicted_start_seconds if before is not None else None,
+                predicted_finish_seconds=before.predicted_finish_seconds if before is not None else None,
             )
         )
         self._annotator.note(wait.key)
@@ -254,14 +262,29 @@ class Outcomes:
             self._telemetry.pending.labels(queue).set(size)
         positions = scheduler.queue_positions()
         starts = scheduler.predicted_starts(now) if positions else {}
+        planned = scheduler.planned()
         for key, position in positions.items():
             decision = self._board.get(key)
             if decision is None or decision.node is not None:
                 continue
-            start = starts.get(key)
-            if decision.queue_position == position and _close(decision.predicted_start_seconds, start):
+            plan = planned.get(key)
+            start, finish = starts.get(key), plan.finish_seconds if plan is not None else None
+            message = self._plan_words.of(decision, plan, now)
+            if (decision.queue_position, decision.message) == (position, message) and _close(
+                decision.predicted_start_seconds, start
+            ):
                 continue
-            self._board.publish(replace(decision, queue_position=position, predicted_start_seconds=start))
+            self._board.publish(
+                replace(
+                    decision,
+                    message=message,
+                    queue_position=position,
+                    predicted_start_seconds=start,
+                    predicted_finish_seconds=finish,
+                )
+            )
+            if message != decision.message:
+                self._annotator.note(key)
         self._annotator.sweep()
 
 

@@ -17,6 +17,7 @@ from cotide_operator.low_lane import LowLane
 from cotide_operator.mirror import Mirror
 from cotide_operator.nominator import Nominator
 from cotide_operator.outcomes import Outcomes
+from cotide_operator.plan_words import PlanWords
 from cotide_operator.recorder import Recorder
 from cotide_operator.telemetry import Telemetry
 
@@ -65,4 +66,5 @@ def make_outcomes(
         pod_of=pods.get,
         job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,
         policy=config.policy,
+        plan_words=PlanWords(clock.to_wall),
     )

@@ -292,14 +292,18 @@ def _finish(
 
     A pod without a forecast of its own takes that of its Job (same type, same size). Indexes that have no pod yet
     follow in waves of ``parallelism``, each as long as the slowest pod's p50. None as soon as a start or a run time
-    is unknown: half a prediction would be a wrong one.
+    is unknown: half a prediction would be a wrong one. Where a policy plans, a waiting pod is done at its planned
+    finish.
     """
     now, longest, end = look.clock.now(), 0.0, 0.0
     for pod in (*placed, *waiting):
         decision = decisions.get(pod.name)
         if decision is None:
             return None
-        p50 = decision.forecast.seconds_p50 or of_the_job
+        p50, planned = decision.forecast.seconds_p50 or of_the_job, decision.predicted_finish_seconds
+        if planned is not None and decision.predicted_start_seconds is not None and pod not in placed:
+            longest, end = max(longest, p50 or planned - decision.predicted_start_seconds), max(end, planned)
+            continue
         if p50 is None:
             return None
         longest = max(longest, p50)

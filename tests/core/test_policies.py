@@ -90,7 +90,8 @@ def nodes_of(out: list[object]) -> dict[str, str]:
 
 
 def test_the_registry_holds_the_policies_and_an_unknown_name_is_the_users_error() -> None:
-    assert set(POLICIES) == {"qpsm", "fifo", "random", "fifo-guarded", "random-guarded", "hierarchical"}
+    looking_at_the_present = {"qpsm", "fifo", "random", "fifo-guarded", "random-guarded", "hierarchical"}
+    assert set(POLICIES) == looking_at_the_present | {"easy", "easy-sjbf", "conservative", "svf"}
     with pytest.raises(InputError, match="policy: 'best' is not one of qpsm"):
         Scheduler(SchedulerConfig(policy="best"), Catalogue())
 

@@ -86,6 +86,14 @@ def test_a_job_finishes_when_its_slowest_pod_does() -> None:
     assert status["predictedSeconds"] == {"p50": 100.0, "p90": 150.0}
 
 
+def test_a_waiting_pod_is_done_at_its_planned_finish_where_there_is_a_plan() -> None:
+    planned = decision(0, predicted_start_seconds=NOW + 20, predicted_finish_seconds=NOW + 140)
+    status = status_of([pod(0)], [planned], spec=spec(2, 1))
+    # +140 for this one, and a second wave as long as what is planned: 140 - 20 = 120 s.
+    assert status["predictedStart"] == "1970-01-12T13:47:00Z"
+    assert status["predictedFinish"] == "1970-01-12T13:51:00Z"
+
+
 def test_indexes_without_a_pod_follow_in_waves() -> None:
     running = [pod(index, "a", started_seconds=NOW) for index in range(2)]
     decisions = [decision(index, node="a", forecast=Forecast(seconds_p50=60.0)) for index in range(2)]

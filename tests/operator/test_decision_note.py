@@ -28,6 +28,7 @@ def decision(**changes: object) -> Decision:
         "queue_position": 4,
         "retry_at_seconds": 1004.5,
         "predicted_start_seconds": 1010.0,
+        "predicted_finish_seconds": 1070.5,
     }
     return Decision(**{**values, **changes})  # type: ignore[arg-type]  # a builder: the dataclass checks names
 

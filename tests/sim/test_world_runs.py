@@ -59,7 +59,10 @@ def test_the_same_arguments_give_the_same_run():
         assert play(plan, policy, 6) == play(plan, policy, 6)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "random", "fifo-guarded", "random-guarded", "qpsm"])
+@pytest.mark.parametrize(
+    "policy",
+    ["fifo", "random", "fifo-guarded", "random-guarded", "qpsm", "easy", "easy-sjbf", "conservative", "svf"],
+)
 def test_every_pod_is_bound_at_most_once_and_succeeds_once(policy):
     plan = generate(2, 6, 200.0)
     bound: list[str] = []

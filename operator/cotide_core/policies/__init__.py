@@ -8,11 +8,14 @@ from typing import Final
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.placement import Policy
+from cotide_core.policies.conservative import conservative
+from cotide_core.policies.easy import easy, easy_sjbf
 from cotide_core.policies.fifo import fifo
 from cotide_core.policies.guarded import fifo_guarded, random_guarded
 from cotide_core.policies.hierarchical import hierarchical
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
+from cotide_core.policies.svf import svf
 
 POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "qpsm": qpsm,
@@ -21,6 +24,10 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "fifo-guarded": fifo_guarded,
     "random-guarded": random_guarded,
     "hierarchical": hierarchical,
+    "easy": easy,
+    "easy-sjbf": easy_sjbf,
+    "conservative": conservative,
+    "svf": svf,
 }
 """Policy name to its builder."""
 

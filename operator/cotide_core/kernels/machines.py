@@ -1,0 +1,92 @@
+"""The availability of many machines over time, with vector demands, and the earliest feasible start on one of them.
+
+Called by `machine_plan`. ``times`` is (N, K) int64 and ``free`` (N, K, R) int64: on machine n, from ``times[n, k]`` to
+``times[n, k + 1]`` exactly ``free[n, k]`` of the R resources is free, from the last of the ``sizes[n]`` segments on
+without end. Free amounts may be negative where a machine shrank. Invariant: the times of a machine rise strictly;
+neighbouring segments may be equal, which changes no answer, as only a segment that is too small moves a start.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotide_core.kernels.compiled import compiled
+
+Integers = npt.NDArray[np.int64]
+
+NEVER: Final = 1 << 62
+"""A time that does not come."""
+
+
+@compiled
+def is_enough(free: Integers, place: int, need: Integers) -> bool:
+    """Whether a segment of a machine has all that is needed; a resource of which nothing is needed is not looked at."""
+    short = False
+    for resource in range(need.shape[0]):
+        short = short or (need[resource] > 0 and free[place, resource] < need[resource])
+    return not short
+
+
+@compiled
+def earliest_on(times: Integers, free: Integers, size: int, now: int, length: int, need: Integers, limit: int) -> int:
+    """Return the earliest time >= now from which ``need`` is free on one machine for ``length``.
+
+    Parameters
+    ----------
+    times, free : (K,) and (K, R) of the machine.
+    limit : returned when there is no such time before it.
+    """
+    place = 0
+    while place + 1 < size and times[place + 1] <= now:
+        place += 1
+    begin: int = max(now, times[place])
+    while place < size and begin < limit:
+        if not is_enough(free, place, need):
+            place += 1
+            if place < size:
+                begin = times[place]
+            continue
+        place += 1
+        if place == size or times[place] >= begin + length:
+            return begin
+    return limit
+
+
+@compiled
+def occupy(times: Integers, free: Integers, size: int, begin: int, end: int, take: Integers, sign: int) -> int:
+    """Take amounts over [begin, end) on one machine, or give them back; return its new number of segments.
+
+    Parameters
+    ----------
+    sign : 1 takes, -1 gives back.
+    """
+    first = 0
+    while first + 1 < size and times[first + 1] <= begin:
+        first += 1
+    if times[first] < begin:
+        size = _split(times, free, size, first, begin)
+        first += 1
+    stop = first
+    while stop < size and times[stop] < end:
+        stop += 1
+    if stop == size or times[stop] > end:
+        size = _split(times, free, size, stop - 1, end)
+    for place in range(first, stop):
+        for resource in range(take.shape[0]):
+            free[place, resource] -= sign * take[resource]
+    return size
+
+
+@compiled
+def _split(times: Integers, free: Integers, size: int, place: int, time: int) -> int:
+    for at in range(size, place + 1, -1):
+        times[at] = times[at - 1]
+        for resource in range(free.shape[1]):
+            free[at, resource] = free[at - 1, resource]
+    times[place + 1] = time
+    for resource in range(free.shape[1]):
+        free[place + 1, resource] = free[place, resource]
+    return size + 1

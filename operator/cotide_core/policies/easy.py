@@ -1,0 +1,26 @@
+"""EASY backfilling: oldest first, and nobody delays the first who waits (seed 002, section 4.2.1; Lifka 1995).
+
+The first pod that fits nowhere is reserved its earliest feasible start by the p90 of run times; those behind it start
+where that does not delay it. `easy-sjbf` tries those behind shortest first (by p50).
+"""
+
+from __future__ import annotations
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import ArrivalOrder, ShortestFirst
+from cotide_core.placement import Policy
+from cotide_core.plan_rule import PlanRule
+from cotide_core.scoring import LeastAllocated
+
+
+def easy(config: SchedulerConfig) -> Policy:
+    """Oldest first, one reservation."""
+    del config
+    return Policy("easy", ArrivalOrder(), LeastAllocated(), plan=PlanRule(reservations=1))
+
+
+def easy_sjbf(config: SchedulerConfig) -> Policy:
+    """Oldest first, one reservation, shortest first behind it."""
+    del config
+    rule = PlanRule(reservations=1, backfill=ShortestFirst())
+    return Policy("easy-sjbf", ArrivalOrder(), LeastAllocated(), plan=rule)

@@ -1,0 +1,19 @@
+"""The online plan by smallest volume first (seed 002, section 4.2.1, online-SVF).
+
+All waiting pods are planned anew whenever something changed, smallest demand x run time first, each at its earliest
+feasible start behind those before it.
+"""
+
+from __future__ import annotations
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import SmallestVolumeFirst
+from cotide_core.placement import Policy
+from cotide_core.plan_rule import PlanRule
+from cotide_core.scoring import LeastAllocated
+
+
+def svf(config: SchedulerConfig) -> Policy:
+    """Smallest volume first, all planned, made anew."""
+    del config
+    return Policy("svf", SmallestVolumeFirst(), LeastAllocated(), plan=PlanRule())
