@@ -112,7 +112,7 @@ def test_official_client_watches(server: ThreadedServer, api: Any) -> None:
     stream = kubernetes.watch.Watch().stream(
         core.list_namespaced_pod, "default", resource_version=version, timeout_seconds=1
     )
-    assert [event["type"] for event in stream] == ["ADDED", "DELETED"]
+    assert [event["type"] for event in stream] == ["ADDED", "MODIFIED", "DELETED"]
 
 
 def test_official_client_finds_and_drives_custom_kinds(server: ThreadedServer, api: Any) -> None:

@@ -61,6 +61,8 @@ async def test_watch_resumes_from_a_version_and_follows() -> None:
             kind, obj = await next_event(answer)
             assert (kind, obj["metadata"]["labels"]) == ("MODIFIED", {"x": "1"})
             await session.delete(f"{PODS}/a")
+            kind, going = await next_event(answer)
+            assert (kind, "deletionTimestamp" in going["metadata"]) == ("MODIFIED", True)
             kind, gone = await next_event(answer)
             assert kind == "DELETED"
             assert int(gone["metadata"]["resourceVersion"]) > int(obj["metadata"]["resourceVersion"])

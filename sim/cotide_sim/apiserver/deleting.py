@@ -127,11 +127,17 @@ def _mark(obj: Json, grace: int) -> None:
 
 
 def _let_go(cluster: Cluster, resource: Resource, entry: Entry, obj: Json, *, dry_run: bool) -> bytes:
-    """Remove a pod that has no grace to wait for, and return it as its watchers see it last: marked as going."""
+    """Remove a pod that has no grace to wait for, and return it as it was last.
+
+    As on a real server, those who watch see it marked as going before they see it gone.
+    """
     _mark(obj, 0)
-    if not dry_run:
-        _remove_as(cluster, resource, entry, obj)
-    return encode(obj)
+    if dry_run:
+        return encode(obj)
+    if obj != entry.decode():
+        entry = cluster.write(resource, obj, entry)
+    version = cluster.store.remove(cluster.store.collection(resource), entry)
+    return at_version(entry, version)
 
 
 def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:

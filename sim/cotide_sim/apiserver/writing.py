@@ -19,6 +19,7 @@ from cotide_sim.apiserver.deleting import finish_deletion
 from cotide_sim.apiserver.kind_rules import rules_for
 from cotide_sim.apiserver.refusals import (
     Cause,
+    Refusal,
     already_exists,
     bad_request,
     conflict,
@@ -136,6 +137,10 @@ def patch(
     _check_type(resource, version, obj)
     obj = resource.to_storage(version, obj)
     obj["apiVersion"] = resource.storage_version
+    try:
+        check_object_shape(resource.key, resource.kind, obj, custom=resource.custom)
+    except Refusal as wrong:  # what a patch makes of a good object is the patch's fault
+        raise Refusal(422, "Invalid", f' "" is invalid: patch: Invalid value: {wrong.message}') from None
     return change(cluster, resource, version, entry, obj, subresource, options)
 
 
