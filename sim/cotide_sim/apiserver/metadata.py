@@ -75,6 +75,8 @@ def carried(new: Json, old: Json) -> None:
     for field in _GIVEN:
         if given.get(field):
             metadata[field] = given[field]
+    if "managedFields" not in given and "managedFields" in before:  # to leave them out is not to give them up
+        metadata["managedFields"] = before["managedFields"]
     new["metadata"] = metadata
 
 
