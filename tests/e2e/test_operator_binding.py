@@ -459,6 +459,7 @@ async def test_a_recorded_run_replays_exactly(world: World, tmp_path: Path) -> N
     async with world.operator(f"{ALONE}policy: random\nseed: 3\nledger: {{directory: {tmp_path}}}\n") as operator:
         await world.pods(5)
         await world.until_placed(4)
+        await world.until("the fifth is told to wait", lambda: operator.loop.scheduler.pending()["unschedulable"] == 1)
         cycles = operator.loop.cycles
     assert cycles > 1
     with (tmp_path / "ledger.jsonl").open("rb") as lines:
