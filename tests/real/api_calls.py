@@ -223,7 +223,10 @@ class Caller:
         for line in lines:
             event = json.loads(line)
             space = event["object"]["metadata"].get("namespace", "")
-            found.setdefault(space, []).append((event["type"], comes_to(event["object"], space)))
+            seen = found.setdefault(space, [])
+            now = event["type"], comes_to(event["object"], space)
+            if not seen or seen[-1] != now:  # a write that changes nothing compared here may be one or none
+                seen.append(now)
         return found
 
     def _request(self, call: Call) -> tuple[str, str, Any, str]:  # noqa: PLR0912 - one branch a verb

@@ -164,18 +164,10 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
         return False
     if resource.key == "pods" and _grace(resource, new, DeleteOptions()) > 0:
         return False
-    _remove_as(cluster, resource, entry, new)
+    # Watchers see the object as it was stored last, its last finalizer included, as those of a real server do.
+    cluster.store.remove(cluster.store.collection(resource), entry)
+    metadata["resourceVersion"] = str(cluster.store.version)
     return True
-
-
-def _remove_as(cluster: Cluster, resource: Resource, entry: Entry, final: Json) -> None:
-    """Remove an object; watchers see it in the given form, which is indexed for that and then removed."""
-    store = cluster.store
-    collection = store.collection(resource)
-    last = store.index(collection, final, encode(final), entry.version)
-    collection.spaces[entry.namespace][entry.name] = last
-    store.remove(collection, last)
-    final["metadata"]["resourceVersion"] = str(store.version)
 
 
 def delete_collection(
