@@ -75,7 +75,10 @@ class Pen:
         self._count = 0
 
     def __enter__(self) -> Pen:
-        self._guard = subprocess.Popen([sys.executable, "-c", GUARD], stdin=subprocess.PIPE, text=True)
+        # In a session of its own: a signal to our whole group must not end the guard along with us.
+        self._guard = subprocess.Popen(
+            [sys.executable, "-c", GUARD], stdin=subprocess.PIPE, text=True, start_new_session=True
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

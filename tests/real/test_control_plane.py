@@ -65,12 +65,16 @@ def test_what_was_started_ends_even_when_the_test_run_is_killed(tmp_path: Path) 
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "controlplane")}
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     ) as run:
         assert run.stdout is not None
         pid = int(run.stdout.readline())
         assert not gone(pid)
-        run.kill()
+        os.killpg(run.pid, signal.SIGKILL)  # as a time limit does: the whole group at once
     until_gone(pid)
 
 
