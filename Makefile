@@ -23,8 +23,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 
+# Three workers for two cores: many tests wait for servers. A file stays with one worker, so that what its tests share
+# is made once.
 test: setup ## Run the test suite
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Exit code 77: this machine neither has the programs nor can build them, as was said in one line.
 test-real: setup ## Run the tests on a real Kubernetes API server (built from source with Go, once, if there is none)

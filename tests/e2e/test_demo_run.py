@@ -12,8 +12,6 @@ import pytest
 
 SECONDS = 12
 """Wall-clock seconds of each policy: 240 simulated ones, in which tens of pods run."""
-pytestmark = pytest.mark.xdist_group("demo")
-"""All tests look at one demo: without it each worker would play its own."""
 
 
 def cotide(*arguments: str) -> subprocess.CompletedProcess[str]:
