@@ -52,13 +52,12 @@ class QosGuard:
 
     Attributes
     ----------
-    calls, rows_asked : of the forecaster so far.
+    calls : of the forecaster so far.
     """
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
         self.calls = 0
-        self.rows_asked = 0
         self._answers: dict[Shape, _Answers] = {}
         self._refusals = Refusals()
         self._services: list[str] = [""]
@@ -170,7 +169,6 @@ class QosGuard:
         asked = mixes_after(snapshot, questions)
         each = forecaster.violation_probability(asked.mixes)
         self.calls += 1
-        self.rows_asked += len(asked.mixes)
         ends = np.append(asked.starts[1:], len(each))
         highest = np.maximum.reduceat(each, asked.starts)
         names = [asked.services[start] for start in asked.starts.tolist()]

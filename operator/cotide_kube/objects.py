@@ -66,12 +66,6 @@ class ContainerPort(ApiStruct, frozen=True):
     protocol: str = "TCP"
 
 
-class ResourceClaimUse(ApiStruct, frozen=True):
-    """A container's claim on a resource claim of its pod."""
-
-    name: str = ""
-
-
 class Container(ApiStruct, frozen=True):
     """A container or init container; ``restartPolicy: Always`` on the latter makes it a sidecar."""
 

@@ -120,8 +120,6 @@ class Reflector(Generic[T]):
         self.malformed = 0
         self.lists = 0
         self.watches = 0
-        self.seen_seconds = 0.0
-        """Monotonic time at which the server last told us anything; readiness looks at it."""
 
     @property
     def keys(self) -> frozenset[tuple[str, str]]:
@@ -264,7 +262,6 @@ class Reflector(Generic[T]):
 
     def _alive(self) -> None:
         self.failures = 0
-        self.seen_seconds = time.monotonic()
 
     def _report(self, bad: Malformed) -> None:
         self.malformed += 1

@@ -25,7 +25,6 @@ class _Placement:
     node: str
     p50: float | None
     p90: float | None
-    qos_at_stake: bool
     started: bool = False
 
 
@@ -67,7 +66,7 @@ class Calibration:
         at_stake = forecast.qos_violation_probability is not None
         if forecast.seconds_p50 is None and not at_stake:
             return
-        self._placements[bind.key] = _Placement(bind.node, forecast.seconds_p50, forecast.seconds_p90, at_stake)
+        self._placements[bind.key] = _Placement(bind.node, forecast.seconds_p50, forecast.seconds_p90)
         if at_stake:
             self._at_stake.setdefault(bind.node, set()).add(bind.key)
 
@@ -91,7 +90,6 @@ class Calibration:
         self._slots.pop(key, None)
 
     def _settle(self, key: str, placement: _Placement) -> None:
-        placement.qos_at_stake = False
         beside = self._at_stake.get(placement.node)
         if beside is not None:
             beside.discard(key)

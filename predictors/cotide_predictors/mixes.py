@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import MixBatch, QosSamples
+from cotide_core.forecasts import MixBatch
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -29,11 +29,6 @@ def take_mixes(mixes: MixBatch, rows: Indices) -> MixBatch:
         counts=mixes.counts[rows],
         input_bytes=mixes.input_bytes[rows],
     )
-
-
-def take_samples(samples: QosSamples, rows: Indices) -> QosSamples:
-    """Return the given rows of QoS samples."""
-    return QosSamples(take_mixes(samples.mixes, rows), samples.latency_milliseconds[rows])
 
 
 def with_limit(mixes: MixBatch, limit_milliseconds: float) -> MixBatch:

@@ -158,14 +158,6 @@ class Registry:
         """Return a resource by its key (``pods``, ``jobs.cotide.dev``), or None."""
         return self._by_key.get(key)
 
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """Return the resource of an object's apiVersion and kind, or None."""
-        group, _, version = api_version.rpartition("/")
-        for resource in self._by_key.values():
-            if resource.kind == kind and resource.group == group and resource.served(version):
-                return resource
-        return None
-
     def groups(self) -> dict[str, list[str]]:
         """Return each named group with its versions, preferred first."""
         found: dict[str, list[str]] = {}
