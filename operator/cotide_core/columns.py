@@ -57,6 +57,7 @@ class NodeColumns:
     versions : (capacity,) rises with every change of the row.
     relief_versions : (capacity,) rises when the row may have become *better* for some pod.
     spec_versions : (capacity,) rises when labels, taints, readiness or the node itself changed.
+    layout : rises when a view of the arrays no longer shows everything: they moved, or a node came or went.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class NodeColumns:
         self.clock = 0
         self.relief_clock = 0
         self.spec_clock = 0
+        self.layout = 0
         self.journal: list[int] = []
         self.journal_start = 0
         self._spare: list[int] = []
@@ -98,6 +100,7 @@ class NodeColumns:
         column = self.resources.get(resource)
         if column is None:
             column = self.resources[resource] = len(self.resources)
+            self.layout += 1
             self.allocatable = _with_one_more(self.allocatable)
             self.free = _with_one_more(self.free)
         return column
@@ -107,6 +110,7 @@ class NodeColumns:
         column = self.types.get(job_type)
         if column is None:
             column = self.types[job_type] = len(self.types)
+            self.layout += 1
             self.type_counts = _with_one_more(self.type_counts)
             self.type_bytes = _with_one_more(self.type_bytes)
         return column
@@ -118,6 +122,7 @@ class NodeColumns:
         if row is None:
             row = self._take_row()
             self.row_of[node.name] = row
+            self.layout += 1
             self.alive[row] = True
         self.nodes[row] = node
         columns = [self.resource_column(resource) for resource, _ in node.allocatable]
@@ -134,6 +139,7 @@ class NodeColumns:
     def remove(self, name: str) -> int:
         """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
         row = self.row_of.pop(name)
+        self.layout += 1
         self.nodes[row] = None
         self.alive[row] = False
         self.allocatable[:, row] = 0

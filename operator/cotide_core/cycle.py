@@ -28,6 +28,7 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodUpserted,
+    ServiceSampled,
     WorkloadDeleted,
     WorkloadUpserted,
 )
@@ -75,7 +76,9 @@ class Scheduler:
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
         self._queue = SchedulingQueue(self._placer.policy.order, config)
-        self._shapes = ShapeTable(by_class=self._placer.policy.by_slack)
+        policy = self._placer.policy
+        looks_ahead = policy.guard is not None or policy.by_slack or policy.plan is not None
+        self._shapes = ShapeTable(by_class=policy.by_slack, by_job=looks_ahead)
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
@@ -90,6 +93,7 @@ class Scheduler:
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
         self._wakes = Wakes(self.state, self._placer, self._queue, self._failures)
+        self._snapshot = Snapshot.of(self.state)
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
@@ -123,7 +127,7 @@ class Scheduler:
             self._out.extend(self._hierarchy.begin(now))
             for shape in self._hierarchy.take_reopened():
                 self._queue.wake(shape, now, urgent=True)
-        snapshot = Snapshot.of(self.state)
+        snapshot = self._view()
         self._wakes.wake(snapshot, now)
         binds = self._decide(snapshot, now)
         policy = self._placer.policy
@@ -172,7 +176,12 @@ class Scheduler:
 
     def planned(self) -> dict[str, PlannedStart]:
         """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
-        return {} if self._planner is None else self._planner.planned(Snapshot.of(self.state))
+        return {} if self._planner is None else self._planner.planned(self._view())
+
+    def _view(self) -> Snapshot:
+        if not self._snapshot.shows_all:
+            self._snapshot = Snapshot.of(self.state)
+        return self._snapshot
 
     def _expire(self, now: float) -> None:
         """Forget the binds that nobody answered for; only time does this, never a lost watch."""
@@ -188,6 +197,8 @@ class Scheduler:
 
     def _take(self, event: Event, now: float) -> None:
         match event:
+            case ServiceSampled():  # most events are these
+                self.state.apply(event)
             case PodUpserted(pod):
                 self.state.apply(event)
                 self._note_pod(pod, now)
@@ -214,10 +225,14 @@ class Scheduler:
             case WorkloadUpserted() | WorkloadDeleted():
                 self.state.apply(event)
                 key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
-                for entry in [entry for entry in self._queue if entry.pod.workload == key]:
-                    self._admit(entry.pod, entry)
+                self._admit_anew(key)
             case _:
                 self.state.apply(event)
+
+    def _admit_anew(self, workload: str) -> None:
+        """Give the waiting pods of a Workload the shape that goes with its promise."""
+        for entry in [entry for entry in self._queue if entry.pod.workload == workload]:
+            self._admit(entry.pod, entry)
 
     def _note_pod(self, pod: Pod, now: float) -> None:
         record = self.state.record(pod.key)

@@ -123,6 +123,19 @@ class Feasibility:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
         return codes
 
+    def code(self, shape: FitShape, snapshot: Snapshot, row: int) -> int:
+        """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row."""
+        if shape.online or shape.host_ports or shape.physical is not None:
+            return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
+        code = self.matches(shape, snapshot).codes.item(row)
+        if code != FITS:
+            return int(code)
+        free = snapshot.free
+        for place, (column, amount) in enumerate(shape.demanded):
+            if free.item(column, row) < amount:
+                return self._short_of(shape.resources[place])
+        return FITS
+
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
         """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
         codes = self.matches(shape, snapshot).codes.copy()

@@ -103,6 +103,13 @@ class Placer:
         found.refresh(snapshot)
         return found
 
+    def known(self, snapshot: Snapshot, shape: FitShape) -> Candidates | None:
+        """Return the nodes as a shape that is remembered sees them, up to date; None for another shape."""
+        found = self._candidates.get(shape)
+        if found is not None:
+            found.refresh(snapshot)
+        return found
+
     def forget(self, used: set[Shape]) -> None:
         """Drop what is kept for constraints that no waiting pod has."""
         self.feasibility.forget({shape.fit.constraints for shape in used})

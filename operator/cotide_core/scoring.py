@@ -2,7 +2,9 @@
 
 Used by `policies` to build a `placement.Policy`; evaluated by `candidates`. A rank is a function of (snapshot,
 shape, rows) to one float per row, so a policy is a weighted sum written in one line. Ranks whose value depends on
-nothing but the row and the shape are cached by shape and updated for changed rows only.
+nothing but the row and the shape are cached by shape and updated for changed rows only. Every bind changes one row for
+every shape, so a rank also says in plain numbers what one row is worth, ten times faster than in arrays of one.
+Invariant: both ways give the same bits.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ class Rank(Protocol):
         """Return one finite float per row."""
         ...
 
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LeastAllocated:
@@ -48,6 +54,14 @@ class LeastAllocated:
         total: Floats = np.add.reduce(shares, axis=0)
         return total / len(shares)
 
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        free, allocatable = snapshot.free, snapshot.allocatable
+        total = 0.0
+        for column, amount in shape.scored:
+            total += (free.item(column, row) - amount) / max(1, allocatable.item(column, row))
+        return total / len(shape.scored)
+
 
 @dataclass(frozen=True, slots=True)
 class WithoutService:
@@ -59,6 +73,11 @@ class WithoutService:
         """Return 0 or 1."""
         del shape
         return np.asarray(snapshot.service_counts[rows] == 0, np.float64)
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        del shape
+        return float(snapshot.service_counts.item(row) == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +94,11 @@ class LowRate:
         del shape
         return 1.0 / (1.0 + snapshot.service_rates[rows] / RATE_SCALE)
 
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        del shape
+        return 1.0 / (1.0 + snapshot.service_rates.item(row) / RATE_SCALE)
+
 
 @dataclass(frozen=True, slots=True)
 class LowPressure:
@@ -86,6 +110,11 @@ class LowPressure:
         """Return ``1 / (1 + pressure)`` with the pressure after the placement of a batch pod."""
         millicores = snapshot.batch_millicores[rows] + (0 if shape.online else shape.millicores)
         return 1.0 / (1.0 + millicores / np.maximum(1, snapshot.allocatable[CPU_COLUMN, rows]))
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        millicores = snapshot.batch_millicores.item(row) + (0 if shape.online else shape.millicores)
+        return 1.0 / (1.0 + millicores / max(1, snapshot.allocatable.item(CPU_COLUMN, row)))
 
 
 @dataclass(slots=True)
@@ -102,6 +131,11 @@ class RandomRank:
         """Return values in [0, 1)."""
         del shape
         return self.generator.random(len(snapshot.alive[rows]))
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return a draw."""
+        del snapshot, shape, row
+        return float(self.generator.random())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,4 +154,11 @@ class Weighted:
         total = np.zeros(len(snapshot.alive[rows]))
         for rank, weight in self.terms:
             total += weight * rank.scores(snapshot, shape, rows)
+        return total
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        total = 0.0
+        for rank, weight in self.terms:
+            total += weight * rank.score(snapshot, shape, row)
         return total

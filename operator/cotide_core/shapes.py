@@ -46,6 +46,10 @@ class FitShape:
     scored_columns: Columns
     """The columns that a free share is worked out from: those asked for but ``pods``, else cpu and memory."""
     scored_amounts: NDArray[np.int64]
+    demanded: tuple[tuple[int, int], ...]
+    """(column, amount) of the R resources, for one row at a time."""
+    scored: tuple[tuple[int, int], ...]
+    """The same of what a free share is worked out from."""
     host_ports: tuple[HostPort, ...]
     service: str | None
     """Key of the promised Workload of an online pod; None for others."""
@@ -65,7 +69,7 @@ class Shape:
     type: str
     input_bytes: int
     type_column: int
-    """Column of the type; -1 for online pods."""
+    """Column of the type; -1 for online pods. In a table that does not tell jobs apart, that of the first."""
     order: int
     """Number of the shape in order of first appearance: breaks ties the same way in every run."""
     failed_at: int = field(default=-1)
@@ -85,10 +89,13 @@ class ShapeTable:
     Parameters
     ----------
     by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
+    by_job : whether pods of different type or input size do; a policy that asks for no forecast of them can't tell
+        them apart, and each shape more is an attempt more whenever something gets free.
     """
 
-    def __init__(self, *, by_class: bool = False) -> None:
+    def __init__(self, *, by_class: bool = False, by_job: bool = True) -> None:
         self._by_class = by_class
+        self._by_job = by_job
         self._constraints: dict[object, Constraints] = {}
         self._fits: dict[object, FitShape] = {}
         self._shapes: dict[object, Shape] = {}
@@ -103,9 +110,11 @@ class ShapeTable:
         constraints = (pod.node_selector, pod.node_terms, pod.tolerations)
         fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online)
         gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
-        key: object = fit_key if online else (fit_key, pod.type, pod.input_bytes)
+        told = self._by_job and not online
+        key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
         if gratis:
             key = (key, gratis)
+        column = -1 if online else state.columns.type_column(pod.type)
         shape = self._shapes.get(key)
         if shape is None:
             fit = self._fits.get(fit_key)
@@ -114,8 +123,7 @@ class ShapeTable:
                 if wished is None:
                     wished = self._constraints[constraints] = Constraints(*constraints)
                 fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
-            column = -1 if online else state.columns.type_column(pod.type)
-            shape = Shape(fit, "" if online else pod.type, 0 if online else pod.input_bytes, column, self._count)
+            shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
             shape.gratis = gratis
             self._count += 1
             self._shapes[key] = shape
@@ -147,6 +155,8 @@ def _fit_shape(
         amounts=np.array([[amount] for _, amount in demand.amounts], np.int64),
         scored_columns=_neighbours([column for column, _ in scored]),
         scored_amounts=np.array([[amount] for _, amount in scored], np.int64),
+        demanded=demand.amounts,
+        scored=scored,
         host_ports=pod.host_ports,
         service=service,
         exclusive=exclusive,

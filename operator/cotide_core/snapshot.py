@@ -3,7 +3,7 @@
 Made by `cycle.Scheduler` after all events of a cycle were applied; read by feasibility, scoring, mixes and policies.
 It is a set of read-only numpy views, so taking one costs microseconds whatever the size of the cluster. No event is
 applied while it is in use: the only changes that show through are the placements which the cycle itself assumes, on
-purpose, since each decision must see those before it. Dropped when the cycle ends, for the next event may move the
+purpose, since each decision must see those before it. It is good for further cycles until an event moves the
 arrays. Shapes: N rows, R resources, T job types; dead rows have ``alive`` False and nothing allocatable.
 """
 
@@ -45,6 +45,8 @@ class Snapshot:
     held: Integers
     columns: NodeColumns
     """The live table, for its clocks and its journal of changed rows."""
+    layout: int
+    """What `columns` counted when this was taken."""
     state: ClusterState
     """For what is looked up by key: promises, rates of a Workload, records."""
 
@@ -75,8 +77,14 @@ class Snapshot:
             spec_versions=_frozen(columns.spec_versions[:size]),
             held=_frozen(columns.held[:, :, :size]),
             columns=columns,
+            layout=columns.layout,
             state=state,
         )
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether the views still show the whole state."""
+        return self.columns.layout == self.layout
 
     def name(self, row: int) -> str:
         """Return the name of the node on a row; empty for a dead row."""

@@ -56,5 +56,8 @@ class Wakes:
         return failure is None or failure.guarded
 
     def _takes(self, snapshot: Snapshot, shape: FitShape, rows: set[int]) -> bool:
+        known = self._placer.known(snapshot, shape)
+        if known is not None:
+            return any(known.codes.item(row) == FITS for row in rows)
         listed = np.fromiter(sorted(rows), np.intp, len(rows))
         return bool((self._placer.feasibility.codes(shape, snapshot, listed) == FITS).any())

@@ -66,7 +66,8 @@ class GeneratedInterference:
 
     def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:
         """Return (n,) factors >= 1: (1 + 5.2 u) (1 + (0.1 + w_type) P), 5x at 140k requests/s as measured."""
-        weights = np.asarray([_weight(name) for name in types], dtype=np.float64)
+        known = CONTENTION_WEIGHTS
+        weights = np.asarray([known.get(name, _WORST_WEIGHT) for name in types], dtype=np.float64)
         used = np.minimum(1.0, np.asarray(requests_per_second) / SATURATION)
         return np.asarray((1.0 + 5.2 * used) * (1.0 + (0.1 + weights) * np.minimum(1.0, cpu_pressure)))
 

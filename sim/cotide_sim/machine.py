@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
 from cotide_sim.interference import Interference
-from cotide_sim.one_machine import BATCH_FLOOR, Machine, Running, Serving, shares
+from cotide_sim.one_machine import Machine, Running, Serving, shares
 from cotide_sim.pod_load import Finished, NodeUsage, PodLoad, PodUsage, ServiceSample
 from cotide_sim.rates import Course
 
@@ -104,8 +104,7 @@ class MachinePark:
             step = load.rates_step_seconds
             cpu = Course(load.used_millicores, step) if load.used_millicores else None
             origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
-            machine.services[load.key] = Serving(load, Course(load.rates, step), cpu, origin)
-            machine.load_at = math.nan
+            machine.add_service(Serving(load, Course(load.rates, step), cpu, origin))
         else:
             machine.add_job(Running(load, node, self._lone_seconds(load)))
         self._changed[node] = machine
@@ -118,9 +117,10 @@ class MachinePark:
             return False
         machine = self._machines[node]
         self._settle(machine, self._now)
-        if machine.services.pop(key, None) is None:
+        if key in machine.services:
+            machine.remove_service(key)
+        else:
             machine.remove_job(key)
-        machine.load_at = math.nan
         self._changed[node] = machine
         return True
 
@@ -138,6 +138,10 @@ class MachinePark:
         if self._changed:
             changed, self._changed = list(self._changed.values()), {}
             self._set_speeds(changed)
+        return self._next_known_finish()
+
+    def _next_known_finish(self) -> float | None:
+        """Return the next finish without looking at machines that changed at this moment."""
         while self._finishes:
             at, name, version = self._finishes[0]
             machine = self._machines.get(name)
@@ -177,7 +181,7 @@ class MachinePark:
         for machine in self._machines.values():
             served = 1000.0 * self._service_load(machine, now)[0]
             cpu = min(float(machine.millicores), served + machine.batch_millicores)
-            memory = sum(one.load.memory_bytes for one in machine.services.values())
+            memory = machine.service_memory_bytes
             _, kept = shares(machine, served)
             usages.append(NodeUsage(machine.name, cpu, memory + machine.batch_memory_bytes, kept * served, memory))
         return usages
@@ -208,7 +212,7 @@ class MachinePark:
         return predicted if math.isfinite(predicted) else DEFAULT_LONE_SECONDS
 
     def _advance_to(self, now: float) -> None:
-        if now <= self._now:
+        if now < self._now:
             return
         if self._now == -math.inf:
             self._now = now
@@ -218,7 +222,8 @@ class MachinePark:
             return
         while True:
             step = self._origin + (self._step + 1) * STEP_SECONDS
-            finish = self.next_finish()
+            # At the moment itself speeds need not be set yet: more pods may start before anybody asks.
+            finish = self._next_known_finish() if self._now == now else self.next_finish()
             if finish is not None and finish <= min(step, now):
                 self._finish(finish)
             elif step <= now:
@@ -263,45 +268,47 @@ class MachinePark:
     def _set_speeds(self, machines: Iterable[Machine]) -> None:
         """Give every job of settled machines its speed from now on, and each machine its next finish."""
         changed = list(machines)
+        types: list[str] = []
+        rates: list[float] = []
+        others: list[float] = []
         for machine in changed:
-            self._settle(machine, self._now)
-        runs: list[Running] = []
-        counts: list[int] = []
+            if machine.at != self._now:
+                self._settle(machine, self._now)
+            cores, rate = self._service_load(machine, self._now)
+            machine.given, machine.kept = shares(machine, 1000.0 * cores)
+            mean = rate / max(1, len(machine.services))
+            capacity, batch = machine.millicores, machine.batch_millicores
+            for run in machine.jobs.values():
+                types.append(run.load.type)
+                rates.append(mean)
+                others.append((batch - run.load.millicores) / capacity)
+        slowdowns = self._slowdowns(types, rates, others)
         for machine in changed:
-            runs.extend(machine.jobs.values())
-            counts.append(len(machine.jobs))
-        if runs:
-            speeds = self._speeds(changed, runs, counts)
-            for run, speed in zip(runs, speeds.tolist(), strict=True):
-                run.speed = speed
-        for machine in changed:
-            machine.given, machine.kept = shares(machine, 1000.0 * self._service_load(machine, self._now)[0])
-            machine.version += 1
-            machine.next_finish = min(
-                (machine.at + max(0.0, run.remaining) / run.speed for run in machine.jobs.values()), default=math.inf
-            )
-            if machine.next_finish < math.inf:
-                heapq.heappush(self._finishes, (machine.next_finish, machine.name, machine.version))
+            self._set_next_finish(machine, slowdowns)
 
-    def _speeds(self, machines: Sequence[Machine], runs: Sequence[Running], counts: Sequence[int]) -> Floats:
-        """Return the speed of each run, by the formula of the module; ``counts`` jobs for each machine, in order."""
-        capacity = np.asarray([machine.millicores for machine in machines], dtype=np.float64)
-        batch = np.asarray([machine.batch_millicores for machine in machines], dtype=np.float64)
-        services = np.asarray([len(machine.services) for machine in machines], dtype=np.float64)
-        loads = [self._service_load(machine, self._now) for machine in machines]
-        served = 1000.0 * np.asarray([cores for cores, _ in loads])
-        rates = np.asarray([rate for _, rate in loads]) / np.maximum(1.0, services)
-        shared = np.minimum(1.0, 1000.0 * services / capacity)
-        left = np.maximum(BATCH_FLOOR * capacity, capacity - served)
-        given = np.minimum(1.0, left / np.maximum(1.0, batch))
-        spread = np.repeat(np.arange(len(machines)), counts)
-        own = np.asarray([run.load.millicores for run in runs], dtype=np.float64)
-        others = (batch[spread] - own) / capacity[spread]
-        types = [run.load.type for run in runs]
-        apart = self.interference.slowdown(types, np.zeros(len(runs)), others)
-        beside = self.interference.slowdown(types, rates[spread], others)
-        q = shared[spread]
-        return np.asarray(given[spread] * ((1.0 - q) / apart + q / beside))
+    def _slowdowns(self, types: list[str], rates: list[float], others: list[float]) -> Iterator[tuple[float, float]]:
+        """Yield the slowdown of each job apart from a service and beside one; asked in one call."""
+        count = len(types)
+        if not count:
+            return iter(())
+        requests, pressure = np.array([0.0] * count + rates), np.array(others + others)
+        both = self.interference.slowdown(types + types, requests, pressure).tolist()
+        return zip(both[:count], both[count:], strict=True)
+
+    def _set_next_finish(self, machine: Machine, slowdowns: Iterator[tuple[float, float]]) -> None:
+        """Take the slowdowns of a machine's jobs, set their speeds by the module's formula, find its next finish."""
+        q = min(1.0, 1000.0 * len(machine.services) / machine.millicores)
+        given, at, soonest = machine.given, machine.at, math.inf
+        for run in machine.jobs.values():
+            apart, beside = next(slowdowns)
+            run.speed = speed = given * ((1.0 - q) / apart + q / beside)
+            remaining = run.remaining
+            finish = at + remaining / speed if remaining > 0.0 else at
+            soonest = min(soonest, finish)
+        machine.version += 1
+        machine.next_finish = soonest
+        if soonest < math.inf:
+            heapq.heappush(self._finishes, (soonest, machine.name, machine.version))
 
     def _service_load(self, machine: Machine, now: float) -> tuple[float, float]:
         """Return (cores that all the machine's services could use, their requests/s)."""

@@ -1,7 +1,7 @@
 """One simulated machine: its pods, what they ask for together, and how its cpu is shared.
 
 Called by `machine`, which moves all machines through time and owns the formula that the letters here refer to.
-Invariant: the sums over the jobs are those of the jobs that are there.
+Invariant: the sums over jobs and services are those of the pods that are there.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Machine:
     batch_millicores: int = 0
     """Asked for by the jobs."""
     batch_memory_bytes: int = 0
+    service_memory_bytes: int = 0
+    """Asked for by the services."""
     load_at: float = math.nan
     """When ``load`` was worked out; nan when the services changed since."""
     load: tuple[float, float] = (0.0, 0.0)
@@ -71,6 +73,17 @@ class Machine:
         return bool(self.jobs) and any(
             len(one.load.rates) > 1 or len(one.load.used_millicores) > 1 for one in self.services.values()
         )
+
+    def add_service(self, one: Serving) -> None:
+        """Take an online pod in."""
+        self.services[one.load.key] = one
+        self.service_memory_bytes += one.load.memory_bytes
+        self.load_at = math.nan
+
+    def remove_service(self, key: str) -> None:
+        """Let an online pod go."""
+        self.service_memory_bytes -= self.services.pop(key).load.memory_bytes
+        self.load_at = math.nan
 
     def add_job(self, run: Running) -> None:
         """Take a finite pod in."""

@@ -20,6 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cotide_core.classes import WorkloadClass
 
 HOLD_SECONDS: Final = 60.0
@@ -62,6 +65,11 @@ class NodeLoad:
         cpu = self.online_millicores + self.allocated_millicores
         memory = self.online_memory_bytes + self.allocated_memory_bytes
         return cpu > self.millicores * ROUNDING or memory > self.memory_bytes * ROUNDING
+
+
+def overloaded(borne: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return (N,) `NodeLoad.overloaded` of nodes by (2, N) cpu and memory that they bear, and (2, 1) that each has."""
+    return np.asarray((borne > there * ROUNDING).any(axis=0))
 
 
 @dataclass(slots=True)
@@ -138,7 +146,9 @@ class Scorecard:
 
     def observe_service(self, pod: str, service: str, *, over_limit: bool, now_seconds: float) -> None:
         """An online pod's p95 latency was measured and compared with its service's limit."""
-        known = self._services.setdefault(pod, _Service(service))
+        known = self._services.get(pod)
+        if known is None:
+            known = self._services[pod] = _Service(service)
         known.book(now_seconds)
         known.over, known.since = over_limit, max(self._start, now_seconds)
 

@@ -41,7 +41,7 @@ from cotide_sim.interference import Interference
 from cotide_sim.machine import MachinePark, NodeUsage
 from cotide_sim.occupancy import Occupancy
 from cotide_sim.planned_pods import NAMESPACE, PlannedPod, pods_of_job, pods_of_service
-from cotide_sim.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary
+from cotide_sim.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary, overloaded
 from cotide_sim.slot_forecasts import NodeLoads, Quantile, SlotForecasts
 from cotide_sim.timeline import Timeline
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
@@ -278,9 +278,12 @@ class World:
         asked, held = self._occupancy.asked.copy(), self._occupancy.held.copy()
         real = np.array([[one.online_millicores, one.online_memory_bytes] for one in usage]).T
         if scored:
-            measured = zip(self._nodes, *real.tolist(), *held.tolist(), strict=True)
-            for name, cpu, memory, held_cpu, held_memory in measured:
-                load = NodeLoad(name, cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES)
+            there = np.array([[NODE_MILLICORES], [NODE_MEMORY_BYTES]], np.float64)
+            for row in np.flatnonzero(overloaded(real + held, there)).tolist():
+                (cpu, memory), (held_cpu, held_memory) = real[:, row].tolist(), held[:, row].tolist()
+                load = NodeLoad(
+                    self._nodes[row], cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES
+                )
                 self._score.observe_node(load, self._now)
         if self._forecasts is not None:
             told = self._forecasts.measure(NodeLoads(real, asked, held), self._now)

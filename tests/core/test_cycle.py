@@ -234,6 +234,22 @@ def test_a_smaller_pod_passes_one_that_does_not_fit() -> None:
     assert [type(one) for one in out] == [Wait, Bind]
 
 
+def test_jobs_that_only_a_forecast_could_tell_apart_scout_for_each_other() -> None:
+    """fifo looks at requests: where one job of a size found no room, an equal one of another type is not tried."""
+    attempts = {}
+    for policy in ("fifo", "fifo-guarded"):
+        running = arrived("running", node="a", phase=PodPhase.RUNNING)
+        scheduler = engine(node("a"), running, policy=policy)
+        waiting = [arrived(name, type=name, created_seconds=float(at)) for at, name in enumerate(("x", "y", "z"))]
+        assert all(isinstance(one, Wait) for one in scheduler.handle(waiting, 5.0))
+        freed = [PodDeleted("d/running", "uid-running")], [node("b")], [node("c")]
+        out = [one for at, events in enumerate(freed) for one in scheduler.handle(events, 6.0 + at)]
+        attempts[policy] = [(one.key, one.attempts) for one in out if isinstance(one, Bind)]
+    # On arrival each is tried. Then x finds room, and y is tried behind it; then y does, and z is; then z does.
+    assert attempts["fifo"] == [("d/x", 2), ("d/y", 3), ("d/z", 3)]
+    assert attempts["fifo-guarded"] == [("d/x", 2), ("d/y", 3), ("d/z", 4)], "each type scouts for itself"
+
+
 def test_queue_positions_follow_the_policys_order() -> None:
     scheduler = engine()
     scheduler.handle([arrived("late", created_seconds=2.0), arrived("early", created_seconds=1.0)], 3.0)

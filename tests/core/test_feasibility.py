@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,8 +153,16 @@ events = st.one_of(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.lists(events, max_size=4), max_size=12), st.booleans())
-def test_candidates_kept_up_row_by_row_equal_a_full_evaluation(cycles: list[list[object]], online: bool) -> None:
+@given(st.lists(st.lists(events, max_size=4), max_size=12), st.booleans(), st.sampled_from((0, 8)))
+def test_candidates_kept_up_row_by_row_equal_a_full_evaluation(
+    cycles: list[list[object]], online: bool, one_by_one: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cotide_core.candidates.ONE_BY_ONE", one_by_one)
+        keep_up(cycles, online)
+
+
+def keep_up(cycles: list[list[object]], online: bool) -> None:
     state = having(*(NodeUpserted(node(name)) for name in NODES), WorkloadUpserted(Workload("d/web")))
     waiting = pod("d/waiting", workload_class=ONLINE, workload="d/web") if online else pod("d/waiting")
     kept = candidates_of(state, waiting)

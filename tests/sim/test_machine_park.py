@@ -94,6 +94,16 @@ def test_a_finish_speeds_up_those_that_stay():
     assert finished == [("short", 3.0), ("a", 11.0), ("b", 11.0)]
 
 
+def test_a_job_without_work_ends_at_the_moment_at_which_it_starts():
+    machines = park()
+    machines.advance(50.0)
+    machines.start_pod("node", job("nothing", seconds=0.0), 50.0)
+    machines.start_pod("node", job("something", seconds=5.0), 50.0)
+    assert machines.next_finish() == 50.0
+    assert [(f.key, f.at_seconds) for f in machines.advance(50.0)] == [("nothing", 50.0)]
+    assert machines.next_finish() == 55.0
+
+
 def test_run_time_comes_from_the_type_or_the_default():
     machines = park(8000)
     machines.start_pod("node", job("typed", None, type="work", input_bytes=5_000_000_000), 0.0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.scorecard import HOLD_SECONDS, NodeLoad, Scorecard
+from cotide_sim.scorecard import HOLD_SECONDS, NodeLoad, Scorecard, overloaded
 from cotide_sim.timeline import Timeline
 
 BATCH, GRATIS, ONLINE = WorkloadClass.BATCH, WorkloadClass.GRATIS, WorkloadClass.ONLINE
@@ -101,6 +102,13 @@ def test_time_does_not_go_back():
     line: Timeline[str] = Timeline(now=5.0)
     with pytest.raises(ValueError, match="go back"):
         line.move_to(4.0)
+
+
+def test_many_nodes_at_once_are_overloaded_where_each_would_be_by_itself():
+    borne = np.array([[8000.0, 8000.000001, 8000.1, 0.0], [32.0, 0.0, 0.0, 33.0]])
+    there = np.array([[8000.0], [32.0]])
+    by_itself = [NodeLoad("n", cpu, memory, 0.0, 0.0, 8000.0, 32.0).overloaded for cpu, memory in borne.T]
+    assert overloaded(borne, there).tolist() == by_itself == [False, False, True, True]
 
 
 def load(node="n", online=0.0, allocated=0.0, memory=0.0) -> NodeLoad:
