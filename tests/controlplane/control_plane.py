@@ -153,14 +153,12 @@ class ControlPlane:
         }
         return self._pen.start("kube-controller-manager", [str(self._binaries.kube_controller_manager), *_flags(flags)])
 
-    def start_scheduler(self) -> Process:
-        """Start kube-scheduler."""
-        flags = {
-            "kubeconfig": str(self.folder / "admin.kubeconfig"),
-            "bind-address": LOOPBACK,
-            "secure-port": "0",
-            "leader-elect": "false",
-        }
+    def start_scheduler(self, config: Path | None = None) -> Process:
+        """Start kube-scheduler, with a KubeSchedulerConfiguration if one is given, which then says all."""
+        flags = {"kubeconfig": str(self.folder / "admin.kubeconfig"), "leader-elect": "false"}
+        if config is not None:
+            flags = {"config": str(config)}
+        flags |= {"bind-address": LOOPBACK, "secure-port": "0"}
         return self._pen.start("kube-scheduler", [str(self._binaries.kube_scheduler), *_flags(flags)])
 
     def wait_until_ready(self) -> None:
