@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core import planning
 from cotide_core.classes import WorkloadClass
+from cotide_core.config import PlansConfig
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
@@ -341,9 +341,9 @@ def test_two_pods_that_want_one_port_go_to_two_nodes_one_after_the_other(policy)
     assert told.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports"
 
 
-def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes(monkeypatch) -> None:
-    monkeypatch.setattr(planning, "DEPTH", 2)
-    scheduler, out = engine("conservative", node(cpu=3000), *(pod(f"{n}", 1000, 5.0) for n in range(5)))
+def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes() -> None:
+    knobs = PlansConfig(depth=2)
+    scheduler, out = engine("conservative", node(cpu=3000), *(pod(f"{n}", 1000, 5.0) for n in range(5)), plans=knobs)
     assert bound(out) == {"0": "a", "1": "a"}
     assert {one.message for one in out if isinstance(one, Wait)} == {
         "waits until it is among the first 2 pods, which are planned"
