@@ -11,6 +11,8 @@ from hypothesis import given, settings
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import PlansConfig
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.errors import InputError
 from cotide_core.events import (
     HostPort,
     PodPhase,
@@ -19,6 +21,7 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
+from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
@@ -26,6 +29,7 @@ from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
 from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.run_forecasts import GIVEN
+from cotide_core.ledger import LedgerWriter, read_ledger
 from cotide_core.planning import PlannedStart
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -210,3 +214,27 @@ def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes() ->
     assert scheduler.next_wakeup(0.0) == 0.0
     assert bound(scheduler.handle([], 0.0)) == {"2": "a"}
     assert scheduler.planned()["d/3"] == PlannedStart("a", 5.0, 10.0, 3, reserved=True)
+
+
+def test_plans_count_on_the_chosen_quantile_of_both_running_and_waiting_pods() -> None:
+    """The heuristic's p50 is the estimate and its p90 twice that: spread by 2^(z / 1.2816), z being .8416 for p80, so
+    2^.6567 = 1.5765. wide waits 50 x 1.5765 s and is kept 10 x 1.5765 s."""
+    for quantile, factor in ((0.5, 1.0), (0.8, 1.5765), (0.9, 2.0), (0.99, 3.5192)):
+        knobs = PlansConfig(quantile=quantile)
+        scheduler = Scheduler(SchedulerConfig(policy="conservative", plans=knobs), HeuristicCatalogue())
+        scheduler.handle([node(), running("r", 4000, 50.0), pod("wide", 4000, 10.0)], 0.0)
+        planned = scheduler.planned()["d/wide"]
+        assert planned.start_seconds == pytest.approx(50 * factor, rel=1e-4)
+        assert planned.finish_seconds == pytest.approx(60 * factor, rel=1e-4)
+
+
+@pytest.mark.parametrize(("field", "knobs"), [("quantile", {"quantile": 0.3}), ("depth", {"depth": 0})])
+def test_knobs_that_make_no_plan_are_refused_by_name(field, knobs) -> None:
+    with pytest.raises(InputError, match=f"plans.{field}: must be between"):
+        PlansConfig(**knobs)
+
+
+def test_a_ledger_says_what_was_planned_with_only_where_it_was_changed() -> None:
+    changed = SchedulerConfig(policy="easy", plans=PlansConfig(quantile=0.8, depth=7))
+    assert read_ledger([LedgerWriter(changed).header()]).config == changed
+    assert b"plans" not in LedgerWriter(SchedulerConfig(policy="easy")).header()
