@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Integers
 from cotide_core.host_load import ONLINE_RANK
 from cotide_core.kernels.machines import NEVER
+from cotide_core.plan_quantile import PlanQuantile
 from cotide_core.run_times import RunTimes
 from cotide_core.state import ClusterState, PodRecord
 from cotide_core.stretches import Stretches
@@ -44,6 +45,17 @@ def planned_length(seconds: float) -> int:
     return max(1, math.ceil(min(seconds, LONGEST_SECONDS) * MICROSECONDS))
 
 
+class Profiles(NamedTuple):
+    """What N nodes have free over time; see `kernels.machines`."""
+
+    times: Integers
+    """(N, K)"""
+    free: Integers
+    """(N, K, R)"""
+    sizes: Integers
+    """(N,)"""
+
+
 @dataclass(slots=True)
 class _Run:
     began: int
@@ -65,7 +77,8 @@ class Availability:
     times, free, sizes : (N, K), (N, K, R + 2), (N,); see `kernels.machines`. The first time of a row is far past.
     """
 
-    def __init__(self, state: ClusterState, run_times: RunTimes, stretches: Stretches) -> None:
+    def __init__(self, state: ClusterState, run_times: RunTimes, stretches: Stretches, quantile: PlanQuantile) -> None:
+        self._quantile = quantile
         self.run_times = run_times
         self.stretches = stretches
         self._state = state
@@ -151,7 +164,9 @@ class Availability:
             pod = record.pod
             run = before.get(pod.uid)
             if run is None:
-                seconds = self.run_times.of(pod)[1] * self.stretches.factor(pod.type, columns.service_rates[row])
+                seconds = self._quantile.seconds(*self.run_times.of(pod)) * self.stretches.factor(
+                    pod.type, columns.service_rates[row]
+                )
                 run = _Run(now, planned_length(seconds))
             if pod.started_seconds is not None:
                 run.began = min(now, microseconds(pod.started_seconds))

@@ -88,7 +88,7 @@ class Scheduler:
         self._hierarchy = hierarchy if self._placer.policy.by_slack else None
         rule = self._placer.policy.plan
         self._planner = (
-            Planner(rule, self.state, self._placer, self._queue, self._run_times) if rule is not None else None
+            Planner(rule, self.state, self._placer, self._queue, self._run_times, config) if rule is not None else None
         )
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
@@ -335,7 +335,7 @@ class Scheduler:
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
         if self._planner is not None:
-            for entry, placement in self._planner.plan(snapshot, now, left):
+            for entry, placement in self._planner.plan(snapshot, now, left, self._qos):
                 binds.append(self._assume(entry, placement, snapshot, now))
             self._out.extend(self._planner.waits(snapshot))
         return binds

@@ -62,9 +62,10 @@ class LedgerWriter:
     def header(self) -> bytes:
         """Return line 1; call it once, first. Defaults are written out, so that they may change later."""
         config = {"kind": SchedulerConfig.__name__, **asdict(self._config)}
-        if self._config.hierarchical is None:
-            # Headers of other policies stay as they were before it existed.
-            del config["hierarchical"]
+        for knobs in ("hierarchical", "plans"):
+            if config[knobs] is None:
+                # Headers of other policies stay as they were before these existed.
+                del config[knobs]
         return self._line({"ledger": SCHEMA, "config": config})
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> bytes:

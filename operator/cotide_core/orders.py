@@ -131,6 +131,29 @@ BYTES_PER_MILLICORE: Final = (4 << 30) / 1000
 """Memory that counts as much as a millicore: 4 GiB a core, as general-purpose machines are built (chosen)."""
 
 
+def demand_of(entry: QueuedPod) -> float:
+    """Return millicores: a pod's cpu, or its memory where that is the larger part of a usual machine."""
+    memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
+    return max(entry.shape.fit.millicores, memory / BYTES_PER_MILLICORE)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestDemandFirst:
+    """Smallest demand first (seed 002, section 3.2.2, SDF)."""
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return millicores."""
+        del now
+        return (demand_of(entry),)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class SmallestVolumeFirst:
     """Smallest demand x predicted run time first (seed 002, section 3.2.1: d_j p_j).
@@ -143,8 +166,7 @@ class SmallestVolumeFirst:
     def key(self, entry: QueuedPod, now: float) -> Key:
         """Return millicore-seconds."""
         del now
-        memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
-        return (max(entry.shape.fit.millicores, memory / BYTES_PER_MILLICORE) * entry.seconds_p50,)
+        return (demand_of(entry) * entry.seconds_p50,)
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
         """Return None: it never changes."""

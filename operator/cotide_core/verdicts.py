@@ -7,6 +7,7 @@ numbers of a sentence add up to the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,20 @@ from numpy.typing import NDArray
 from cotide_core.candidates import Candidates
 from cotide_core.columns import Floats
 from cotide_core.feasibility import FITS, Reasons
-from cotide_core.guard import QosGuard
 from cotide_core.instructions import NodeVerdict, WaitReason
 from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 
 NAMED_SERVICES = 3
 """Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
+
+
+class Refuser(Protocol):
+    """Whoever refused nodes for the sake of a latency limit."""
+
+    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
+        """Return the probabilities with which rows were refused, and the Workloads that they are about."""
+        ...
 
 
 def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Reasons) -> list[NodeVerdict]:
@@ -34,7 +42,7 @@ def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Rea
     return verdicts
 
 
-def risk_verdicts(snapshot: Snapshot, shape: Shape, guard: QosGuard, rows: NDArray[np.intp]) -> list[NodeVerdict]:
+def risk_verdicts(snapshot: Snapshot, shape: Shape, guard: Refuser, rows: NDArray[np.intp]) -> list[NodeVerdict]:
     """Group the rows that the guard refused by the service at risk.
 
     The probability that is named is the lowest of the group: how near the pod came. Where it follows from the refusal

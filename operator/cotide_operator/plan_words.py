@@ -49,10 +49,15 @@ class PlanWords:
 
     def _sentence(self, plan: PlannedStart, now: float) -> str:
         today = format_timestamp(self._to_wall(now))
-        moment = format_timestamp(self._to_wall(plan.start_seconds))
-        at = moment[11:19] if moment[:10] == today[:10] else f"{moment[:10]} {moment[11:19]}"
+        at = f"{self._moment(plan.start_seconds, today)} UTC"
+        if plan.latest_seconds is not None and plan.latest_seconds > plan.start_seconds:
+            at += f", at the latest {self._moment(plan.latest_seconds, today)}"
         verb = "reserved" if plan.reserved else "planned"
         if plan.ends == 0:
-            return f"{verb} on {plan.node} at {at} UTC, after pods that are planned there before it"
+            return f"{verb} on {plan.node} at {at}, after pods that are planned there before it"
         pods = "1 pod there is" if plan.ends == 1 else f"{plan.ends} pods there are"
-        return f"{verb} on {plan.node} at {at} UTC, when {pods} expected to end"
+        return f"{verb} on {plan.node} at {at}, when {pods} expected to end"
+
+    def _moment(self, seconds: float, today: str) -> str:
+        moment = format_timestamp(self._to_wall(seconds))
+        return moment[11:19] if moment[:10] == today[:10] else f"{moment[:10]} {moment[11:19]}"

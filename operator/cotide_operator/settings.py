@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import DEPTH_MAX, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies import POLICIES
 from cotide_operator.metric_settings import MetricsSourceSettings
@@ -36,6 +36,7 @@ __all__ = [
     "MetricsSourceSettings",
     "ModelSettings",
     "OverloadSettings",
+    "PlansSettings",
     "QosSettings",
     "QueueSettings",
     "ReclaimedSettings",
@@ -54,6 +55,7 @@ KIND: Final = "CotideConfiguration"
 
 _ENGINE: Final = SchedulerConfig()
 """The engine's own defaults are ours; each is justified there."""
+_PLANS: Final = PlansConfig()
 
 
 class QosSettings(Section):
@@ -79,6 +81,15 @@ class QueueSettings(Section):
         if self.backoff_max_seconds < self.backoff_initial_seconds:
             raise ValueError("backoffMaxSeconds must not be below backoffInitialSeconds")
         return self
+
+
+class PlansSettings(Section):
+    """What the policies that plan plan with."""
+
+    quantile: float = Field(default=_PLANS.quantile, ge=0.5, le=0.99)
+    """Of the forecast of a run time: 0.5 and 0.9 as forecast, others on the log-normal distribution through both."""
+    depth: int = Field(default=_PLANS.depth, ge=1, le=DEPTH_MAX)
+    """Waiting pods that are planned, the first in the policy's order."""
 
 
 class RetrainingSettings(Section):
@@ -161,6 +172,7 @@ class Settings(Section):
     """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 16-64."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
+    plans: PlansSettings = PlansSettings()
     models: ModelSettings = ModelSettings()
     metrics_source: MetricsSourceSettings | None = None
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
@@ -249,7 +261,14 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, settings.speed),
         max_queue=settings.queue.max_pods,
         hierarchical=_hierarchical(settings) if settings.policy == "hierarchical" else None,
+        plans=_plans(settings),
     )
+
+
+def _plans(settings: Settings) -> PlansConfig | None:
+    """Return what was changed, or None: a ledger's header says only what is not the default."""
+    plans = PlansConfig(settings.plans.quantile, settings.plans.depth)
+    return None if plans == _PLANS else plans
 
 
 def _hierarchical(settings: Settings) -> HierarchicalConfig:

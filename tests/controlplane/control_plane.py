@@ -138,9 +138,10 @@ class ControlPlane:
         self.kubeconfig("admin", files=self._admin_files)
         self.api_server = self._pen.start("kube-apiserver", [str(self._binaries.kube_apiserver), *_flags(flags)])
 
-    def start_controller_manager(self) -> Process:
+    def start_controller_manager(self, more: dict[str, str] | None = None) -> Process:
         """Start kube-controller-manager: Deployments, batch/v1 Jobs, service accounts, disruption budgets, garbage."""
         flags = {
+            **(more or {}),
             "kubeconfig": str(self.folder / "admin.kubeconfig"),
             "service-account-private-key-file": str(self._tokens_key),
             "root-ca-file": str(self.authority.path),
@@ -153,15 +154,17 @@ class ControlPlane:
         }
         return self._pen.start("kube-controller-manager", [str(self._binaries.kube_controller_manager), *_flags(flags)])
 
-    def start_scheduler(self) -> Process:
-        """Start kube-scheduler."""
-        flags = {
-            "kubeconfig": str(self.folder / "admin.kubeconfig"),
-            "bind-address": LOOPBACK,
-            "secure-port": "0",
-            "leader-elect": "false",
-        }
+    def start_scheduler(self, config: Path | None = None) -> Process:
+        """Start kube-scheduler, with a KubeSchedulerConfiguration if one is given, which then says all."""
+        flags = {"kubeconfig": str(self.folder / "admin.kubeconfig"), "leader-elect": "false"}
+        if config is not None:
+            flags = {"config": str(config)}
+        flags |= {"bind-address": LOOPBACK, "secure-port": "0"}
         return self._pen.start("kube-scheduler", [str(self._binaries.kube_scheduler), *_flags(flags)])
+
+    def wait_for_accounts(self) -> None:
+        """Wait for the controller manager's first work: without its service account, ``default`` takes no pods."""
+        asyncio.run(self._accounts())
 
     def wait_until_ready(self) -> None:
         """Wait for /readyz after a restart."""
@@ -193,6 +196,12 @@ class ControlPlane:
         path.touch(mode=0o600)
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
+
+    async def _accounts(self) -> None:
+        path = "/api/v1/namespaces/default/serviceaccounts"
+        async with KubeClient(self.admin) as client, asyncio.timeout(START_SECONDS):
+            while not await client.list(path):
+                await asyncio.sleep(0.05)
 
     async def _ready(self) -> bool:
         """Whether the server became ready; False as soon as one of the two has ended."""

@@ -8,137 +8,36 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cotide_core import planning
 from cotide_core.classes import WorkloadClass
+from cotide_core.config import PlansConfig
 from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.errors import InputError
 from cotide_core.events import (
-    Event,
     HostPort,
-    Node,
-    NodeUpserted,
-    Pod,
     PodPhase,
     PodUpserted,
     ServiceSampled,
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, QosForecaster
-from cotide_core.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.instructions import Bind, Instruction, Wait
+from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Instruction, Wait
 from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
 from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.run_forecasts import GIVEN
+from cotide_core.ledger import LedgerWriter, read_ledger
 from cotide_core.planning import PlannedStart
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from replay_reference import Job, replay
+from live_cluster import Cluster, bound, clusters, engine, jobs_of, live_starts, node, pod, running
+from replay_reference import replay
 
 PLANNING = ("easy", "easy-sjbf", "conservative", "svf")
-
-
-class Estimates(HeuristicCompletion):
-    """Believes the user's estimate: it is p50 and p90 alike."""
-
-    def lone_seconds(self, types, input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
-        return CompletionForecast(requested_seconds, requested_seconds)
-
-
-class Catalogue:
-    def qos(self, model_id: str) -> QosForecaster:
-        return HeuristicQos()
-
-    def completion(self, model_id: str) -> CompletionForecaster:
-        return Estimates()
-
-
-class Cluster:
-    """Runs what the engine binds for as long as it truly takes; confirmations come with the next other event."""
-
-    def __init__(self, policy: str, nodes: dict[str, tuple[int, int]]) -> None:
-        self.scheduler = Scheduler(SchedulerConfig(policy=policy, assume_timeout_seconds=1e9), Catalogue())
-        self.nodes = nodes
-        self.events: list[Event] = [
-            NodeUpserted(Node(name, (("cpu", cpu), ("memory", memory), ("pods", 110))))
-            for name, (cpu, memory) in nodes.items()
-        ]
-        self.submits: list[tuple[float, Pod, float]] = []
-        self.run: dict[str, float] = {}
-        self.running: dict[str, tuple[float, Pod]] = {}
-        self.start: dict[str, float] = {}
-        self.on: dict[str, str] = {}
-        self.planned: list[tuple[float, dict[str, tuple[float, str, bool]]]] = []
-
-    def submit(self, name: str, at: float, run: float, estimate: float, cpu: int, memory: int = 0) -> None:
-        requests = (("cpu", cpu), ("memory", memory))
-        cls = WorkloadClass.BATCH
-        pod = Pod(f"d/{name}", f"u{name}", cls, requests, at, ours=True, requested_seconds=estimate)
-        self.submits.append((at, pod, run))
-
-    def play(self) -> dict[str, float]:
-        self.submits.sort(key=lambda one: one[0])
-        now = 0.0
-        while self.submits or self.running or self.events or sum(self.scheduler.pending().values()):
-            for key in [key for key, (end, _) in self.running.items() if end == now]:
-                _, pod = self.running.pop(key)
-                self.events.append(PodUpserted(replace(pod, phase=PodPhase.SUCCEEDED)))
-            while self.submits and self.submits[0][0] == now:
-                _, pod, self.run[pod.key] = self.submits.pop(0)
-                self.events.append(PodUpserted(pod))
-            events, self.events = self.events, []
-            out = self.scheduler.handle(events, now)
-            self.take(out, now)
-            planned = self.scheduler.planned()
-            self.planned.append((now, {key: (p.start_seconds, p.node, p.reserved) for key, p in planned.items()}))
-            later = [end for end, _ in self.running.values()] + [at for at, _, _ in self.submits]
-            wakeup = self.scheduler.next_wakeup(now)
-            if wakeup is not None and wakeup < 1e8:
-                later.append(wakeup)
-            if not later:
-                break
-            now = min(later)
-        return self.start
-
-    def take(self, out: list[Instruction], now: float) -> None:
-        for bind in out:
-            if not isinstance(bind, Bind):
-                continue
-            pod = self.scheduler.state.pod(bind.key)
-            assert pod is not None
-            assert bind.key not in self.start
-            self.start[bind.key], self.on[bind.key] = now, bind.node
-            running = replace(pod, node=bind.node, phase=PodPhase.RUNNING, started_seconds=now)
-            self.running[bind.key] = (now + self.run[bind.key], running)
-            for place, resource in enumerate(("cpu", "memory")):
-                used = sum(dict(p.requests)[resource] for _, p in self.running.values() if p.node == bind.node)
-                assert used <= self.nodes[bind.node][place], "never overfilled"
-            self.events.append(PodUpserted(running))
-
-
-@st.composite
-def jobs_of(draw: st.DrawFn, *, outlive: bool) -> tuple[list[Job], int]:
-    capacity = draw(st.integers(1, 8))
-    jobs, at = [], 0
-    for number in range(draw(st.integers(1, 14))):
-        at += draw(st.sampled_from((0, 0, 1, 3, 10)))
-        estimate = draw(st.integers(1, 30))
-        run = draw(st.integers(1, 60 if outlive else estimate))
-        jobs.append(Job(number, at, run, draw(st.integers(1, capacity)), estimate, 0, estimate))
-    return jobs, capacity
-
-
-def live_starts(policy: str, jobs: list[Job], capacity: int) -> list[float]:
-    cluster = Cluster(policy, {"a": (1000 * capacity, 1 << 30)})
-    for job in jobs:
-        cluster.submit(f"{job.number:02}", job.submit, job.run, job.forecast, 1000 * job.demand)
-    starts = cluster.play()
-    return [starts[f"d/{job.number:02}"] for job in jobs]
 
 
 @pytest.mark.parametrize(
@@ -164,20 +63,6 @@ def test_conservative_on_one_machine_starts_pods_when_the_replay_does_while_none
     assert live_starts("conservative", jobs, capacity) == replay(replay_conservative, jobs, capacity, GIVEN)[0]
 
 
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int, int, int, int]]]:
-    sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
-    nodes = {f"n{number}": draw(sizes) for number in range(draw(st.integers(1, 3)))}
-    pods, at = [], 0
-    for _ in range(draw(st.integers(1, 14))):
-        at += draw(st.sampled_from((0, 0, 1, 4)))
-        estimate = draw(st.integers(1, 20))
-        cpu, memory = draw(st.sampled_from(sorted(nodes.values())))
-        demand = draw(st.integers(1, cpu)), draw(st.integers(0, memory))
-        pods.append((at, draw(st.integers(1, estimate)), estimate, *demand))
-    return nodes, pods
-
-
 @pytest.mark.parametrize("policy", PLANNING)
 @settings(max_examples=100, deadline=None)
 @given(world=clusters())
@@ -201,28 +86,6 @@ def test_while_no_pod_outlives_its_p90_no_reserved_start_is_missed_and_nobody_is
         assert not reserved
     elif waited:
         assert reserved
-
-
-def engine(policy: str, *events: Event, **knobs: object) -> tuple[Scheduler, list[Instruction]]:
-    scheduler = Scheduler(replace(SchedulerConfig(policy=policy), **knobs), Catalogue())  # type: ignore[arg-type]
-    return scheduler, scheduler.handle(events, 0.0)
-
-
-def node(name: str = "a", cpu: int = 4000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 1 << 30), ("pods", 110))))
-
-
-def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: object) -> PodUpserted:
-    base = Pod(f"d/{name}", f"u{name}", WorkloadClass.BATCH, (("cpu", cpu),), at, ours=True, requested_seconds=estimate)
-    return PodUpserted(replace(base, **fields))  # type: ignore[arg-type]  # fields are named by each test
-
-
-def running(name: str, cpu: int, estimate: float, on: str = "a") -> PodUpserted:
-    return pod(name, cpu, estimate, node=on, phase=PodPhase.RUNNING, started_seconds=0.0)
-
-
-def bound(out: list[Instruction]) -> dict[str, str]:
-    return {one.key.removeprefix("d/"): one.node for one in out if isinstance(one, Bind)}
 
 
 FULL = (node(), running("r1", 2000, 50.0), running("r2", 1000, 100.0))
@@ -341,9 +204,9 @@ def test_two_pods_that_want_one_port_go_to_two_nodes_one_after_the_other(policy)
     assert told.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports"
 
 
-def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes(monkeypatch) -> None:
-    monkeypatch.setattr(planning, "DEPTH", 2)
-    scheduler, out = engine("conservative", node(cpu=3000), *(pod(f"{n}", 1000, 5.0) for n in range(5)))
+def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes() -> None:
+    knobs = PlansConfig(depth=2)
+    scheduler, out = engine("conservative", node(cpu=3000), *(pod(f"{n}", 1000, 5.0) for n in range(5)), plans=knobs)
     assert bound(out) == {"0": "a", "1": "a"}
     assert {one.message for one in out if isinstance(one, Wait)} == {
         "waits until it is among the first 2 pods, which are planned"
@@ -351,3 +214,27 @@ def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes(monk
     assert scheduler.next_wakeup(0.0) == 0.0
     assert bound(scheduler.handle([], 0.0)) == {"2": "a"}
     assert scheduler.planned()["d/3"] == PlannedStart("a", 5.0, 10.0, 3, reserved=True)
+
+
+def test_plans_count_on_the_chosen_quantile_of_both_running_and_waiting_pods() -> None:
+    """The heuristic's p50 is the estimate and its p90 twice that: spread by 2^(z / 1.2816), z being .8416 for p80, so
+    2^.6567 = 1.5765. wide waits 50 x 1.5765 s and is kept 10 x 1.5765 s."""
+    for quantile, factor in ((0.5, 1.0), (0.8, 1.5765), (0.9, 2.0), (0.99, 3.5192)):
+        knobs = PlansConfig(quantile=quantile)
+        scheduler = Scheduler(SchedulerConfig(policy="conservative", plans=knobs), HeuristicCatalogue())
+        scheduler.handle([node(), running("r", 4000, 50.0), pod("wide", 4000, 10.0)], 0.0)
+        planned = scheduler.planned()["d/wide"]
+        assert planned.start_seconds == pytest.approx(50 * factor, rel=1e-4)
+        assert planned.finish_seconds == pytest.approx(60 * factor, rel=1e-4)
+
+
+@pytest.mark.parametrize(("field", "knobs"), [("quantile", {"quantile": 0.3}), ("depth", {"depth": 0})])
+def test_knobs_that_make_no_plan_are_refused_by_name(field, knobs) -> None:
+    with pytest.raises(InputError, match=f"plans.{field}: must be between"):
+        PlansConfig(**knobs)
+
+
+def test_a_ledger_says_what_was_planned_with_only_where_it_was_changed() -> None:
+    changed = SchedulerConfig(policy="easy", plans=PlansConfig(quantile=0.8, depth=7))
+    assert read_ledger([LedgerWriter(changed).header()]).config == changed
+    assert b"plans" not in LedgerWriter(SchedulerConfig(policy="easy")).header()

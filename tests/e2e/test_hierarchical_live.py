@@ -1,4 +1,4 @@
-"""Policy hierarchical on the embedded server: who goes, who stays, and what outlives a restart.
+"""Policy hierarchical, live: who goes, who stays, and what outlives a restart.
 
 Where fake nodes run, evicted pods end as on a kubelet; where none run, they stay on their way out until the test takes
 them away, which holds a preemption open for as long as a test looks at it.
@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from servers import Server
 
 from cotide_core.events import NodeUsageSampled
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.explain import explain_pod
 from cotide_operator.explain_class import Surroundings
 from cotide_operator.settings import parse_settings
-from cotide_sim.apiserver.faults import Fault
-from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server
 from cotide_sim.interference import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
-DEADLINE_SECONDS = 20.0
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -47,9 +43,10 @@ reclaimed: {publish: false}
 class World:
     """A server, a client for the test, and operators that come and go."""
 
-    def __init__(self, server: ApiServer, client: KubeClient) -> None:
+    def __init__(self, server: Server, client: KubeClient) -> None:
         self.server = server
         self.client = client
+        self.until = server.until
         self.asked: list[str] = []
         """Pods whose eviction was posted, by any operator, in order."""
 
@@ -58,6 +55,7 @@ class World:
         status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         await self.client.create("/api/v1/nodes", body)
+        await self.server.until_open(self.client)
 
     async def pod(self, name: str, cls: str, cpu: str, on: str = "", **annotations: str) -> None:
         """A pod that waits for us, or that runs on a node already."""
@@ -111,19 +109,6 @@ class World:
         ]
         return {one["reason"]: one["message"] for one in events if one["involvedObject"]["name"] == name}
 
-    async def until(self, what: str, check: Callable[[], Any]) -> None:
-        """Wait on a condition with a deadline."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                while True:
-                    found = check()
-                    if isinstance(found, Awaitable):
-                        found = await found
-                    if found:
-                        return
-                    await asyncio.sleep(0.02)
-        pytest.fail(f"never came true: {what}")
-
     async def until_on(self, name: str, node: str) -> None:
         async def there() -> bool:
             return (await self.placed()).get(name) == node
@@ -141,7 +126,7 @@ class World:
     async def operator(self, *, crash: bool = False) -> AsyncIterator[Operator]:
         """Run an operator; ``crash`` ends it without any of its good manners."""
         settings = parse_settings(SETTINGS)
-        operator = Operator(settings, Options(metrics_port=0, install_crds=True), Credentials(self.server.url))
+        operator = Operator(settings, Options(metrics_port=0, install_crds=True), self.server.credentials)
         evict = operator.client.evict
 
         async def spied(namespace: str, name: str, *rest: Any) -> Any:
@@ -168,8 +153,8 @@ async def _at_once() -> None:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with running_server() as server, KubeClient(Credentials(server.url)) as client:
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
         yield World(server, client)
 
 
@@ -181,6 +166,7 @@ async def test_batch_preempts_gratis_jobs_whose_pods_come_back_and_are_counted(w
     shape = NodeShape(millicores=4000)
     fleet = FleetSettings(interference=GeneratedInterference(), count=1, shape=shape, speed=20.0)
     async with running_fleet(world.client, fleet), world.operator() as operator:
+        await world.server.until_open(world.client)
         await world.pod("web", "online", "1", rates="10")
         await world.until_on("web", "fake-0")
         await world.job("filler", "gratis", "1500m", completions=2, seconds="2000")
@@ -280,7 +266,7 @@ async def test_a_refusal_that_only_the_server_knows_of_opens_the_search_again(wo
     await world.node("n0")
     await world.pod("first", "gratis", "2", on="n0")
     await world.pod("second", "gratis", "2", on="n0", cost="5")
-    world.server.faults.add(Fault(status=429, method="POST", path="/first/eviction$", count=1))
+    world.server.strike(status=429, method="POST", path="/first/eviction$", count=1)
     async with world.operator() as operator:
         await world.pod("x", "batch", "2")
         await world.until("both were asked", lambda: world.asked == ["first", "second"])
@@ -320,8 +306,7 @@ async def test_a_crash_between_claim_and_eviction_empties_the_same_node_afterwar
     await world.node("n1")
     await world.pod("g0", "gratis", "4", on="n0")
     await world.pod("g1", "gratis", "4", on="n1", cost="5")
-    fault = Fault(status=0, delay_seconds=30.0, method="POST", path="/eviction$")
-    world.server.faults.add(fault)
+    fault = world.server.strike(status=0, delay_seconds=30.0, method="POST", path="/eviction$")
     async with world.operator(crash=True):
         await world.pod("x", "batch", "4")
 

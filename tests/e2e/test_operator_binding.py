@@ -1,7 +1,7 @@
-"""The whole operator over real HTTP on the embedded server, with faults: nothing bound twice, nothing lost.
+"""The whole operator over real HTTP, with faults: nothing bound twice, nothing lost.
 
-Each test runs server and operator in its own event loop. What the server accepted is recorded by counting the
-bindings per pod, so that "bound twice" would be seen even where the server refused the second one.
+Each test runs the operator in its own event loop. What the server accepted is recorded by counting the bindings per
+pod, so that "bound twice" would be seen even where the server refused the second one.
 """
 
 from __future__ import annotations
@@ -10,42 +10,39 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from servers import Server
 
 from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.controllers import Controllers
 from cotide_operator.leadership import LeadershipLost
 from cotide_operator.settings import Settings, parse_settings
-from cotide_sim.apiserver.faults import Fault
-from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server
 
-DEADLINE_SECONDS = 20.0
 PODS = "/api/v1/namespaces/default/pods"
 HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 ALONE = "leaderElection: {enabled: false}\n"
 QUICK_QUEUE = "queue: {backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4}\n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
-QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 2, renewDeadlineSeconds: 1, retryPeriodSeconds: 0.1}\n"
+QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 15, renewDeadlineSeconds: 10, retryPeriodSeconds: 0.1}\n"
 
 
 class World:
     """A server with a client for the test, and operators that come and go."""
 
-    def __init__(self, server: ApiServer, client: KubeClient) -> None:
+    def __init__(self, server: Server, client: KubeClient) -> None:
         self.server = server
         self.client = client
+        self.until = server.until
 
     async def nodes(self, count: int, cpu: str = "4") -> None:
         offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
@@ -53,6 +50,7 @@ class World:
             status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": status}
             await self.client.create("/api/v1/nodes", body)
+        await self.server.until_open(self.client)
 
     async def pods(self, count: int, cpu: str = "1", prefix: str = "p", **spec: Any) -> None:
         for index in range(count):
@@ -65,18 +63,6 @@ class World:
         """Node by pod name, of the pods that have one."""
         pods = await self.client.list(PODS)
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
-
-    async def until(self, what: str, check: Callable[[], Any]) -> None:
-        """Wait on a condition with a deadline."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while True:
-                found = check()
-                if asyncio.iscoroutine(found):
-                    found = await found
-                if found:
-                    return
-                await asyncio.sleep(0.02)
-        pytest.fail(what)
 
     async def until_placed(self, count: int) -> None:
         async def enough() -> bool:
@@ -101,7 +87,7 @@ class World:
                 await task
 
     def make(self, text: str = ALONE) -> Operator:
-        return Operator(settings(text), Options(metrics_port=0, install_crds=True), Credentials(self.server.url))
+        return Operator(settings(text), Options(metrics_port=0, install_crds=True), self.server.credentials)
 
 
 def settings(text: str) -> Settings:
@@ -109,8 +95,8 @@ def settings(text: str) -> Settings:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with running_server() as server, KubeClient(Credentials(server.url)) as client:
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
         yield World(server, client)
 
 
@@ -152,7 +138,8 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
 
         async def told() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
-            return Counter(event["reason"] for event in events) == {"Scheduled": 4, "FailedScheduling": 1}
+            about_pods = (event for event in events if event["involvedObject"]["kind"] == "Pod")
+            return Counter(event["reason"] for event in about_pods) == {"Scheduled": 4, "FailedScheduling": 1}
 
         await world.until("each decision has its event", told)
         # A place becomes free: the waiting pod takes it.
@@ -178,7 +165,7 @@ async def test_an_unsupported_constraint_keeps_a_pod_pending_and_names_the_field
 async def test_a_refused_binding_is_tried_again_and_no_pod_is_lost(world: World, status: int) -> None:
     await world.nodes(4)
     # Longer than the client's own five tries: 7 refusals in a row reach the engine.
-    world.server.faults.add(Fault(status=status, method="POST", path="/binding$", count=7))
+    world.server.strike(status=status, method="POST", path="/binding$", count=7)
     async with world.operator(f"{ALONE}{QUICK_QUEUE}") as operator:
         await world.pods(3)
         await world.until_placed(3)
@@ -191,7 +178,7 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
     async with world.operator() as operator:
         # The binding is carried out, but its answer comes after the client gave up on it.
         operator.client._transport._timeout = aiohttp.ClientTimeout(total=0.3)
-        world.server.faults.add(Fault(delay_seconds=0.6, method="POST", path="/binding$", count=2))
+        world.server.strike(delay_seconds=0.6, method="POST", path="/binding$", count=2)
         await world.pods(2)
         await world.until_placed(2)
         before = await world.placed()
@@ -203,7 +190,7 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
 async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
     await world.nodes(2)
     async with world.operator() as operator:
-        world.server.faults.add(Fault(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1))
+        world.server.strike(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1)
         await world.pods(1)
         await world.until("the binding is under way", lambda: operator.binder.busy)
         answer = await world.client.bind("default", "p0", "", "n1")
@@ -219,7 +206,7 @@ async def test_pods_that_another_binder_took_are_left_where_they_are(world: Worl
 async def test_a_pod_deleted_while_it_is_being_bound_is_forgotten(world: World) -> None:
     await world.nodes(1, cpu="1")
     async with world.operator() as operator:
-        world.server.faults.add(Fault(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1))
+        world.server.strike(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1)
         await world.pods(1)
         await world.until("the binding is under way", lambda: operator.binder.busy)
         await world.client.delete(f"{PODS}/p0", grace_seconds=0)
@@ -251,7 +238,7 @@ async def test_a_node_deleted_mid_decision_gets_no_pod(world: World) -> None:
     await world.nodes(1)
     async with world.operator() as operator:
         # While the binder's only worker waits for the first binding, the node of the others goes.
-        world.server.faults.add(Fault(delay_seconds=0.5, method="POST", path="/binding$", count=1))
+        world.server.strike(delay_seconds=0.5, method="POST", path="/binding$", count=1)
         await world.pods(3)
         await world.until("bindings are under way", lambda: operator.binder.backlog >= 1)
         await world.client.delete("/api/v1/nodes/n0")
@@ -280,7 +267,7 @@ async def test_dropped_watches_lose_nothing(world: World) -> None:
 
 async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(world: World) -> None:
     await world.nodes(3, cpu="4")
-    world.server.faults.add(Fault(delay_seconds=0.2, method="POST", path="/binding$", count=4))
+    world.server.strike(delay_seconds=0.2, method="POST", path="/binding$", count=4)
     await world.pods(10)
     async with world.operator(crash=True) as operator:
         await world.until("bindings are under way", lambda: operator.binder.busy)
@@ -321,7 +308,7 @@ async def test_under_random_faults_each_pod_gets_one_node_for_life_and_no_node_t
             await world.pods(1, prefix=f"r{index}-")
             if index % 3 == 0:
                 fault = {"status": rng.choice([0, 409, 429, 500, 503]), "delay_seconds": rng.choice([0.0, 0.05, 0.2])}
-                world.server.faults.add(Fault(method="POST", path="/binding$", count=rng.randint(1, 4), **fault))
+                world.server.strike(method="POST", path="/binding$", count=rng.randint(1, 4), **fault)
             if index % 7 == 3:
                 world.server.drop_watches(abruptly=rng.random() < 0.5)
             if index % 9 == 5:
@@ -358,25 +345,18 @@ async def test_attempts_survive_a_restart(world: World) -> None:
         await world.until("it is tried again", lambda: (found := again.board.get("default/p0")) and found.attempts >= 2)
 
 
-async def test_an_api_server_that_comes_back_finds_an_operator_that_goes_on(tmp_path: Path) -> None:
-    data = tmp_path / "objects.sqlite"
-    async with running_server(data=data) as server, KubeClient(Credentials(server.url)) as client:
-        world = World(server, client)
-        await world.nodes(2)
-        operator, stop = world.make(), asyncio.Event()
-        task = asyncio.create_task(operator.run(stop))
+async def test_an_api_server_that_comes_back_finds_an_operator_that_goes_on(world: World) -> None:
+    await world.nodes(2)
+    async with world.operator():
         await world.pods(2)
         await world.until_placed(2)
-        before, port = await world.placed(), server.port
-        await server.stop()
-        async with running_server(data=data, port=port) as again:
-            world.server = again
-            await world.pods(2, prefix="q")
-            await world.until_placed(4)
-            after = await world.placed()
-            assert {name: after[name] for name in before} == before
-            stop.set()
-            await task
+        before = await world.placed()
+        await world.server.stop()
+        await world.server.start()
+        await world.pods(2, prefix="q")
+        await world.until_placed(4)
+        after = await world.placed()
+        assert {name: after[name] for name in before} == before
 
 
 async def test_only_the_leader_decides_and_a_stopped_leader_hands_over(world: World) -> None:
@@ -406,7 +386,7 @@ async def test_a_leader_that_loses_its_lease_decides_no_more(world: World) -> No
     await world.until("it decides", lambda: operator.loop.cycles or task.done())
     await world.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
     with pytest.raises(LeadershipLost, match="was taken by another"):
-        await asyncio.wait_for(task, DEADLINE_SECONDS)
+        await asyncio.wait_for(task, world.server.deadline_seconds)
     await world.pods(1)
     assert (await world.client.get(LEASE))["spec"]["holderIdentity"] == "another"  # not released over its head
     assert await world.placed() == {}
@@ -429,12 +409,12 @@ async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(
     posted = watch_bindings(operator)
     task = asyncio.create_task(operator.run(asyncio.Event()))
     await world.until("it decides", lambda: (operator.loop.cycles and not operator._missing()) or task.done())
-    world.server.faults.add(Fault(delay_seconds=0.1, method="POST", path="/binding$", count=-1))
+    world.server.strike(delay_seconds=0.1, method="POST", path="/binding$", count=-1)
     await world.pods(30)
     await world.until("a queue of bindings", lambda: operator.binder.backlog >= 3)
     await world.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
     with pytest.raises(LeadershipLost):
-        await asyncio.wait_for(task, DEADLINE_SECONDS)
+        await asyncio.wait_for(task, world.server.deadline_seconds)
     # The lease is looked at every 0.1 s and a binding takes 0.1 s: a few may pass before the loss is seen.
     assert sum(posted.values()) <= 6
 
@@ -442,7 +422,7 @@ async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(
 async def test_nothing_is_decided_before_everything_was_listed(world: World) -> None:
     await world.nodes(1)
     await world.pods(1)
-    late = world.server.faults.add(Fault(delay_seconds=0.5, method="GET", path="/priorityclasses$", count=1))
+    late = world.server.strike(delay_seconds=0.5, method="GET", path="/priorityclasses$", count=1)
     operator, stop = world.make(), asyncio.Event()
     task = asyncio.create_task(operator.run(stop))
     await world.until("all but one kind is listed", lambda: operator.mirror.missing() == ["priorityclasses"])

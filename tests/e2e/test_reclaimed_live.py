@@ -1,6 +1,6 @@
 """Slack that is measured, forecast, published, asked for, used, and never promised twice: all of it together.
 
-Embedded API server, fake nodes that tell what their pods use, the operator with policy hierarchical. Two nodes of four
+Fake nodes that tell what their pods use, the operator with policy hierarchical. Two nodes of four
 cores each run an online pod that asks for three cores and uses half of one; by requests, one core is left on each.
 """
 
@@ -10,26 +10,24 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
 import aiohttp
 import pytest
 from aiohttp import web
+from servers import Server
 
+from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
 from cotide_operator import reclaimed_publisher
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.settings import parse_settings
-from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server
 from cotide_sim.interference import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
-DEADLINE_SECONDS = 30.0
 SPEED = 40.0
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
@@ -99,8 +97,9 @@ class Relay:
 
 
 class World:
-    def __init__(self, server: ApiServer, client: KubeClient, fleet: Fleet) -> None:
+    def __init__(self, server: Server, client: KubeClient, fleet: Fleet) -> None:
         self.server, self.client, self.fleet = server, client, fleet
+        self.until = server.until
         self.most_asked: dict[str, int] = defaultdict(int)
 
     @contextlib.asynccontextmanager
@@ -110,35 +109,22 @@ class World:
         port, origin = port or self.fleet.metrics_port, self.fleet.clock.origin_seconds
         text = SETTINGS.format(policy=policy, port=port, origin=origin, speed=SPEED, stale=stale)
         options = Options(metrics_port=0, install_crds=True)
-        operator = Operator(parse_settings(text), options, Credentials(self.server.url))
+        operator = Operator(parse_settings(text), options, self.server.credentials)
         stop = asyncio.Event()
         running = asyncio.create_task(operator.run(stop))
         try:
-            await self.until(lambda: not operator._missing() or running.done())
+            await self.until("the operator decides", lambda: not operator._missing() or running.done())
             yield operator
         finally:
             stop.set()
             await running
-
-    async def until(self, holds: Callable[[], Any]) -> Any:
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                while True:
-                    found = holds()
-                    found = await found if asyncio.iscoroutine(found) else found
-                    if found:
-                        return found
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            objects = [await self.client.list(path) for path in ("/api/v1/nodes", PODS, JOBS)]
-            pytest.fail(f"never came true; the cluster: {objects}")
 
     async def offers(self) -> dict[str, tuple[int, int]]:
         """Reclaimed millicores and bytes by node, of those that publish any."""
         nodes = {
             one["metadata"]["name"]: one["status"]["allocatable"] for one in await self.client.list("/api/v1/nodes")
         }
-        return {name: (int(one[CPU]), int(one[MEMORY])) for name, one in nodes.items() if CPU in one}
+        return {name: (amount(one, CPU), amount(one, MEMORY)) for name, one in nodes.items() if CPU in one}
 
     async def online(self, name: str, node: str) -> None:
         notes = {"sim.cotide.dev/used-millicores": "500"}
@@ -155,7 +141,8 @@ class World:
         notes = {"sim.cotide.dev/lone-seconds": str(seconds)}
         template = {"metadata": {"annotations": notes}, "spec": {"containers": containers}}
         spec = {"completions": pods, "parallelism": pods, "template": template}
-        await self.client.create(JOBS, {"metadata": {"name": name}, "spec": spec})
+        body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+        await self.client.create(JOBS, body)
 
     async def children(self, job: str) -> list[dict[str, Any]]:
         """The Job's pods; what they hold on each node is checked on the way."""
@@ -165,11 +152,11 @@ class World:
         held: dict[str, int] = defaultdict(int)
         for pod in pods:
             if pod["spec"].get("nodeName") and pod["status"].get("phase") != "Succeeded":
-                held[pod["spec"]["nodeName"]] += int(pod["spec"]["containers"][0]["resources"]["requests"][CPU])
-        for name, amount in held.items():
+                held[pod["spec"]["nodeName"]] += amount(pod["spec"]["containers"][0]["resources"]["requests"], CPU)
+        for name, millicores in held.items():
             # 4000 x 0.95 - 500 in use = 3300: nobody may ever be promised more.
-            assert amount <= 3300, (name, amount)
-            self.most_asked[name] = max(self.most_asked[name], amount)
+            assert millicores <= 3300, (name, millicores)
+            self.most_asked[name] = max(self.most_asked[name], millicores)
         return pods
 
     async def running(self, job: str) -> int:
@@ -177,8 +164,13 @@ class World:
         return sum(pod["status"].get("phase") == "Running" for pod in pods)
 
 
+def amount(resources: dict[str, str], name: str) -> int:
+    """Return an amount in units, however the server writes it: a real one says 1k for 1000."""
+    return resource_amount(name, resources[name])
+
+
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(reclaimed_publisher, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(reclaimed_publisher, "AT_ONCE_SECONDS", 0.0)
     shape = NodeShape(millicores=4000, memory_bytes=8 * GI)
@@ -191,9 +183,9 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         metrics_port=0,
     )
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running_server())
-        client = await stack.enter_async_context(KubeClient(Credentials(server.url)))
+        client = await stack.enter_async_context(KubeClient(server.credentials))
         fleet = await stack.enter_async_context(running_fleet(client, settings))
+        await server.until_open(client)
         one = World(server, client, fleet)
         for number in range(2):
             await one.online(f"web-{number}", f"fake-{number}")
@@ -208,7 +200,7 @@ async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing
             return len(offers) == 2 and all(3000 <= cpu <= 3300 for cpu, _ in offers.values())
 
         # One slot of 20 s, half a second of ours, and the forecast knows what the online pods use.
-        await world.until(forecast)
+        await world.until("each node offers what the forecast leaves", forecast)
         node = await world.client.get("/api/v1/nodes/fake-0")
         (trust,) = [one for one in node["status"]["conditions"] if one["type"] == "cotide.dev/ForecastTrusted"]
         assert (trust["status"], trust["reason"]) == ("True", "TooFewRecords")
@@ -218,10 +210,14 @@ async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing
         async def full() -> bool:
             return await world.running("count") == 6
 
-        await world.until(full)  # three of a core on each node; by requests it would be one
+        await world.until("six pods run", full)  # three of a core on each node; by requests it would be one
         (first, *_) = await world.children("count")
-        asked = {CPU: "1000", MEMORY: str(64 * 2**20)}
-        assert first["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+        resources = first["spec"]["containers"][0]["resources"]
+        assert resources["limits"] == resources["requests"]
+        assert {name: amount(resources["limits"], name) for name in resources["limits"]} == {
+            CPU: 1000,
+            MEMORY: 64 * 2**20,
+        }
     before = await world.offers()
     async with world.operator():
         assert await world.offers() != {}, "what is published outlives the operator"
@@ -230,7 +226,7 @@ async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing
             await world.children("count")
             return bool((await world.client.get(f"{JOBS}/count"))["status"].get("phase") == "Succeeded")
 
-        await world.until(done)
+        await world.until("the Job is done", done)
     assert before
     assert max(world.most_asked.values()) == 3000
     status = (await world.client.get(f"{JOBS}/count"))["status"]
@@ -239,25 +235,25 @@ async def test_jobs_run_on_what_online_pods_leave_and_a_restart_promises_nothing
 
 async def test_another_policy_takes_the_slack_off_the_nodes_and_pods_that_run_go_on(world: World) -> None:
     async with world.operator():
-        await world.until(world.offers)
+        await world.until("something is offered", world.offers)
         await world.job("count", pods=1, seconds=40.0)
 
         async def started() -> bool:
             return await world.running("count") == 1
 
-        await world.until(started)
+        await world.until("the pod runs", started)
     async with world.operator("fifo"):
 
         async def gone() -> bool:
             return not await world.offers()
 
-        await world.until(gone)
+        await world.until("nothing is offered any more", gone)
 
         async def done() -> bool:
             await world.children("count")
             return bool((await world.client.get(f"{JOBS}/count"))["status"].get("phase") == "Succeeded")
 
-        await world.until(done)
+        await world.until("the Job is done", done)
 
 
 async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_starts_no_loop(world: World) -> None:
@@ -277,21 +273,21 @@ async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_star
             value = operator.telemetry.registry.get_sample_value
             return value("cotide_reclaimed_patches_total", {"result": "published"}) or 0.0
 
-        await world.until(trusted)
+        await world.until("the forecasts are trusted", trusted)
         relay.set("error")
-        await world.until(fallen_back)
+        await world.until("the nodes offer what nobody asked for", fallen_back)
         before = patches()
         for mode in ("nan", "infinite", "negative", "hundredfold", "missing", "error"):
             relay.set(mode)
-            await world.until(lambda: relay.asked >= 4)
+            await world.until("the source was read four times", lambda: relay.asked >= 4)
             assert await fallen_back(), mode
         assert patches() <= before + 4, "nothing changed but, perhaps, the reason: once a node and way"
         relay.set("truth")
-        await world.until(trusted)
+        await world.until("the forecasts are trusted", trusted)
 
         async def told() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
             reasons = {one["reason"] for one in events if one["involvedObject"]["kind"] == "Node"}
             return reasons >= {"FellBackToRequests", "ForecastTrustedAgain"}
 
-        await world.until(told)
+        await world.until("events tell of it", told)

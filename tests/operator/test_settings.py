@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_operator.settings import Settings, engine_config, parse_settings, read_settings, with_changes
 
@@ -22,12 +22,18 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 MISTAKES = [
     ("polcy: fifo\n", "c.yaml:3: polcy: is not a setting; there are apiVersion, kind, policy"),
     ("queue:\n  backoffInitialSecs: 1\n", "c.yaml:4: queue.backoffInitialSecs: is not a setting"),
-    ("policy: best\n", "c.yaml:3: policy: 'best' is not there; this version has conservative, easy, easy-sjbf, fifo, fifo-guarded"),
+    ("policy: best\n", "c.yaml:3: policy: 'best' is not there; this version has conservative, conservative-guarded, easy, easy-guarded, easy-sjbf"),
     ("queue:\n  backoffMaxSeconds: 0.5\n", "c.yaml:3: queue: backoffMaxSeconds must not be below backoffInitialSeconds"),
     ("qos: {riskThresholdProbability: 1.5}\n", "c.yaml:3: qos.riskThresholdProbability: input should be less than or equal to 1"),
     ("metricsSource: {prometheus: {url: 'http://p'}, scrape: {url: 'http://s'}}\n", "c.yaml:3: metricsSource: name exactly one of"),
     ("metricsSource: {intervalSeconds: 3}\n", "c.yaml:3: metricsSource: name exactly one of"),
     ("metricsSource:\n  prometheus:\n    url: prometheus:9090\n", "c.yaml:5: metricsSource.prometheus.url: must begin with http"),
+    ("plans: {quantile: 0.995}\n", "c.yaml:3: plans.quantile: input should be less than or equal to 0.99"),
+    ("plans:\n  quantile: 0.4\n", "c.yaml:4: plans.quantile: input should be greater than or equal to 0.5"),
+    ("policy: easy\nplans:\n  depth: 0\n", "c.yaml:5: plans.depth: input should be greater than or equal to 1"),
+    ("plans: {depth: 70000}\n", "c.yaml:3: plans.depth: input should be less than or equal to 65536"),
+    ("plans: {depth: many}\n", "c.yaml:3: plans.depth: input should be a valid integer"),
+    ("plans: {deph: 10}\n", "c.yaml:3: plans.deph: is not a setting; there are quantile, depth"),
     ("overload: {cpuThreshold: 1}\n", "c.yaml:3: overload.cpuThreshold: is not a setting; there are share, relievedShare, observationSeconds"),
     ("overlod: {share: 1}\n", "c.yaml:3: overlod: is not a setting; there are apiVersion"),
     ("overload: {share: 1.2}\n", "c.yaml:3: overload.share: input should be less than or equal to 1"),
@@ -160,6 +166,12 @@ def test_every_knob_of_the_policy_hierarchical_comes_through_and_what_waits_for_
 def test_the_policy_hierarchical_has_the_engines_defaults_and_other_policies_none_of_its_knobs() -> None:
     assert engine_config(parse_settings(HEAD + "policy: hierarchical\n")) == SchedulerConfig(policy="hierarchical")
     assert engine_config(parse_settings(HEAD + "overload: {share: 0.95}\n")).hierarchical is None
+
+
+def test_what_plans_plan_with_reaches_the_engine_and_defaults_leave_the_ledger_s_header_alone() -> None:
+    plans = engine_config(parse_settings(HEAD + "plans: {quantile: 0.8, depth: 100}\n")).plans
+    assert plans == PlansConfig(quantile=0.8, depth=100)
+    assert engine_config(parse_settings(HEAD + "plans: {quantile: 0.9, depth: 2048}\n")).plans is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,24 +11,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "controlplane"), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parent))
 
-from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr  # noqa: E402 - beside these tests
-from control_plane import ControlPlane, control_plane  # noqa: E402
-from real_cluster import DEPLOY, RealCluster, apply, until_served  # noqa: E402
+from binaries import Binaries
+from control_plane import ControlPlane, control_plane
+from real_cluster import DEPLOY, RealCluster, apply, until_served
 
-from cotide_kube.answers import ApiError  # noqa: E402
-from cotide_kube.client import KubeClient  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def binaries() -> Binaries:
-    try:
-        return find_or_build(tell_on_stderr)
-    except NotToBeHad as reason:
-        if os.environ.get(REQUIRED) == "required":
-            raise
-        pytest.skip(f"no real API server: {reason}")
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
 
 
 @pytest.fixture(scope="session")

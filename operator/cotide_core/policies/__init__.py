@@ -12,9 +12,12 @@ from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
 from cotide_core.policies.fifo import fifo
 from cotide_core.policies.guarded import fifo_guarded, random_guarded
+from cotide_core.policies.guarded_plans import GUARDED_PLANS
 from cotide_core.policies.hierarchical import hierarchical
+from cotide_core.policies.list_scheduling import LIST_POLICIES, hybrid_machines
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
+from cotide_core.policies.slack import slack
 from cotide_core.policies.svf import svf
 
 POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
@@ -28,6 +31,10 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "easy-sjbf": easy_sjbf,
     "conservative": conservative,
     "svf": svf,
+    "slack": slack,
+    **GUARDED_PLANS,
+    **LIST_POLICIES,
+    "hybrid-machines": hybrid_machines,
 }
 """Policy name to its builder."""
 

@@ -1,0 +1,47 @@
+"""List scheduling (seed 002, section 3.2.2): an order, and a rule for the node, named together as in svf-ef.
+
+Live, pods come one after another: all that wait are planned anew whenever something changed. EF looks for a node in
+each plan, LW and RANDOM choose one when a pod is first planned. `hybrid-machines` is HYBRID of section 3.3.3: pods of
+more than half a machine have nodes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.orders import Order, RandomOrder, ShortestFirst, SmallestDemandFirst, SmallestVolumeFirst
+from cotide_core.placement import Policy
+from cotide_core.plan_rule import Machines, PlanRule, Sharing
+from cotide_core.scoring import LeastAllocated
+
+_ORDERS: Final[dict[str, tuple[Callable[[int], Order], str]]] = {
+    "sjf": (lambda _: ShortestFirst(), "is planned behind shorter pods"),
+    "sdf": (lambda _: SmallestDemandFirst(), "is planned behind pods of smaller demand"),
+    "svf": (lambda _: SmallestVolumeFirst(), "is planned behind pods of smaller volume"),
+    "random": (RandomOrder, "is planned behind pods that were drawn before it"),
+}
+_ON_ITS_NODE: Final = "is planned on the node that it was given, behind the pods there"
+
+
+def list_policy(order: str, machines: Machines, config: SchedulerConfig) -> Policy:
+    """Compose an order and a rule for the node."""
+    make, words = _ORDERS[order]
+    behind = words if machines is Machines.EARLIEST else _ON_ITS_NODE
+    rule = PlanRule(machines=machines, behind=behind)
+    return Policy(f"{order}-{machines}", make(config.seed), LeastAllocated(), plan=rule)
+
+
+LIST_POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
+    f"{order}-{machines}": partial(list_policy, order, machines) for order in _ORDERS for machines in Machines
+}
+"""Twelve: every order with every rule."""
+
+
+def hybrid_machines(config: SchedulerConfig) -> Policy:
+    """Smallest volume first; pods of more than half a machine apart, shortest first."""
+    del config
+    rule = PlanRule(sharing=Sharing.HIGH_DEMAND, behind="is planned behind other pods in its part of the nodes")
+    return Policy("hybrid-machines", SmallestVolumeFirst(), LeastAllocated(), plan=rule)

@@ -1,0 +1,33 @@
+"""Which API server tests run on (``--server emulator``, the default, or ``--server real``), and where a real one is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "controlplane"))
+
+from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server",
+        choices=("emulator", "real"),
+        default="emulator",
+        help="what the end-to-end tests run on: the embedded API server, or kube-apiserver with etcd",
+    )
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    """The programs of a real control plane."""
+    try:
+        return find_or_build(tell_on_stderr)
+    except NotToBeHad as reason:
+        if os.environ.get(REQUIRED) == "required":
+            raise
+        pytest.skip(f"no real API server: {reason}")

@@ -1,0 +1,214 @@
+"""What an end-to-end test needs of an API server, and the two that have it: the embedded one and a real one.
+
+Called by the fixture ``server``. Everything else a test asks for through the API, so that it runs on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pytest
+import yaml
+from control_plane import ControlPlane
+from relay import Relay, relaying
+
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials, StaticToken
+from cotide_sim.apiserver.faults import Fault, Faults
+from cotide_sim.apiserver.server import ApiServer
+
+TOKEN: Final = "right"
+SPACES_OF_ITS_OWN: Final = {"kube-system", "kube-public", "kube-node-lease"}
+IN_NAMESPACES: Final = (
+    "/apis/cotide.dev/v1alpha1/namespaces/{}/jobs",
+    "/apis/cotide.dev/v1alpha1/namespaces/{}/workloads",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/secrets",
+    "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+    "/api/v1/namespaces/{}/events",
+)
+"""What tests and operators leave, owners before what they own."""
+IN_THE_CLUSTER: Final = ("/api/v1/nodes", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class Server(ABC):
+    """An API server with nothing of an earlier test on it."""
+
+    deadline_seconds: ClassVar[float]
+    """How long a test waits for what must come; chosen: generous, for machines that do other things as well."""
+
+    @property
+    @abstractmethod
+    def credentials(self) -> Credentials:
+        """Of who may do everything; faults strike who comes with these."""
+
+    @property
+    @abstractmethod
+    def faults(self) -> Faults: ...
+
+    @abstractmethod
+    def drop_watches(self, *, abruptly: bool = False) -> int:
+        """End every open watch (cut the connection when abruptly) and return how many there were."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Take the server away; what it was told stays."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Bring it back at the address that it had."""
+
+    @abstractmethod
+    def _kubeconfig(self) -> dict[str, Any]: ...
+
+    def strike(self, **fault: Any) -> Fault:
+        """Plan a fault; the returned object counts in `met` how often it struck."""
+        return self.faults.add(Fault(**fault))
+
+    def kubeconfig(self, folder: Path, *, url: str = "", token: str = "") -> Path:
+        """Write a kubeconfig for programs, on request with another address or another token, and return its path."""
+        document = self._kubeconfig()
+        if url:
+            document["clusters"][0]["cluster"]["server"] = url
+        if token:
+            document["users"][0]["user"] = {"token": token}
+        path = folder / f"kubeconfig{'-elsewhere' if url else ''}{f'-{token}' if token else ''}"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path
+
+    async def until(self, what: str, check: Callable[[], Any]) -> Any:
+        """Wait on a condition with a deadline and return what it found."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.deadline_seconds):
+                while True:
+                    found = check()
+                    if asyncio.iscoroutine(found):
+                        found = await found
+                    if found:
+                        return found
+                    await asyncio.sleep(0.02)
+        return pytest.fail(f"never came true: {what}")
+
+    async def until_open(self, client: KubeClient) -> None:
+        """Wait until no node is closed: a real server taints new ones until a controller has seen them ready."""
+
+        async def opened() -> bool:
+            return not any(node.get("spec", {}).get("taints") for node in await client.list("/api/v1/nodes"))
+
+        await self.until("the nodes are open", opened)
+
+    async def until_no_definitions(self, client: KubeClient) -> None:
+        """Take our custom resources away, for a test of how it is without them."""
+
+        async def gone() -> bool:
+            there = [one["metadata"]["name"] for one in await client.list(DEFINITIONS)]
+            for name in there:
+                with contextlib.suppress(ApiError):
+                    await client.delete(f"{DEFINITIONS}/{name}")
+            return not there
+
+        await self.until("our custom resources are gone", gone)
+
+
+class EmulatedServer(Server):
+    """The embedded API server, in the test's event loop; each test has its own."""
+
+    deadline_seconds = 30.0
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._server = ApiServer(data=data, token=TOKEN)
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self._server.url, token=StaticToken(f"Bearer {TOKEN}"))
+
+    @property
+    def faults(self) -> Faults:
+        return self._server.faults
+
+    def drop_watches(self, *, abruptly: bool = False) -> int:
+        return self._server.drop_watches(abruptly=abruptly)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def start(self) -> None:
+        if self._server.port:
+            self._server = ApiServer(data=self._data, token=TOKEN, port=self._server.port)
+        await self._server.start()
+
+    def _kubeconfig(self) -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load(self._server.kubeconfig())
+        return found
+
+
+class RealServer(Server):
+    """kube-apiserver with etcd and kube-controller-manager behind a relay; one for all tests, wiped for each."""
+
+    deadline_seconds = 120.0
+
+    def __init__(self, plane: ControlPlane, relay: Relay) -> None:
+        self._plane, self._relay = plane, relay
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self._relay.url)
+
+    @property
+    def faults(self) -> Faults:
+        return self._relay.faults
+
+    def drop_watches(self, *, abruptly: bool = False) -> int:
+        return self._relay.drop_watches(abruptly=abruptly)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._plane.api_server.end)
+
+    async def start(self) -> None:
+        self._plane.start_api_server()
+        await asyncio.to_thread(self._plane.wait_until_ready)
+
+    def _kubeconfig(self) -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load((self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8"))
+        return found
+
+    async def wipe(self) -> None:
+        """Take away what earlier tests left, but for namespaces and definitions, which no test minds."""
+        async with KubeClient(self._plane.admin) as client:
+            spaces = [one["metadata"]["name"] for one in await client.list("/api/v1/namespaces")]
+            paths = [path.format(space) for path in IN_NAMESPACES for space in spaces if space not in SPACES_OF_ITS_OWN]
+            at_once = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+            for path in (*paths, *IN_THE_CLUSTER):
+                with contextlib.suppress(ApiError):  # our kinds may not be known
+                    await client.request("DELETE", path, at_once)
+
+
+@asynccontextmanager
+async def emulated(folder: Path) -> AsyncIterator[Server]:
+    """Run an embedded API server."""
+    server = EmulatedServer(folder / "objects.sqlite")
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def real(plane: ControlPlane) -> AsyncIterator[Server]:
+    """Give a test the real server."""
+    async with relaying(plane.admin) as relay:
+        server = RealServer(plane, relay)
+        await server.wipe()
+        yield server
