@@ -128,7 +128,7 @@ class Scheduler:
             for shape in self._hierarchy.take_reopened():
                 self._queue.wake(shape, now, urgent=True)
         snapshot = self._view()
-        self._wakes.wake(snapshot, now)
+        self._wakes.wake(snapshot, now, self._qos)
         binds = self._decide(snapshot, now)
         policy = self._placer.policy
         threshold = self.config.qos_risk_threshold
@@ -319,6 +319,9 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
+            if entry.told is not None and self._wakes.in_vain(snapshot, shape, self._qos):
+                self._queue.failed(entry, now)
+                continue
             if shape.failed_at == columns.relief_clock and shape in self._failures:
                 placement = self._failures[shape]
             elif self._hierarchy is not None and not shape.online:

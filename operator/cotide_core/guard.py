@@ -120,6 +120,22 @@ class QosGuard:
         if questions:
             self._ask(snapshot, questions, forecaster)
 
+    def ask(
+        self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
+    ) -> list[float]:
+        """Return the probability for each shape and row, a promised pod being concerned; all are asked about anew."""
+        answers: list[float] = []
+        for start in range(0, len(pairs), CALL_ROWS):
+            part = pairs[start : start + CALL_ROWS]
+            rates = [self._remembered(snapshot, shape).expected_rate for shape, _ in part]
+            questions = [Question(shape, [row], rate) for (shape, row), rate in zip(part, rates, strict=True)]
+            answers.extend(self._ask(snapshot, questions, forecaster).tolist())
+        return answers
+
+    def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
+        """Whether a batch or gratis shape is refused on a row since a smaller job of its type was."""
+        return self._refusals.covers(snapshot, shape, row)
+
     def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
         """Return the latest probabilities about some rows that were refused, and the Workloads that they are about."""
         answers = self._answers[shape]
@@ -165,7 +181,7 @@ class QosGuard:
         answers.worst[taken] = worst[covered]
         return rows[~covered]
 
-    def _ask(self, snapshot: Snapshot, questions: Sequence[Question], forecaster: QosForecaster) -> None:
+    def _ask(self, snapshot: Snapshot, questions: Sequence[Question], forecaster: QosForecaster) -> Floats:
         asked = mixes_after(snapshot, questions)
         each = forecaster.violation_probability(asked.mixes)
         self.calls += 1
@@ -191,6 +207,7 @@ class QosGuard:
                 worst = numbers[first:last][refused]
                 self._refusals.note(snapshot, question.shape, rows[refused], probabilities[refused], worst)
             first = last
+        return np.asarray(highest)
 
     def _number(self, service: str) -> int:
         number = self._numbers.get(service)

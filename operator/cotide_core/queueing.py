@@ -159,6 +159,22 @@ class SchedulingQueue:
         heapq.heappush(group.heap, (full_key(self._order, entry, now), entry.ticket, entry))
         self._schedule_flush(entry.shape, group, now)
 
+    def backs_off(self, shape: Shape) -> bool:
+        """Whether the first pod of a parked shape is woken already and waits for the end of its back-off."""
+        group = self._parked.get(shape)
+        return group is not None and group.scout is not None and group.scout.place is Place.BACKOFF
+
+    def refused(self, shape: Shape, now: float) -> None:
+        """Count an attempt of a parked shape that was seen to fail without waking anybody."""
+        group = self._parked[shape]
+        while group.heap and group.heap[0][2].ticket != group.heap[0][1]:
+            heapq.heappop(group.heap)
+        if group.heap:
+            entry = group.heap[0][2]
+            entry.attempts += 1
+            entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
+            self._schedule_flush(shape, group, now)
+
     def back_off(self, entry: QueuedPod, now: float) -> float:
         """Take a pod back whose bind failed; returns when it is tried again."""
         self._entries[entry.pod.key] = entry

@@ -70,6 +70,17 @@ class Refusals:
         covered &= smallest.millicores[rows] <= shape.fit.millicores
         return covered, smallest.probabilities[rows], smallest.worst[rows]
 
+    def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
+        """Return whether a refusal that still stands implies that a batch shape is refused on one row."""
+        smallest = self._by_type.get(shape.type_column)
+        return (
+            smallest is not None
+            and row < len(smallest.reliefs)
+            and smallest.reliefs.item(row) == snapshot.relief_versions.item(row)
+            and smallest.input_bytes.item(row) <= shape.input_bytes
+            and smallest.millicores.item(row) <= shape.fit.millicores
+        )
+
     def _of(self, snapshot: Snapshot, column: int) -> _Smallest:
         found = self._by_type.get(column)
         size = snapshot.size

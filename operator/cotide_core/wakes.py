@@ -1,7 +1,8 @@
 """Which parked shapes are woken by what changed.
 
-Owned by `cycle.Scheduler`. Invariant: a shape that one of the changed rows can take is woken; nothing else can have
-helped it.
+Owned by `cycle.Scheduler`. Freed capacity wakes at once, a falling request rate when the back-off is over. Where the
+policy has a guard it is asked about freed rows first (`screening`): a shape that it refuses there counts an attempt and
+stays where it is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have helped it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.feasibility import FITS
+from cotide_core.forecasts import QosForecaster
 from cotide_core.placement import Placement, Placer
 from cotide_core.queueing import SchedulingQueue
+from cotide_core.screening import helped
 from cotide_core.shapes import FitShape, Shape
 from cotide_core.snapshot import Snapshot
 from cotide_core.state import ClusterState
@@ -31,33 +34,94 @@ class Wakes:
         self._placer = placer
         self._queue = queue
         self._failures = failures
+        self._hopes: dict[Shape, list[int]] = {}
+        """The rows on which the guard lets a shape pass that was woken in this cycle for them alone."""
+        self._screened: dict[int, int] = {}
+        """Their versions when the guard was asked."""
 
-    def wake(self, snapshot: Snapshot, now: float) -> None:
+    def wake(self, snapshot: Snapshot, now: float, forecaster: QosForecaster) -> None:
         """Wake the shapes that one of the changed rows can take."""
-        relieved, eased = self._state.relieved, self._state.eased
+        self._hopes.clear()
+        relieved, eased = sorted(self._state.relieved), sorted(self._state.eased)
         if not relieved and not eased:
             return
-        guarded = self._placer.policy.guard is not None
-        helped: dict[tuple[FitShape, bool], bool] = {}
+        policy = self._placer.policy
+        guard = policy.guard
+        freed: dict[FitShape, list[int]] = {}
+        quieter: dict[FitShape, bool] = {}
+        screened: dict[Shape, list[int]] = {}
         for shape in self._queue.parked_shapes():
-            for urgent, rows in ((True, relieved), (False, eased)):
-                if not rows or (not urgent and not (guarded and self._was_at_risk(shape))):
-                    continue
-                if (shape.fit, urgent) not in helped:
-                    helped[shape.fit, urgent] = self._takes(snapshot, shape.fit, rows)
-                if helped[shape.fit, urgent]:
-                    self._queue.wake(shape, now, urgent=urgent)
-                    break
-        relieved.clear()
-        eased.clear()
+            rows = freed.get(shape.fit)
+            if rows is None:
+                rows = freed[shape.fit] = self._takes(snapshot, shape.fit, relieved)
+            may_ease = False
+            if guard is not None and eased and self._was_at_risk(shape):
+                if shape.fit not in quieter:
+                    quieter[shape.fit] = bool(self._takes(snapshot, shape.fit, eased))
+                may_ease = quieter[shape.fit]
+            aside = may_ease or shape.online or self._queue.backs_off(shape) or not policy.rank.cacheable
+            if rows and guard is not None and not aside:
+                screened[shape] = rows
+            elif rows or may_ease:
+                self._queue.wake(shape, now, urgent=bool(rows))
+        if screened:
+            self._hopes = self._screen(snapshot, list(screened.items()), forecaster)
+            for shape in screened:
+                if shape in self._hopes:
+                    self._queue.wake(shape, now, urgent=True)
+                else:
+                    self._refuse(shape, now)
+        self._state.relieved.clear()
+        self._state.eased.clear()
+
+    def in_vain(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
+        """Whether a shape was woken for rows that others have taken since; no other row would let it pass."""
+        rows = self._hopes.get(shape)
+        if rows is None:
+            return False
+        versions = snapshot.versions
+        taken = {row for row in rows if versions.item(row) != self._screened[row]}
+        if taken:
+            self._screen_again(snapshot, taken, forecaster)
+        return not self._hopes[shape]
+
+    def _screen_again(self, snapshot: Snapshot, taken: set[int], forecaster: QosForecaster) -> None:
+        """Ask about rows on which somebody was placed, for all shapes that hope for them, in one go."""
+        fitting: dict[FitShape, list[int]] = {}
+        wanted = []
+        for shape, rows in self._hopes.items():
+            if not taken.isdisjoint(rows):
+                if shape.fit not in fitting:
+                    fitting[shape.fit] = self._takes(snapshot, shape.fit, list(taken))
+                self._hopes[shape] = [row for row in rows if row not in taken]
+                wanted.append((shape, [row for row in rows if row in fitting[shape.fit]]))
+        for shape, rows in self._screen(snapshot, wanted, forecaster).items():
+            self._hopes[shape].extend(rows)
+
+    def _screen(
+        self, snapshot: Snapshot, wanted: list[tuple[Shape, list[int]]], forecaster: QosForecaster
+    ) -> dict[Shape, list[int]]:
+        guard = self._placer.policy.guard
+        for _, rows in wanted:
+            for row in rows:
+                self._screened[row] = snapshot.versions.item(row)
+        return {} if guard is None else helped(snapshot, guard, wanted, forecaster)
+
+    def _refuse(self, shape: Shape, now: float) -> None:
+        self._queue.refused(shape, now)
+        if not self._was_at_risk(shape):
+            del self._failures[shape]  # it says that no node has room; one has, and a falling rate can help there
 
     def _was_at_risk(self, shape: Shape) -> bool:
         failure = self._failures.get(shape)
         return failure is None or failure.guarded
 
-    def _takes(self, snapshot: Snapshot, shape: FitShape, rows: set[int]) -> bool:
+    def _takes(self, snapshot: Snapshot, shape: FitShape, rows: list[int]) -> list[int]:
+        """Return those of the rows on which a shape fits."""
+        if not rows:
+            return []
         known = self._placer.known(snapshot, shape)
         if known is not None:
-            return any(known.codes.item(row) == FITS for row in rows)
-        listed = np.fromiter(sorted(rows), np.intp, len(rows))
-        return bool((self._placer.feasibility.codes(shape, snapshot, listed) == FITS).any())
+            return [row for row in rows if known.codes.item(row) == FITS]
+        listed = np.array(rows, np.intp)
+        return np.asarray(listed[self._placer.feasibility.codes(shape, snapshot, listed) == FITS]).tolist()
