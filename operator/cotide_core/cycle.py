@@ -34,7 +34,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.hierarchy import Hierarchy
-from cotide_core.instructions import NO_FORECAST, Forecast, Instruction, Wait, WaitReason
+from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.overload import Alarms
 from cotide_core.placement import LOOKAHEAD, Placement, Placer
 from cotide_core.planning import PlannedStart, Planner
@@ -46,8 +46,8 @@ from cotide_core.shapes import Shape, ShapeTable
 from cotide_core.snapshot import Snapshot
 from cotide_core.starts import predicted_starts
 from cotide_core.state import ClusterState
-from cotide_core.verdicts import overall, sentence
-from cotide_core.waits import wait
+from cotide_core.verdicts import sentence
+from cotide_core.waits import refusal, wait
 from cotide_core.wakes import Wakes
 
 __all__ = ["Scheduler", "SchedulerConfig"]
@@ -334,7 +334,7 @@ class Scheduler:
                 shape.failed_at = columns.relief_clock
                 self._failures[shape] = placement
                 self._queue.failed(entry, now)
-                self._tell_refusal(entry, placement, snapshot)
+                self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
         if self._planner is not None:
@@ -393,13 +393,6 @@ class Scheduler:
         self._failures.clear()
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)
-
-    def _tell_refusal(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot) -> None:
-        message = sentence(placement.refused, snapshot.node_count)
-        forecast = NO_FORECAST
-        if placement.probability is not None:
-            forecast = Forecast(placement.probability, qos_model=self._qos.model_id)
-        self._tell(wait(entry, overall(placement.refused), message, placement=placement, forecast=forecast))
 
     def _tell(self, told: Wait | None) -> None:
         if told is not None:

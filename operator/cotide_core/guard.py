@@ -28,7 +28,7 @@ from cotide_core.snapshot import Snapshot
 CALL_ROWS: Final = 4096
 """Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
 SHAPES_REMEMBERED: Final = 256
-"""Shapes whose answers are kept, the latest used (chosen: 28 bytes a node each, 36 MB at 5,000 nodes)."""
+"""Shapes whose answers are kept, the latest used (chosen: 36 bytes a node each, 46 MB at 5,000 nodes)."""
 
 
 @dataclass(slots=True)
@@ -38,6 +38,8 @@ class _Answers:
     """The row version that each answer is about; -1 for none."""
     reliefs: Integers
     """The row's relief version at that time."""
+    refused: Integers
+    """The same where the answer was a refusal; -1 where it was not. While both are equal the refusal stands."""
     worst: NDArray[np.int32]
     """Number of the Workload whose limit is most at risk."""
     expected_rate: float
@@ -81,12 +83,11 @@ class QosGuard:
         batch = snapshot.type_counts[:, rows].any(axis=0) if len(snapshot.types) else np.zeros(len(rows), np.bool_)
         return np.asarray(batch | (snapshot.service_counts[rows] > 0))
 
-    def refused(self, snapshot: Snapshot, shape: Shape) -> Booleans:
-        """Return (N,) whether what is remembered implies that a row is refused, now."""
+    def not_refused(self, snapshot: Snapshot, shape: Shape, fits: Booleans) -> NDArray[np.intp]:
+        """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
         answers = self._remembered(snapshot, shape)
-        self._take_over(snapshot, shape, answers, np.arange(snapshot.size))
-        standing = (answers.versions >= 0) & (answers.reliefs == snapshot.relief_versions)
-        return np.asarray(standing & (answers.probabilities > self.threshold))
+        rows = np.flatnonzero(fits & (answers.refused != snapshot.relief_versions))
+        return self._take_over(snapshot, shape, answers, rows) if len(rows) else rows
 
     def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
         """Whether `probabilities` of these rows would need no call."""
@@ -120,9 +121,7 @@ class QosGuard:
         if questions:
             self._ask(snapshot, questions, forecaster)
 
-    def ask(
-        self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
-    ) -> list[float]:
+    def ask(self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster) -> list[float]:
         """Return the probability for each shape and row, a promised pod being concerned; all are asked about anew."""
         answers: list[float] = []
         for start in range(0, len(pairs), CALL_ROWS):
@@ -144,12 +143,8 @@ class QosGuard:
     def _unknown(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the rows that must be asked about; those that need no forecast are answered with 0 on the way."""
         answers = self._remembered(snapshot, shape)
-        versions = answers.versions[rows]
-        still_refused = (answers.probabilities[rows] > self.threshold) & (
-            answers.reliefs[rows] == snapshot.relief_versions[rows]
-        )
-        changed = versions != snapshot.versions[rows]
-        stale: NDArray[np.intp] = rows[changed & ~(still_refused & (versions >= 0))]
+        changed = answers.versions[rows] != snapshot.versions[rows]
+        stale: NDArray[np.intp] = rows[changed & (answers.refused[rows] != snapshot.relief_versions[rows])]
         if not len(stale):
             return stale
         stale = self._take_over(snapshot, shape, answers, stale)
@@ -160,6 +155,7 @@ class QosGuard:
         answers.probabilities[idle] = 0.0
         answers.versions[idle] = snapshot.versions[idle]
         answers.reliefs[idle] = snapshot.relief_versions[idle]
+        answers.refused[idle] = -1
         asked: NDArray[np.intp] = stale[needed]
         return asked
 
@@ -177,7 +173,7 @@ class QosGuard:
         taken = rows[covered]
         answers.probabilities[taken] = probabilities[covered]
         answers.versions[taken] = 0
-        answers.reliefs[taken] = reliefs[covered]
+        answers.reliefs[taken] = answers.refused[taken] = reliefs[covered]
         answers.worst[taken] = worst[covered]
         return rows[~covered]
 
@@ -185,12 +181,14 @@ class QosGuard:
         asked = mixes_after(snapshot, questions)
         each = forecaster.violation_probability(asked.mixes)
         self.calls += 1
-        ends = np.append(asked.starts[1:], len(each))
-        highest = np.maximum.reduceat(each, asked.starts)
-        names = [asked.services[start] for start in asked.starts.tolist()]
-        for pair in np.flatnonzero(ends - asked.starts > 1).tolist():
-            start = int(asked.starts[pair])
-            names[pair] = asked.services[start + int(np.argmax(each[start : ends[pair]]))]
+        highest, names = each, asked.services
+        if len(each) > len(asked.starts):
+            ends = np.append(asked.starts[1:], len(each))
+            highest = np.maximum.reduceat(each, asked.starts)
+            names = [asked.services[start] for start in asked.starts.tolist()]
+            for pair in np.flatnonzero(ends - asked.starts > 1).tolist():
+                start = int(asked.starts[pair])
+                names[pair] = asked.services[start + int(np.argmax(each[start : ends[pair]]))]
         numbers = np.array([self._number(name) for name in names], np.int32)
         first = 0
         for question in questions:
@@ -200,9 +198,10 @@ class QosGuard:
             probabilities = highest[first:last]
             answers.probabilities[rows] = probabilities
             answers.versions[rows] = snapshot.versions[rows]
-            answers.reliefs[rows] = snapshot.relief_versions[rows]
+            reliefs = answers.reliefs[rows] = snapshot.relief_versions[rows]
             answers.worst[rows] = numbers[first:last]
             refused = probabilities > self.threshold
+            answers.refused[rows] = np.where(refused, reliefs, -1)
             if not question.shape.online and refused.any():
                 worst = numbers[first:last][refused]
                 self._refusals.note(snapshot, question.shape, rows[refused], probabilities[refused], worst)
@@ -222,13 +221,14 @@ class QosGuard:
         if found is None or found.expected_rate != rate:
             size = snapshot.size
             never = np.full(size, -1, np.int64)
-            found = _Answers(np.zeros(size), never, never.copy(), np.zeros(size, np.int32), rate)
+            found = _Answers(np.zeros(size), never, never.copy(), never.copy(), np.zeros(size, np.int32), rate)
         elif len(found.probabilities) < snapshot.size:
             missing = snapshot.size - len(found.probabilities)
             never = np.full(missing, -1, np.int64)
             found.probabilities = np.concatenate([found.probabilities, np.zeros(missing)])
             found.versions = np.concatenate([found.versions, never])
             found.reliefs = np.concatenate([found.reliefs, never])
+            found.refused = np.concatenate([found.refused, never])
             found.worst = np.concatenate([found.worst, np.zeros(missing, np.int32)])
         self._answers[shape] = found  # at the end: the first is the one that was not used for longest
         if len(self._answers) > SHAPES_REMEMBERED:

@@ -60,6 +60,7 @@ def mixes_after(snapshot: Snapshot, questions: Sequence[Question]) -> QuestionMi
     starts: list[int] = []
     owners: list[int] = []
     askers: list[int] = []
+    summed = snapshot.service_rates.item
     for asker, question in enumerate(questions):
         promise = snapshot.state.workload(question.shape.fit.service)
         arriving = question.expected_rate if promise is not None else 0.0
@@ -67,7 +68,16 @@ def mixes_after(snapshot: Snapshot, questions: Sequence[Question]) -> QuestionMi
             start = len(rates)
             starts.append(start)
             pods = snapshot.services[row]
-            present = float(snapshot.service_rates[row])
+            present = summed(row)
+            if promise is None and len(pods) == 1:  # by far the most
+                pod = pods[0]
+                rates.append(pod.requests_per_second)
+                others.append(max(0.0, present - pod.requests_per_second))
+                limits.append(pod.limit_milliseconds)
+                names.append(pod.workload)
+                owners.append(row)
+                askers.append(asker)
+                continue
             total = present + arriving
             for pod in pods:
                 rates.append(pod.requests_per_second)

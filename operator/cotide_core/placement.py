@@ -30,6 +30,8 @@ from cotide_core.verdicts import constraint_verdicts, risk_verdicts
 
 WIDTH: Final = 8
 """Candidates that the model is asked about first; each further call takes four times as many (chosen)."""
+FEW_ROWS: Final = 5 * WIDTH
+"""So many rows that may still pass are asked about at once (chosen: what two calls would ask about)."""
 LOOKAHEAD: Final = 32
 """Pods of the queue for which a call asks at once (chosen: a call costs as much as some 100 rows)."""
 RISK_STEP: Final = 0.05
@@ -154,14 +156,19 @@ class Placer:
     ) -> Placement:
         if not guard.concerned(snapshot, shape, first[:1])[0]:
             return Placement(int(first[0]), None, self._unfit(snapshot, candidates), guarded=True)
-        if upcoming is not None and not guard.knows(snapshot, shape, first):
-            self._ask_ahead(snapshot, shape, forecaster, guard, first, upcoming())
-        probabilities = guard.probabilities(snapshot, shape, first, forecaster)
-        chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
-        if chosen is not None:
-            return chosen
         fits = candidates.codes == FITS
-        remaining: NDArray[np.intp] = np.flatnonzero(fits & ~guard.refused(snapshot, shape))
+        remaining = guard.not_refused(snapshot, shape, fits)
+        still = set(remaining.tolist())
+        if not still.isdisjoint(first.tolist()):
+            if upcoming is not None and not guard.knows(snapshot, shape, first):
+                # On a full cluster few rows are left and most refuse: then one call asks about all of them.
+                rows = first if len(remaining) > FEW_ROWS else np.union1d(first, remaining)
+                self._ask_ahead(snapshot, shape, forecaster, guard, rows, upcoming())
+            probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+            chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
+            if chosen is not None:
+                return chosen
+            remaining = guard.not_refused(snapshot, shape, fits)
         width = WIDTH
         while len(remaining):
             width *= 4
@@ -208,7 +215,7 @@ class Placer:
         shape: Shape,
         forecaster: QosForecaster,
         guard: QosGuard,
-        first: NDArray[np.intp],
+        asked: NDArray[np.intp],
         upcoming: Sequence[Shape],
     ) -> None:
         """Ask about this pod and, in the same call, about those after it.
@@ -216,7 +223,7 @@ class Placer:
         The pods before it will take some of the best nodes, so the k-th is expected to look at those from rank k on.
         A wrong guess costs a call, never a wrong decision.
         """
-        wanted = [(shape, first)]
+        wanted = [(shape, asked)]
         for index, other in enumerate(upcoming, start=1):
             if other.online is not shape.online or other.failed_at == snapshot.columns.relief_clock:
                 continue

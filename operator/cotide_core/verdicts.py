@@ -51,28 +51,29 @@ def risk_verdicts(snapshot: Snapshot, shape: Shape, guard: Refuser, rows: NDArra
     if not len(rows):
         return []
     probabilities, services = guard.at_risk(shape, rows)
-    groups: dict[str, list[int]] = {}
-    for index, service in enumerate(services):
-        groups.setdefault(service, []).append(index)
+    groups: dict[str, list[tuple[float, int]]] = {}
+    for nearest, service in zip(zip(probabilities.tolist(), rows.tolist(), strict=True), services, strict=True):
+        known = groups.get(service)
+        if known is None:
+            groups[service] = [nearest]
+        else:
+            known.append(nearest)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     verdicts = []
     for service, members in ordered[:NAMED_SERVICES]:
-        verdicts.append(_at_risk(snapshot, rows, probabilities, members, f"limit of {service}"))
+        verdicts.append(_at_risk(snapshot, members, f"limit of {service}"))
     rest = [member for _, members in ordered[NAMED_SERVICES:] for member in members]
     if rest:
         words = f"limits of {len(ordered) - NAMED_SERVICES} other services"
-        verdicts.append(_at_risk(snapshot, rows, probabilities, rest, words))
+        verdicts.append(_at_risk(snapshot, rest, words))
     return verdicts
 
 
-def _at_risk(
-    snapshot: Snapshot, rows: NDArray[np.intp], probabilities: Floats, members: list[int], words: str
-) -> NodeVerdict:
-    lowest = min(members, key=lambda member: (probabilities[member], rows[member]))
-    probability = float(probabilities[lowest])
+def _at_risk(snapshot: Snapshot, members: list[tuple[float, int]], words: str) -> NodeVerdict:
+    """Return the verdict on nodes given as (probability, row)."""
+    probability, row = min(members)
     message = f"would break the latency {words} (p={probability:.2f})"
-    example = snapshot.name(int(rows[lowest]))
-    return NodeVerdict(len(members), message, WaitReason.QOS_AT_RISK, example, probability)
+    return NodeVerdict(len(members), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability)
 
 
 def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:

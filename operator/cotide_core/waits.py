@@ -10,6 +10,7 @@ from cotide_core.hierarchy import Room
 from cotide_core.instructions import NO_FORECAST, Forecast, Wait, WaitReason
 from cotide_core.placement import Placement
 from cotide_core.queued import QueuedPod
+from cotide_core.verdicts import overall, sentence
 
 
 def wait(
@@ -46,3 +47,12 @@ def wait(
         nominated_node=node,
         victims=() if room is None else room.victims,
     )
+
+
+def refusal(entry: QueuedPod, placement: Placement, nodes: int, qos_model: str) -> Wait | None:
+    """Return what to tell of an attempt that found no node among so many, or None when it was told already."""
+    message = sentence(placement.refused, nodes)
+    forecast = NO_FORECAST
+    if placement.probability is not None:
+        forecast = Forecast(placement.probability, qos_model=qos_model)
+    return wait(entry, overall(placement.refused), message, placement=placement, forecast=forecast)

@@ -124,4 +124,5 @@ class Wakes:
         if known is not None:
             return [row for row in rows if known.codes.item(row) == FITS]
         listed = np.array(rows, np.intp)
-        return np.asarray(listed[self._placer.feasibility.codes(shape, snapshot, listed) == FITS]).tolist()
+        fits = (self._placer.feasibility.codes(shape, snapshot, listed) == FITS).tolist()
+        return [row for row, fit in zip(rows, fits, strict=True) if fit]

@@ -18,6 +18,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
+from cotide_predictors.boosted_trees import BoostedTrees
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.mix_features import MONOTONE, smooth_matrix
 from cotide_predictors.monotone_logistic import MonotoneLogistic
@@ -36,6 +37,7 @@ class MonotoneEnsemble(Estimator):
     ----------
     low_, high_ : (k,) corners of the box of training features.
     base_ : the logistic base.
+    trees_ : the trees.
     booster_bytes_ : the trees as UBJ; predictions come from what these bytes load to.
     """
 
@@ -82,20 +84,21 @@ class MonotoneEnsemble(Estimator):
         return self
 
     def decision_function(self, features: Floats) -> Floats:
-        """Return (n,) log odds, all rows in one call of xgboost.
+        """Return (n,) log odds, all rows in one call.
 
         The start is added here: handed over as ``base_margin`` it goes through a matrix that ignores nthread, and its
         OpenMP barrier costs 5 ms a call on a busy machine.
         """
-        trees = self.booster_.inplace_predict(features, predict_type="margin", validate_features=False)
-        return self._start(features) + np.asarray(trees, dtype=np.float64)
+        return self._start(features) + self.trees_.margin(features)
 
     def load_booster(self, payload: bytes) -> None:
         """Take the trees from UBJ bytes; `ModelError` where they are none."""
         try:
-            self.booster_ = xgboost.Booster({"nthread": 1}, model_file=bytearray(payload))
+            self.trees_ = BoostedTrees.of(xgboost.Booster({"nthread": 1}, model_file=bytearray(payload)))
         except xgboost.core.XGBoostError as error:
             raise ModelError(f"the trees are no xgboost model: {str(error).splitlines()[0]}") from error
+        except (KeyError, ValueError) as error:
+            raise ModelError(f"the trees are not such as this program grows: {error}") from error
         self.booster_bytes_ = payload
 
     def _start(self, features: Floats) -> Floats:
