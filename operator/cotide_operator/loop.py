@@ -36,7 +36,7 @@ from cotide_operator.outcomes import Outcomes
 from cotide_operator.sightings import noted
 
 GATHER_SECONDS: Final = 0.002
-"""Shortest wall pause before a cycle; chosen: a few changes of a burst gather, nobody notices the delay."""
+"""Shortest wall pause between two cycles; chosen: a few changes of a burst gather, nobody notices the delay."""
 GATHER_MOST_SECONDS: Final = 0.05
 """Longest such pause."""
 PUBLISH_SECONDS: Final = 1.0
@@ -195,6 +195,8 @@ class SchedulingLoop:
         return arrivals
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
+        # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
+        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
         if not (self._inbox or self._intake.waiting or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
@@ -204,6 +206,5 @@ class SchedulingLoop:
             if wall > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wall)
-        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
         if not self._stopped:
             await binder.room()

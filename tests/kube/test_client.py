@@ -170,6 +170,13 @@ async def test_a_list_is_fetched_in_chunks():
         assert server.requests[1][2] == {"labelSelector": "a=b,c in (d)", "limit": "500", "continue": "more"}
 
 
+async def test_no_answer_is_asked_for_compressed():
+    async with scripted_client() as (server, client):
+        server.then(lists())
+        await client.list("/api/v1/pods")
+        assert server.requests[0][4]["Accept-Encoding"] == "identity"
+
+
 async def test_a_list_whose_continuation_expired_starts_over_in_one_piece():
     async with scripted_client() as (server, client):
         server.then(lists({"n": 1}, token="more"), refuses(410, "Expired"), lists({"n": 1}, {"n": 2}))
