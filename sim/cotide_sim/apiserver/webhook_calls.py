@@ -1,7 +1,7 @@
 """The calls to webhooks: HTTPS, verified against the configuration's authority, with its timeout.
 
-Called by the server for every `Consult`. A webhook behind a service is reached at the service's external name, or at the
-first address of the Endpoints of that name: this emulator gives services no addresses of their own and writes no
+Called by the server for every `Consult`. A webhook behind a service is reached at the service's external name, or at
+the first address of the Endpoints of that name: this emulator gives services no addresses of their own and writes no
 Endpoints, so whoever wants that writes them (loopback addresses are taken, which a real server refuses). Invariant: a
 call ends with an answer or with a `Failure`, within its timeout; it never raises.
 """
