@@ -33,6 +33,8 @@ def document(
         policies[schedule.policy] = {
             **{name: figure.value for name, figure in found.items()},
             "runtime": schedule.runtime,
+            **({"reliability": schedule.reliability} if schedule.reliability else {}),
+            **({"rebuilds": schedule.rebuilds} if schedule.rebuilds else {}),
             "wall_seconds": schedule.wall_seconds,
             "intervals_95": {name: [figure.low, figure.high] for name, figure in found.items()},
         }
@@ -67,7 +69,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
             _cell(found["utilisation"], ".1%"),
         ]
         # The hybrid platform has run times of its own, whatever the others are told to believe.
-        name = schedule.policy if schedule.runtime == runtime else f"{schedule.policy} ({schedule.runtime})"
+        name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
     widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
     for line in lines:
@@ -85,9 +87,9 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
     )
 
 
-def progress_bar(total: int) -> AbstractContextManager[Callable[[int, str], None] | None]:
-    """Return a progress bar on stderr for a long run on a terminal, else nothing."""
-    if total < PROGRESS_JOBS or not sys.stderr.isatty():
+def progress_bar(total: int, *, slow: bool = False) -> AbstractContextManager[Callable[[int, str], None] | None]:
+    """Return a progress bar on stderr for a long or ``slow`` run on a terminal, else nothing."""
+    if (total < PROGRESS_JOBS and not slow) or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
