@@ -69,7 +69,7 @@ class PlanProblem:
         take = np.array([availability.vector(one.pod.requests) for one in firsts])
         need = take.copy()
         need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
-        self.amounts: Integers = take[:, -PHYSICAL:]
+        self.amounts: Integers = np.ascontiguousarray(take[:, -PHYSICAL:])
         self.used = np.flatnonzero(need.any(axis=0))
         # In rows: the kernel is compiled once for each layout of its arrays.
         self.need: Integers = np.ascontiguousarray(need[:, self.used])
