@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.cycle import Scheduler, SchedulerConfig
-from cotide_core.events import Event, Pod, PodPhase, PodUpserted
+from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster
 from cotide_core.kernels.kept import kept_of
 from cotide_core.kernels.platform import PREDICTABLE, replay_platform
@@ -51,9 +51,9 @@ def logs(draw: st.DrawFn) -> tuple[list[Job], int]:
     capacity = draw(st.integers(2, 8))
     jobs: list[Job] = []
     now = 0
-    for number in range(draw(st.integers(4, 20))):
+    for number in range(draw(st.integers(4, 24))):
         now += draw(st.sampled_from([0, 0, 0, 1, 2, 4]))
-        run = draw(st.sampled_from([1, 2, 4, 6, 10]))
+        run = draw(st.sampled_from([1, 1, 2, 4, 10, 40]))
         upper = run + draw(st.sampled_from([0, 0, 2, 6]))
         forecast = max(1, draw(st.sampled_from([upper, run, run // 3])))
         demand = draw(st.integers(1, capacity))
@@ -110,7 +110,12 @@ def test_the_predictable_hold_their_share_and_leave_the_rest_to_others():
     assert bound(out) == dict.fromkeys(("sure0", "sure1", "sure2", "sure3", "unsure"), "a")
 
 
-def test_what_the_predictable_hold_counts_until_they_end():
+@pytest.mark.parametrize(
+    "end_of",
+    [lambda one: PodUpserted(replace(one, phase=PodPhase.FAILED)), lambda one: PodDeleted(one.key, one.uid)],
+    ids=["failed", "deleted"],
+)
+def test_what_the_predictable_hold_counts_until_they_are_gone(end_of):
     """alpha 6 of 10 cores: x holds 6 and is sure, y asks for 2 more and is lent them only as nobody else is there."""
     scheduler, out = engine(node(cpu=10_000), pod("x", 6000, 10.0, type=SURE))
     assert bound(out) == {"x": "a"}
@@ -118,7 +123,10 @@ def test_what_the_predictable_hold_counts_until_they_end():
     assert bound(scheduler.handle(arrivals, 1.0)) == {"z": "a"}, "z has the larger volume, but y is beyond the share"
     x = scheduler.state.pod("d/x")
     assert x is not None
-    assert bound(scheduler.handle([PodUpserted(replace(x, phase=PodPhase.SUCCEEDED))], 2.0)) == {"y": "a"}
+    assert bound(scheduler.handle([end_of(x)], 2.0)) == {"y": "a"}
+    # y holds 3 of the 6 cores and x none, so v may have the other 3; u, of larger volume, finds 2 cores left.
+    more = (pod("v", 3000, 10.0, 3.0, type=SURE), pod("u", 3000, 10.0, 3.0, type=UNSURE))
+    assert bound(scheduler.handle(more, 3.0)) == {"v": "a"}
 
 
 def test_whoever_has_waited_for_long_has_a_start_reserved():
@@ -135,6 +143,23 @@ def test_whoever_has_waited_for_long_has_a_start_reserved():
     late, short = pod("late", 3000, 9.0, 501.0, type="500-500"), pod("short", 3000, 9.0, 501.0, type="300-300")
     assert bound(scheduler.handle([late, short], 501.0)) == {"short": "a"}, "501 + 500 s would delay wide, 300 s do not"
     assert not scheduler.planned()["d/late"].reserved
+
+
+def test_two_of_each_kind_have_a_start_reserved():
+    """r holds two of four cores until 900. wide (3 cores) is reserved 900 to 1000, wider (4) 1000 to 1100; long, one
+    core from 501 on for 600 s, fits beside wide and would delay wider. third has no reservation, but the smaller volume.
+    """
+    scheduler, _ = engine(node(cpu=4000), pod("r", 2000, 900.0, type="900-900"))
+    wide = [pod(name, cpu, 9.0, type=UNSURE) for name, cpu in (("wide", 3000), ("wider", 4000), ("third", 4000))]
+    assert not bound(scheduler.handle(wide, 0.0))
+    assert not bound(scheduler.handle([pod("long", 1000, 9.0, 501.0, type="600-600")], 501.0))
+    planned = scheduler.planned()
+    assert {key: (one.start_seconds, one.reserved) for key, one in planned.items()} == {
+        "d/wide": (900.0, True),
+        "d/wider": (1000.0, True),
+        "d/third": (1100.0, False),
+        "d/long": (1200.0, False),
+    }
 
 
 def test_accuracy_is_the_smaller_over_the_larger():
