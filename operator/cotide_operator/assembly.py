@@ -151,7 +151,8 @@ class Operator:
             Evictor(self.client, self.mirror, self.nominator),
             concurrency=settings.concurrent_binds,
         )
-        self.admission = make_webhook(settings, self.client, self.mirror, self.telemetry)
+        # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
+        self.admission = make_webhook(settings, self.client.unfenced(), self.mirror, self.telemetry)
         self._host = ""
         self._stage = "the API server"
         self._leading = False
@@ -219,13 +220,14 @@ class Operator:
             return None
         await preflight.await_namespace(self.client, election.namespace)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        leadership = Leadership(self.client, election, identity)
+        leadership = Leadership(self.client.unfenced(), election, identity)
         acquiring = crew.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await crew.until(acquiring, stopping)
         finally:
             stopping.cancel()
+        self.client.fence = leadership.permit
         return leadership
 
     async def _lead(self, crew: Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
