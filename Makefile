@@ -28,11 +28,12 @@ setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 test: setup ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Exit code 77: this machine neither has the programs nor can build them, as was said in one line.
-test-real: setup ## Run the tests on a real Kubernetes API server (built from source with Go, once, if there is none)
+# Exit code 77: this machine neither has the programs nor can build them, as was said in one line. One worker: some of
+# these tests hold the operator to seconds.
+test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/real $(ARGS)
+	  $(BIN)/python -m pytest tests/e2e tests/real --server real $(ARGS)
 
 check: setup ## Lint, types and the import rules
 	$(BIN)/ruff check .
