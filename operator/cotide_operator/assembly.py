@@ -19,7 +19,8 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
@@ -29,7 +30,6 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator import preflight
-from cotide_operator.admission.webhook import make_webhook
 from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
@@ -38,7 +38,6 @@ from cotide_operator.controllers import Controllers
 from cotide_operator.crew import Crew, first_of
 from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
-from cotide_operator.handlers import KopfThread, quiet_kopf, start_kopf
 from cotide_operator.health import HealthServer
 from cotide_operator.intake import Intake
 from cotide_operator.leadership import Leadership
@@ -46,7 +45,7 @@ from cotide_operator.ledger_file import LedgerFile
 from cotide_operator.loop import SchedulingLoop
 from cotide_operator.low_lane import LowLane
 from cotide_operator.metrics_feed import metrics_feed
-from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
+from cotide_operator.mirror import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
 from cotide_operator.nominator import Nominator
 from cotide_operator.outlook import Outlooks
@@ -57,6 +56,10 @@ from cotide_operator.retraining import Retraining
 from cotide_operator.settings import Settings, engine_config
 from cotide_operator.surroundings import Surroundings
 from cotide_operator.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from cotide_operator.admission.webhook import AdmissionWebhook
+    from cotide_operator.handlers import KopfThread
 
 _LOG = logging.getLogger(__name__)
 
@@ -152,7 +155,7 @@ class Operator:
             concurrency=settings.concurrent_binds,
         )
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
-        self.admission = make_webhook(settings, self.client.unfenced(), self.mirror, self.telemetry)
+        self.admission = self._make_webhook()
         self._host = ""
         self._stage = "the API server"
         self._leading = False
@@ -278,6 +281,10 @@ class Operator:
             scheduler_name=self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
         )
+        # In a thread, while the first lists come: kopf takes as long to load as all our own modules.
+        await asyncio.to_thread(import_module, "cotide_operator.handlers")
+        from cotide_operator.handlers import quiet_kopf, start_kopf
+
         quiet_kopf(logging.ERROR)
         kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)
         stop = asyncio.Event()
@@ -292,7 +299,8 @@ class Operator:
 
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""
-        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind])
+        keep = KEPT_AS[kind]() if kind in KEPT_AS else None
+        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind], keep=keep)
         async for batch in reflector.batches():
             for change in batch:
                 if change.object is None:
@@ -314,6 +322,13 @@ class Operator:
             recorder=self._recorder,
             telemetry=self.telemetry,
         )
+
+    def _make_webhook(self) -> AdmissionWebhook | None:
+        if not self.settings.admission.enabled:
+            return None  # and what it needs is not loaded
+        from cotide_operator.admission.webhook import make_webhook
+
+        return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
 
     def _make_retraining(self) -> Retraining | None:
         settings = self.settings.models.retraining

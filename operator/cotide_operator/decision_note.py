@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from cotide_core.errors import InputError
@@ -55,6 +56,25 @@ def encode(decision: Decision) -> str:
         kept -= 1
 
 
+class _Past(msgspec.Struct):
+    v: int
+    uid: str
+    attempts: int = 0
+    demotions: int = 0
+
+
+_PAST: Final = msgspec.json.Decoder(_Past)
+
+
+def decode_past(text: str) -> tuple[str, int, int] | None:
+    """Return uid, attempts and demotions of a note; None when it is none: a tenth of the work of `decode`."""
+    try:
+        past = _PAST.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return (past.uid, past.attempts, past.demotions) if past.v == NOTE_VERSION else None
+
+
 def decode(text: str, key: str) -> Note:
     """Read a note back; ``key`` is the ``namespace/name`` of the pod that carries it.
 
@@ -64,7 +84,7 @@ def decode(text: str, key: str) -> Note:
         When the text is no note: someone else wrote the annotation, or another version did.
     """
     try:
-        body = json.loads(text)
+        body = orjson.loads(text)
         if body["v"] != NOTE_VERSION:
             raise InputError(f"is version {body['v']!r} of the note, this command reads {NOTE_VERSION}")
         return _note(body, key)

@@ -113,9 +113,11 @@ class Outcomes:
                 self._calibration.pod_gone(event.key)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
-        """Take over what an earlier run noted on pods that are on a node: forecasts outlive a restart."""
+        """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""
         for decision in decisions:
-            pod = self._pod_of(decision.key)
+            pod, known = self._pod_of(decision.key), self._board.get(decision.key)
+            if known is not None and known.uid == decision.uid:
+                continue
             if pod is not None and pod.ours and pod.uid == decision.uid and pod.node == decision.node:
                 self._board.publish(decision)
 
