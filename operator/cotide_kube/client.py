@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -176,7 +177,7 @@ class KubeClient:
         answer, uncertain = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
         if answer.code == 409 and uncertain and f'already assigned to node "{node}"' in answer.message:
             return Answer(201)
-        return answer
+        return replace(answer, uncertain=uncertain)
 
     async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> Answer:
         """Evict a pod; 429 means that a disruption budget does not allow it now."""
