@@ -1,7 +1,6 @@
 """The search for a reading under which HYBRID is below SVF-EF, at a small size."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,29 +30,50 @@ def test_every_reading_is_tried_under_every_way_of_placing_lists(report: Report)
     for reading in READINGS:
         for way in WAYS:
             expected = 4 if reading.name.startswith("a spare") else 5
-            assert tried[way, reading.name] == expected
+            # Machines are lent only where a machine starts its jobs in order, so that "done" has a meaning.
+            lent = reading.name.endswith("help when they are done") and "overtaking" not in way
+            assert tried.get((way, reading.name)) == (None if lent else expected)
     assert {row.instances for row in report.others} == {5}
 
 
-def test_no_reading_shows_the_order_of_the_paper_and_the_printed_split_is_ruled_out(report: Report) -> None:
-    assert report.reproduced == []
+def test_the_printed_split_is_ruled_out_and_only_lent_machines_bring_the_order_of_the_paper(report: Report) -> None:
     assert report.ruled_out
+    apart_rows = [row for row in report.readings if not row.reading.startswith(("all jobs", "one list"))]
+    lent = {row.reading for row in apart_rows if "help when they are done" in row.reading}
+    for row in apart_rows:
+        assert row.below_on == () or row.reading in lent or row.way == "no overtaking at all"
     printed = next(row for row in report.readings if row.way == HOLES)
-    assert printed.reading.startswith("as printed")
-    assert printed.below == 0
+    assert printed.reading.startswith("as printed, a spare")
+    assert (printed.below, printed.below_on) == (0, ())
+    # On a few machines, with lists that nobody overtakes in, HYBRID whose idle machines help is below SVF-EF.
+    assert report.reproduced == ["as printed, and low demand's machines help when they are done; no overtaking at all"]
 
 
 def test_what_is_measured_keeps_to_the_floors(report: Report) -> None:
     least = {row.reading: row.svf[0] for row in report.readings if row.way == HOLES}
-    generated = [row for row in report.floors if row.generated]
     assert least["as printed, a spare machine to low demand"] >= min(row.printed for row in report.floors)
     assert least["the best of all splits"] >= min(row.best for row in report.floors)
     for row in report.floors:
         assert row.any_schedule <= 1
         assert row.any_schedule <= row.best <= row.printed
-        assert 1 <= row.best_high_machines < row.machines
+        assert 1 <= row.best_high_machines < row.instance.machines
     # A quarter of the jobs is high demand and brings more than half of the machine time: about two fifths of machines.
-    assert {row.best_high_machines for row in generated if row.machines == 12} == {5}
+    assert {row.best_high_machines for row in report.floors if row.instance.machines == 12} == {5}
+
+
+def test_machines_that_are_lent_bring_every_high_demand_job_forward_or_leave_it() -> None:
+    jobs = synthetic_jobs("synth2", 300, 1)
+    lent = next(reading for reading in READINGS if reading.name.endswith("help when they are done"))
+    for way, place in WAYS.items():
+        found = lent.schedule(jobs, 8, place)
+        if "overtaking" not in way:
+            assert found is None
+            continue
+        assert found is not None
+        alone = apart(jobs, 8, place, 2)
+        low = 2 * jobs.demands <= jobs.capacity
+        assert (found.starts[low] == alone.starts[low]).all()
+        assert (found.starts[~low] <= alone.starts[~low]).all()
 
 
 def test_relisting_is_at_or_below_svf_ef(report: Report) -> None:
@@ -81,13 +101,13 @@ def test_a_schedule_that_cannot_run_stops_the_experiment(monkeypatch: pytest.Mon
         run(SMALL)
 
 
-def test_the_command_says_what_was_found_and_ends_with_code_3(tmp_path: Path) -> None:
+def test_the_command_says_what_was_found_and_its_exit_code_does() -> None:
     def called(*arguments: str):
         return CliRunner().invoke(command, ["s7-readings", "--quick", *arguments], standalone_mode=False)
 
     done = called()
-    assert done.return_value == 3
-    assert "below SVF-EF on all instances: no reading of HYBRID" in done.stdout
+    assert "its floor is above it" in done.stdout
     document = json.loads(called("-o", "json").stdout)
     assert document["ruled_out"] is True
-    assert document["floors"][0]["machines"] == 10
+    assert done.return_value == (0 if document["reproduced"] else 3)
+    assert document["floors"][0]["instance"]["machines"] == 10

@@ -15,9 +15,6 @@ from cotide_core.approximation.schedule import Schedule
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert
 
-ANY: int = -1
-"""In ``chosen``: the machine that can start the job first."""
-
 
 def in_order(
     jobs: JobList, machines: int, order: Integers, chosen: Integers | None = None, *, across: bool = False
@@ -29,11 +26,28 @@ def in_order(
     chosen : (n,) machine of each job; None for EF, ties to the lowest machine.
     across : a start is never before the start of the job ahead, on whatever machine.
     """
+    first = np.zeros(len(jobs), np.int64) if chosen is None else chosen
+    beyond = np.full(len(jobs), machines) if chosen is None else chosen + 1
+    clocks = np.zeros(len(jobs), np.int64) if across else None
+    return in_order_within(jobs, machines, order, first, beyond, clocks)
+
+
+def in_order_within(
+    jobs: JobList, machines: int, order: Integers, first: Integers, beyond: Integers, clocks: Integers | None
+) -> Schedule:
+    """Schedule all jobs by EF, each on machines ``first`` (n,) to ``beyond`` (n,) - 1 only.
+
+    Parameters
+    ----------
+    clocks : (n,) numbers from 0: no start is before that of the job ahead with the same clock; None for no such rule.
+    """
     schedule = Schedule(np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64))
-    where = np.full(len(jobs), ANY) if chosen is None else chosen
+    of = np.full(len(jobs), -1) if clocks is None else clocks
+    times = np.zeros(max(int(of.max(initial=0)) + 1, 1), np.int64)
     _place(
-        order, jobs.sizes, jobs.demands, jobs.capacity, machines, where, int(across), schedule.starts, schedule.machines
-    )
+        order, jobs.sizes, jobs.demands, jobs.capacity, machines, first, beyond, of, times,
+        schedule.starts, schedule.machines,
+    )  # fmt: skip
     return schedule
 
 
@@ -44,8 +58,10 @@ def _place(
     demands: Integers,
     capacity: int,
     machines: int,
-    chosen: Integers,
-    across: int,
+    first: Integers,
+    beyond: Integers,
+    clock_of: Integers,
+    clocks: Integers,
     starts: Integers,
     where: Integers,
 ) -> None:
@@ -56,13 +72,11 @@ def _place(
     count = np.zeros(machines, np.int64)
     used = np.zeros(machines, np.int64)
     last = np.zeros(machines, np.int64)
-    clock = 0
     for job in order:
         best = 1 << 62
         machine = 0
-        first = 0 if chosen[job] < 0 else chosen[job]
-        beyond = machines if chosen[job] < 0 else chosen[job] + 1
-        for one in range(first, beyond):
+        clock = clocks[clock_of[job]] if clock_of[job] >= 0 else 0
+        for one in range(first[job], beyond[job]):
             start = max(last[one], clock)
             held = used[one]
             place = 0
@@ -83,6 +97,7 @@ def _place(
         count[machine] = insert(ends[machine], running[machine], count[machine] - gone, best + sizes[job], job)
         used[machine] += demands[job]
         last[machine] = best
-        clock = best if across == 1 else 0
+        if clock_of[job] >= 0:
+            clocks[clock_of[job]] = best
         starts[job] = best
         where[job] = machine

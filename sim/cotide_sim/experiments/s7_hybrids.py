@@ -1,6 +1,6 @@
 """HYBRID as its text can be read, and the ways in which lists are placed (seed 002, sections 3.2.2 and 3.3.3).
 
-Called by the experiment on readings. All but the last keep the two sets of jobs on machines of their own, for which
+Called by the experiment on readings. The first five keep the two sets of jobs on machines of their own, for which
 `bounds.apart_floor` holds whatever is done inside.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from cotide_core.approximation.list_scheduling import earliest_feasible, on_give
 from cotide_core.approximation.orders import shortest_job_first, smallest_volume_first
 from cotide_core.approximation.schedule import Schedule
 from cotide_core.approximation.whatever_fits import whatever_fits
-from cotide_core.approximation.without_overtaking import in_order
+from cotide_core.approximation.without_overtaking import in_order, in_order_within
 
 Place = Callable[[JobList, int, Integers, "Integers | None"], Schedule]
 """Jobs, machines, order and the machine of each job (None for EF) to a schedule."""
@@ -96,12 +97,34 @@ def _one_list(jobs: JobList, machines: int, place: Place) -> Schedule:
     return place(jobs, machines, np.argsort(keys, kind="stable"), None)
 
 
+def _lent(jobs: JobList, machines: int, place: Place) -> Schedule | None:
+    """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay as they are."""
+    if place not in (in_order, _list_order):
+        return None
+    is_high = high_demand(jobs)
+    high, low = np.flatnonzero(is_high), np.flatnonzero(~is_high)
+    order = np.concatenate([low[smallest_volume_first(jobs.taken(low))], high[shortest_job_first(jobs.taken(high))]])
+    first = np.where(is_high, 0, machine_shares(machines)[0])
+    clocks = is_high.astype(np.int64) if place is _list_order else None
+    return in_order_within(jobs, machines, order, first, np.full(len(jobs), machines), clocks)
+
+
+def _once_more(jobs: JobList, machines: int, place: Place, *, by_end: bool) -> Schedule:
+    times = apart(jobs, machines, place, machine_shares(machines)[0]).starts
+    if by_end:
+        times = times + jobs.sizes
+    return place(jobs, machines, np.argsort(times, kind="stable"), None)
+
+
 READINGS: Final[tuple[HybridReading, ...]] = (
     HybridReading("as printed, a spare machine to low demand", lambda j, m, p: apart(j, m, p, machine_shares(m)[0])),
     HybridReading("a spare machine to high demand", _spare_to_high),
     HybridReading("half a machine is high demand", _half_is_high),
     HybridReading("shares swapped", lambda j, m, p: apart(j, m, p, max(1, m - machine_shares(m)[0]))),
     HybridReading("the best of all splits", _best_split),
+    HybridReading("as printed, and low demand's machines help when they are done", _lent),
+    HybridReading("all jobs once more over all machines, by its starts", partial(_once_more, by_end=False)),
+    HybridReading("all jobs once more over all machines, by its ends", partial(_once_more, by_end=True)),
     HybridReading("one list, high demand ordered as a whole machine", _one_list),
 )
 """As printed comes first."""
