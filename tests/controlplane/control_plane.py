@@ -50,8 +50,9 @@ TRIES: Final = 3
 class ControlPlane:
     """One control plane; see `control_plane`."""
 
-    def __init__(self, binaries: Binaries, folder: Path, pen: Pen) -> None:
+    def __init__(self, binaries: Binaries, folder: Path, pen: Pen, *, storage_media: str = "") -> None:
         self._binaries, self.folder, self._pen = binaries, folder, pen
+        self._storage = {"storage-media-type": storage_media} if storage_media else {}
         self.authority = Authority(folder)
         self._server_files = self.authority.server("kube-apiserver")
         self._tokens_key = self.authority.signing_key()
@@ -66,6 +67,11 @@ class ControlPlane:
     def pen(self) -> Pen:
         """Where tests start processes of their own."""
         return self._pen
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd serves clients, its JSON gateway included."""
+        return self._etcd_url
 
     @property
     def admin(self) -> Credentials:
@@ -115,6 +121,7 @@ class ControlPlane:
         policy.write_text(AUDIT, encoding="utf-8")
         certificate, key = self._server_files
         flags = {
+            **self._storage,
             "etcd-servers": self._etcd_url,
             "bind-address": LOOPBACK,
             "advertise-address": LOOPBACK,
