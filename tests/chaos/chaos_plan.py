@@ -201,16 +201,13 @@ def _lost_answers(rng: random.Random, steps: Steps, rules: Rules, nodes: int) ->
         effect = rng.choice(("drop-after", "drop-after", "drop-before"))
         rules.append(Rule(kind, rng.randint(1, 25), rng.choice((1, 1, 2, 6, 12)), effect))
     if rng.random() < 0.6:
-        _blackout(rng, steps, "drop-after")
+        _blackout(rng, rules, "drop-after")
 
 
-def _blackout(rng: random.Random, steps: Steps, effect: str) -> None:
-    """For a while everything is done, and no answer comes back: for longer than the client keeps trying."""
-    begin = round(rng.uniform(0.5, 1.3), 2)
-    how = {"kinds": ALL, "share": 1.0, "effect": effect, "status": 0, "seconds": round(rng.uniform(0.1, 1.0), 2)}
-    steps.append(Step(begin, "storm", how))
-    steps.append(Step(begin + 0.01, "cut", {"how": "abrupt", "plural": ""}))
-    steps.append(Step(round(begin + rng.uniform(0.8, 2.0), 2), "calm"))
+def _blackout(rng: random.Random, rules: Rules, effect: str) -> None:
+    """At a binding it begins: everything is done, and no answer comes back for longer than the client keeps trying."""
+    what = f"blackout {effect} {rng.uniform(1.0, 2.5):.1f}"
+    rules.append(Rule("bind", rng.randint(1, 25), 1, "tell-before", what=what))
 
 
 def _late(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
@@ -219,7 +216,7 @@ def _late(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
         count = rng.choice((1, 2, 6, 12))
         rules.append(Rule(kind, rng.randint(1, 20), count, "late", round(rng.uniform(0.05, 1.0), 2)))
     if rng.random() < 0.6:
-        _blackout(rng, steps, "late")
+        _blackout(rng, rules, "late")
 
 
 def _restarts(rng: random.Random, steps: Steps, what: str) -> None:

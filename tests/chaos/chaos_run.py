@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from chaos_plan import Plan, Step
+from chaos_plan import ALL, Plan, Step
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from nursery import Birth, Nursery
 from replica import Replica
@@ -170,8 +170,9 @@ class Run:
             await asyncio.sleep(max(0.0, begun + step.at - loop.time()))
             task = asyncio.ensure_future(self._do(step))
             self._steps.add(task)
-        await asyncio.gather(*self._steps)
-        self._steps.clear()
+        while self._steps:  # one may begin another: a rule that strikes late
+            done, self._steps = self._steps, set()
+            await asyncio.gather(*done)
 
     async def _do(self, step: Step) -> None:
         how = step.how
@@ -240,8 +241,25 @@ class Run:
                 await self._do_node("node-back", index)
             case "restart-api":
                 await self._restart("restart-api", 0.1)
+            case "blackout":
+                effect, seconds = rest.split()
+                self._blackout(effect, float(seconds))
             case _:
                 raise AssertionError(what)
+
+    def _blackout(self, effect: str, seconds: float) -> None:
+        """For a while everything is done and nothing is answered, and no watch tells either."""
+        self.trouble.storm = storm = Storm(ALL, 1.0, effect, 0.3)  # type: ignore[arg-type]  # an effect, by the plan
+        for replica in self.replicas:
+            if replica.proxy is not None:
+                replica.proxy.cut("abrupt")
+
+        async def over() -> None:
+            await asyncio.sleep(seconds)
+            if self.trouble.storm is storm:
+                self.trouble.storm = None
+
+        self._steps.add(asyncio.ensure_future(over()))
 
     async def _restart(self, what: str, down: float) -> None:
         async with self._server:

@@ -116,10 +116,14 @@ class Trouble:
         for rule in self.rules:
             if rule.kind == kind and rule.first <= number < rule.first + rule.count:
                 return self._strike(kind, rule)
+        return self.stormy(kind)
+
+    def stormy(self, kind: str) -> Rule | None:
+        """Return what the storm does to a request of a kind."""
         storm = self.storm
-        if storm is not None and kind in storm.kinds and self.rng.random() < storm.share:
-            return self._strike(kind, Rule(kind, number, 1, storm.effect, storm.seconds, storm.status))
-        return None
+        if storm is None or kind not in storm.kinds or self.rng.random() >= storm.share:
+            return None
+        return self._strike(kind, Rule(kind, 0, 1, storm.effect, storm.seconds, storm.status))
 
     def _strike(self, kind: str, rule: Rule) -> Rule:
         self.struck[f"{kind}:{rule.effect}{rule.status or ''}"] += 1
@@ -183,6 +187,9 @@ class FaultProxy:
                 return _refusal(rule.status)
             elif rule.effect == "tell-before":
                 await self._trouble.told(rule.what, request.path, self)
+                rule = self._trouble.stormy(kind)  # what was told may have begun a storm
+            if rule is None:
+                pass
             elif rule.effect in ("drop-before", "late"):
                 if rule.effect == "late" and kind != "watch":
                     self._forward_late(request, body, rule.seconds)

@@ -94,7 +94,7 @@ def load() -> None:
     from cotide_core.cycle import Scheduler
     from cotide_core.heuristics import HeuristicCatalogue
     from cotide_core.policies import POLICIES
-    from cotide_operator import assembly  # noqa: F401
+    from cotide_operator import assembly, handlers  # noqa: F401
 
     for policy in POLICIES:
         Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
