@@ -115,23 +115,49 @@ def plan_of(seed: int) -> Plan:
 
 def kill_plan(path: str, at: int) -> Plan:
     """Return the small run in which the first operator is killed at one point of a path."""
+    evicting = path == "evict"
+    first, then = ("gratis", "online") if evicting else ("online", "gratis")
     steps = [
-        Step(0.0, "pods", {"prefix": "web", "count": 2, "cls": "online", "cpu": "1", "seconds": None}),
-        Step(0.0, "pods", {"prefix": "fill", "count": 2, "cls": "gratis", "cpu": "1", "seconds": 0.1}),
+        Step(0.0, "pods", _pods("first", first, 4 if evicting else 2, 1.0, 2.0 if evicting else None)),
+        Step(0.6 if evicting else 0.0, "pods", _pods("then", then, 2, 1.0, None if evicting else 0.1)),
         Step(0.0, "job", {"name": "j", "cls": "batch", "completions": 3, "parallelism": 2, "cpu": "1", "seconds": 0.1}),
     ]
     return Plan(
         seed=at,
         theme=f"killed on path {path}",
-        policy="fifo",
+        policy="hierarchical" if evicting else "fifo",
         nodes=(2, 2),
         election=path == "lease",
         standby=False,
         jumps=(),
-        steps=tuple(steps),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
         rules=(),
         kill_path=path,
         kill_at=(at,),
+    )
+
+
+def burst_plan(pods: int, nodes: int) -> Plan:
+    """Return the run in which everybody comes at once; killed and cut on the way."""
+    cores = 64
+    each = pods // 10
+    steps = [
+        *(Step(0.0, "pods", _pods(f"burst{part}", "batch", each, 0.25, 1.0)) for part in range(8)),
+        *(Step(0.0, "pods", _pods(f"web{part}", "online", each, 0.25, None)) for part in range(2)),
+        Step(4.0, "kill"),
+        Step(8.0, "cut", {"how": "gone", "plural": ""}),
+        Step(10.0, "restart-api", {"down": 0.3}),
+    ]
+    return Plan(
+        seed=pods,
+        theme=f"{pods} pods in a burst",
+        policy="qpsm",
+        nodes=(cores,) * nodes,
+        election=False,
+        standby=False,
+        jumps=(),
+        steps=tuple(steps),
+        rules=(),
     )
 
 
@@ -309,7 +335,7 @@ def _failover(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> Non
 
 def _frozen(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
     """The leader stands still for longer than its lease, and wakes up with bindings in its hands."""
-    seconds = round(rng.uniform(1.5, 4.0), 1)
+    seconds = round(rng.uniform(2.0, 5.0), 1)
     if rng.random() < 0.5:
         rules.append(Rule("bind", rng.randint(1, 12), 1, "tell-before", what=f"freeze {seconds}"))
     else:

@@ -128,6 +128,8 @@ class Replica:
             if operator.exit_code is None:
                 self.violations.append(f"{self.name} did not stop within {STOP_SECONDS:g} s")
                 operator.send(signal.SIGKILL)
+            elif operator.birth.kill_at and operator.exit_code == -signal.SIGKILL:
+                pass  # its point came while it stopped
             elif ready and operator.exit_code != 0:
                 self.violations.append(f"{self.name} was stopped and ended with {operator.exit_code}")
         await self._keeper
