@@ -62,7 +62,8 @@ class StatusWriter:
         Raises
         ------
         ClusterError
-            When it could not be written; the object being gone is no error.
+            When it could not be written; the object being gone is no error. A conflict is one: whether another object
+            has the name now, or somebody wrote at the same moment, the next look will see.
         """
         change = difference(kept.status, status)
         if change is None:
@@ -75,7 +76,7 @@ class StatusWriter:
         try:
             await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
         except ApiError as error:
-            if error.status not in (404, 409):  # gone, or another object of the same name: its own event comes
+            if error.status != 404:
                 raise
         self.writes += 1
         kept.status = {key: value for key, value in status.items() if value is not None}
