@@ -88,8 +88,8 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     past : of `run_forecasts.past_of`, for this log and mode; used up by the call.
     order, backfill : order of the queue, and of the jobs tried behind its first; `NO_BACKFILL` for none.
     mode : of `run_forecasts`.
-    one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends,
-        which is how the simulator pyss counts and what published figures rest on.
+    one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends.
+        (What published figures rest on frees processors by planned end, too: `cotide_sim.replay.event_by_event`.)
     forecast : (n,) seconds; read if given, else filled with what was forecast at submission.
     start : (n,) out.
     promise : (n,) out: the first reserved start a job was given as the queue's first, else -1.

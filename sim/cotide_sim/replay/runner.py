@@ -90,7 +90,8 @@ def run_policy(
     runtime : where forecasts come from.
     reliability : where ``hybrid`` has their estimated accuracy from; others don't ask for it.
     seed : of what trees draw.
-    one_by_one : decide after every single event instead of once a moment, as pyss does (queue policies only).
+    one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
+        has it, see `event_by_event`.
     forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; not for ``hybrid``, which makes its own.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
