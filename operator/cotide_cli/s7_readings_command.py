@@ -78,5 +78,5 @@ def _print_rows(rows: Sequence[ReadingRow]) -> None:
     print_lines(lines)
 
 
-def _span(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.3f} to {ends[1]:.3f}"
+def _span(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"

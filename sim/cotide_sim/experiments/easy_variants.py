@@ -31,6 +31,8 @@ Rows = Callable[[Table], npt.NDArray[np.bool_]]
 
 PUBLISHED_VARIANT: Final = "as predictsim"
 DEFAULT: Final = "default"
+SDSC_BLUE_PROCESSORS: Final = 1152
+"""144 nodes of 8; readings of nodes and machine are of this one."""
 BAR: Final = 0.01
 """How far the published average may be: 1 %."""
 
@@ -182,7 +184,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
         counted=lambda jobs, start: start + jobs.run <= jobs.submit[-1],
     ),
 )
-"""The readings. Machines other than the header's are of SDSC-BLUE: 1,152 less nodes that were no batch nodes."""
+"""The readings. Machines other than the header's are 1,152 processors less some nodes that ran no batch work."""
 
 
 def run(log: SwfLog, progress: Callable[[str, float], object] | None = None) -> Report:
@@ -233,9 +235,4 @@ def replayed(variant: Variant, log: SwfLog) -> tuple[BatchJobs, Integers, Floats
 def _applies(variant: Variant, log: SwfLog) -> bool:
     """Tell whether a reading of the machine is about this log."""
     processors = None if variant.cleaning is None else variant.cleaning.processors
-    nodes_of_eight = log.processors == PUBLISHED_MACHINE
-    return nodes_of_eight or (processors is None and variant.shape is None)
-
-
-PUBLISHED_MACHINE: Final = 1152
-"""SDSC-BLUE's processors: 144 nodes of 8."""
+    return log.processors == SDSC_BLUE_PROCESSORS or (processors is None and variant.shape is None)

@@ -93,7 +93,7 @@ class ReadingRow:
     Attributes
     ----------
     svf, random : least and largest over SVF-EF and over RANDOM-RANDOM, placed in the same way.
-    figures : the same over SVF-EF, on the instances of Figs. 3.6 and 3.7 alone.
+    figures : the same over SVF-EF, on the instances of Figs. 3.6 and 3.7 alone; None if there are none.
     below : instances on which it is below SVF-EF, of ``instances``.
     below_on : numbers of machines on which it is below SVF-EF for SYNTH2, however many jobs.
     """
@@ -102,7 +102,7 @@ class ReadingRow:
     reading: str
     svf: tuple[float, float]
     random: tuple[float, float]
-    figures: tuple[float, float]
+    figures: tuple[float, float] | None
     below: int
     instances: int
     below_on: tuple[int, ...]
@@ -153,7 +153,7 @@ class Report:
     @property
     def below_in_figures(self) -> list[ReadingRow]:
         """Return the readings of HYBRID that are below SVF-EF wherever the paper's figures show it so."""
-        return [row for row in self.readings if row.figures[1] < 1]
+        return [row for row in self.readings if row.figures is not None and row.figures[1] < 1]
 
     @property
     def reproduced(self) -> list[str]:
@@ -246,6 +246,7 @@ def _floor(instance: Instance, jobs: JobList, ours: float) -> FloorRow:
 
 
 def _row(way: str, reading: str, found: list[Cost]) -> ReadingRow:
+    shown = [cost.svf for cost in found if in_figures(cost.instance)]
     second = [cost for cost in found if cost.instance.workload == SYNTHETIC[1]]
     above = {cost.instance.machines for cost in second if cost.svf >= 1}
     return ReadingRow(
@@ -253,7 +254,7 @@ def _row(way: str, reading: str, found: list[Cost]) -> ReadingRow:
         reading,
         _span([cost.svf for cost in found]),
         _span([cost.random for cost in found]),
-        _span([cost.svf for cost in found if in_figures(cost.instance)]),
+        _span(shown) if shown else None,
         sum(cost.svf < 1 for cost in found),
         len(found),
         tuple(sorted({cost.instance.machines for cost in second} - above)),
@@ -261,4 +262,4 @@ def _row(way: str, reading: str, found: list[Cost]) -> ReadingRow:
 
 
 def _span(values: list[float]) -> tuple[float, float]:
-    return (min(values), max(values)) if values else (float("nan"), float("nan"))
+    return min(values), max(values)
