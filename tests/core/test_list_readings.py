@@ -127,7 +127,7 @@ def test_hybrid_relisted_is_never_above_hybrid_or_svf_ef(jobs: JobList, machines
 
 
 @given(instances(), st.integers(2, 9))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_no_schedule_with_the_sets_apart_is_below_its_floor(jobs: JobList, machines: int) -> None:
     high = np.flatnonzero(high_demand(jobs))
     low = np.flatnonzero(~high_demand(jobs))

@@ -32,6 +32,8 @@ class EventRules(NamedTuple):
     free_as_planned : processors count as free from the planned end of their job, handled or not.
     beside : a backfilled job may outlast the reservation on processors that this leaves over.
     fixed : the reserved start of the queue's first job is never moved forward.
+    newcomer_only : a submission alone has the queue looked at only if the new job fits.
+    shortest_first : behind the reservation the shortest planned is tried first, else in order of submission.
     """
 
     together: int = 0
@@ -39,12 +41,16 @@ class EventRules(NamedTuple):
     free_as_planned: int = 0
     beside: int = 1
     fixed: int = 0
+    newcomer_only: int = 0
+    shortest_first: int = 0
 
 
 ONCE_A_MOMENT: Final = EventRules(together=1)
 """As the kernel decides."""
-PYSS: Final = EventRules(free_as_planned=1)
-"""As pyss and predictsim do."""
+PYSS: Final = EventRules(free_as_planned=1, newcomer_only=1)
+"""As pyss and predictsim run EASY."""
+PYSS_SHORTEST_FIRST: Final = EventRules(free_as_planned=1, shortest_first=1)
+"""As predictsim runs EASY with shortest-job backfill (its "EASY++")."""
 
 
 def replay_events(jobs: BatchJobs, rules: EventRules, forecast: Integers | None = None) -> Integers:
@@ -90,6 +96,8 @@ def _replay(  # noqa: PLR0912, PLR0915  one compiled loop, as in the kernel
     plan_time = np.empty(most, np.int64)
     plan_job = np.empty(most, np.int64)
     queue = np.empty(jobs, np.int64)
+    tried = np.empty(jobs, np.int64)
+    gone = np.zeros(jobs, np.bool_)
     queued = 0
     running = 0
     held = 0
@@ -128,46 +136,57 @@ def _replay(  # noqa: PLR0912, PLR0915  one compiled loop, as in the kernel
                 arrived += 1
                 if rules.together == 0:
                     break
-        # A submission alone changes nothing for the others: pyss looks at the queue only if the new job fits.
-        if rules.together == 0 and came >= 0 and demand[came] > free:
+        if rules.newcomer_only == 1 and rules.together == 0 and came >= 0 and demand[came] > free:
             continue
-        # 2. The queue's first jobs, then the others behind the first one's reservation.
+        # 2. The queue's first jobs, then the others behind the reservation of the first that has to wait.
         shadow: int = -1
         extra: int = 0
-        kept = 0
+        blocked = False
         for at in range(queued):
+            tried[at] = at
+        for turn in range(queued):
+            at = tried[turn]
             job = queue[at]
             starts = demand[job] <= free
-            if kept > 0 and starts:
-                in_time = now + forecast[job] <= shadow
-                if not in_time:
-                    starts = rules.beside == 1 and demand[job] <= extra
-                    if starts:
-                        extra -= demand[job]
+            if blocked and starts and now + forecast[job] > shadow:
+                starts = rules.beside == 1 and demand[job] <= extra
+                if starts:
+                    extra -= demand[job]
             if starts:
+                gone[at] = True
                 start[job] = now
                 free -= demand[job]
                 turn_job[turns] = job
                 held = insert(plan_time, plan_job, held, now + forecast[job], job)
                 running = heap_push(end_time, end_turn, running, now + run[job], turns)
                 turns += 1
+            if starts or blocked:
                 continue
-            if kept == 0:
-                level = free
-                place = 0
-                while level < demand[job]:
-                    shadow = plan_time[place]
-                    level += demand[plan_job[place]]
-                    place += 1
-                if rules.fixed == 1:
-                    if promised_to == job:
-                        shadow = max(shadow, promised)
-                    promised = shadow
-                    promised_to = job
-                while place < held and plan_time[place] <= shadow:
-                    level += demand[plan_job[place]]
-                    place += 1
-                extra = level - demand[job]
-            queue[kept] = job
+            blocked = True
+            level = free
+            place = 0
+            while level < demand[job]:
+                shadow = plan_time[place]
+                level += demand[plan_job[place]]
+                place += 1
+            if rules.fixed == 1:
+                if promised_to == job:
+                    shadow = max(shadow, promised)
+                promised = shadow
+                promised_to = job
+            while place < held and plan_time[place] <= shadow:
+                level += demand[plan_job[place]]
+                place += 1
+            extra = level - demand[job]
+            if rules.shortest_first == 1 and free > 0:
+                rest = np.argsort(forecast[queue[turn + 1 : queued]], kind="mergesort")
+                for other in range(rest.shape[0]):
+                    tried[turn + 1 + other] = turn + 1 + rest[other]
+        kept = 0
+        for at in range(queued):
+            if gone[at]:
+                gone[at] = False
+                continue
+            queue[kept] = queue[at]
             kept += 1
         queued = kept
