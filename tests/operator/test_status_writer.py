@@ -20,10 +20,15 @@ class Api:
         self._refusals = list(refusals)
         self.taken: list[Any] = []
 
-    async def patch(self, path: str, patch: Any) -> None:
+    async def patch(self, path: str, patch: Any) -> dict[str, Any]:
         if self._refusals:
             raise ApiError(self._refusals.pop(0), "Reason", "message")
         self.taken.append(patch["status"])
+        return {"metadata": {"resourceVersion": str(10 * len(self.taken))}}
+
+
+def seen(version: str, **status: Any) -> CustomObject:
+    return CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u", resource_version=version), status=status)
 
 
 async def test_a_conflict_is_not_taken_for_written() -> None:
@@ -43,3 +48,17 @@ async def test_nobody_is_told_again_about_an_object_that_is_gone() -> None:
     assert await writer.write(JOB, kept, {"phase": "Running"}) is None
     assert await writer.write(JOB, kept, {"phase": "Running"}) is None
     assert api.taken == []
+
+
+async def test_an_earlier_patch_that_came_late_is_written_over() -> None:
+    api: Any = Api()
+    writer, kept = StatusWriter(api, "jobs"), Kept("u", {})
+    done = {"phase": "Succeeded", "succeeded": 2}
+    await writer.write(seen("5"), kept, done)  # taken as version 10
+    await writer.write(seen("9", phase="Queued", succeeded=0), kept, done)  # a mirror that lags behind
+    assert api.taken == [done]
+    await writer.write(seen("11", phase="Queued", succeeded=0), kept, done)  # somebody wrote after us
+    assert api.taken == [done, done]
+    await writer.write(seen("20", **done), kept, done)
+    await writer.write(seen("21", **done, conditions=[]), kept, done)  # nothing that matters
+    assert api.taken == [done, done]
