@@ -73,6 +73,10 @@ class Plan:
     kill_path: str = "bind"
     kill_at: tuple[int, ...] = ()
     """Of the first operators that are started: at which point of the path each is killed; 0 is never."""
+    broken: str = ""
+    """How the operators are broken on purpose; see `breakages`."""
+    liveness_seconds: float = 60.0
+    """After everything was healed, by when all must have come to an end; chosen for a busy machine."""
 
     def words(self) -> str:
         lines = [
@@ -158,6 +162,7 @@ def burst_plan(pods: int, nodes: int) -> Plan:
         jumps=(),
         steps=tuple(steps),
         rules=(),
+        liveness_seconds=900.0,
     )
 
 

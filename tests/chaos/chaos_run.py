@@ -34,8 +34,8 @@ from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 
-LIVENESS_SECONDS: Final = 60.0
-"""After everything was healed, by when all must have come to an end; chosen for a busy machine."""
+CHECK_SHARE: Final = 10.0
+"""A check may take at most one part in this many of the time; chosen, for bursts."""
 HISTORY_LINES: Final = 400
 
 _CONFIG: Final = """\
@@ -79,8 +79,7 @@ class Account:
     struck: Counter[str] = field(default_factory=Counter)
     bound: int = 0
     succeeded: int = 0
-    points: int = 0
-    """Kill points that the last operator passed."""
+    folder: Path = Path()
 
 
 class Run:
@@ -115,7 +114,7 @@ class Run:
                 ledger=self._folder / f"ledger-{name}",
             )
             kill_at = self._kills.pop(0) if self._kills else 0
-            return Birth(url, config, self.plan.kill_path, kill_at, list(self.plan.jumps))
+            return Birth(url, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps))
 
         return born
 
@@ -131,12 +130,13 @@ class Run:
             await self._heal()
             left = await self._until(self._unsettled)
             if left:
-                account.violations.append(f"not settled {LIVENESS_SECONDS:g} s after everything was healed: {left}")
+                account.violations.append(
+                    f"not settled {self.plan.liveness_seconds:g} s after everything was healed: {left[:4000]}"
+                )
             else:
                 left = await self._until(self._disagreement)
                 if left:
                     account.violations.append(f"the leader believes what is not so: {left}")
-            account.points = max((replica.operator.state().get("points", 0) for replica in self.replicas if replica.operator), default=0)
             for replica in reversed(self.replicas):
                 await replica.end()
             self._look_back(account)
@@ -320,15 +320,16 @@ class Run:
 
     async def _until(self, check: Any) -> str:
         """Wait until a check has nothing to say; returns what it says at the deadline."""
-        deadline = time.monotonic() + LIVENESS_SECONDS
+        deadline = time.monotonic() + self.plan.liveness_seconds
         while True:
+            begun = time.monotonic()
             left = check()
             if asyncio.iscoroutine(left):
                 left = await left
             broken = self._witness.violations or any(replica.violations for replica in self.replicas)
             if not left or time.monotonic() > deadline or broken:
                 return str(left)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
 
     def _unsettled(self) -> str:
         waiting = [f"{pod.key} ({pod.phase} on {pod.node or '-'})" for pod in self._mine() if not self._settled(pod)]
@@ -338,7 +339,9 @@ class Run:
             if not self._complete(key, job)
         ]
         missing = [
-            name for step in self.plan.steps if step.what == "job" and (name := f"{self.namespace}/{step.how['name']}") not in self._witness.jobs
+            name
+            for step in self.plan.steps
+            if step.what == "job" and (name := f"{self.namespace}/{step.how['name']}") not in self._witness.jobs
         ]
         return "; ".join([*waiting, *jobs, *missing])
 

@@ -70,8 +70,8 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
-def run_plan(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
-    """Carry plans out on the chosen server; a run that is not clean keeps its folder and fails the test."""
+def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
+    """Carry plans out on the chosen server."""
     with contextlib.ExitStack() as stack:
         if server == "real":
             from real_site import readable_plane, real_site
@@ -86,25 +86,33 @@ def run_plan(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathFac
 
         async def carry_out(plan: Plan, folder: Path) -> Account:
             witness = Witness()
-            at = (
-                real_site(plane, witness, f"chaos-{plan.seed}")
-                if server == "real"
-                else emulated_site(folder, witness)
-            )
+            at = real_site(plane, witness, f"chaos-{plan.seed}") if server == "real" else emulated_site(folder, witness)
             async with at as site, KubeClient(site.credentials()) as client:
                 return await Run(plan, site, witness, nursery, folder, client).carry_out()
 
         def run(plan: Plan) -> Account:
             folder = Path(tempfile.mkdtemp(prefix=f"{plan.seed}-", dir=tmp_path_factory.getbasetemp()))
             account = asyncio.run(carry_out(plan, folder))
-            if account.violations:
-                pytest.fail(report(plan, account, folder, server), pytrace=False)
+            account.folder = folder
             return account
 
         yield run
 
 
-def report(plan: Plan, account: Account, folder: Path, server: str) -> str:
+@pytest.fixture(scope="session")
+def run_plan(server: str, account_of: RunPlan) -> RunPlan:
+    """Carry plans out; one that is not clean fails the test."""
+
+    def run(plan: Plan) -> Account:
+        account = account_of(plan)
+        if account.violations:
+            pytest.fail(report(plan, account, server), pytrace=False)
+        return account
+
+    return run
+
+
+def report(plan: Plan, account: Account, server: str) -> str:
     """Say what was planned, what broke, and how to see it again."""
     return "\n".join(
         (
@@ -114,7 +122,7 @@ def report(plan: Plan, account: Account, folder: Path, server: str) -> str:
             plan.words(),
             f"the last {SHOWN_LINES} changes:",
             *(f"  {line}" for line in account.history[-SHOWN_LINES:]),
-            f"logs and ledgers: {folder}",
+            f"logs and ledgers: {account.folder}",
             f"again: .venv/bin/python -m pytest tests/chaos/test_seeded_runs.py --chaos-server {server} "
             f"--chaos-seed {plan.seed} --chaos-runs 1",
         )

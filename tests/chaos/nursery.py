@@ -29,6 +29,7 @@ class Birth:
     config: str
     kill_path: str = "bind"
     kill_at: int = 0
+    broken: str = ""
     jump_seconds: list[float] = field(default_factory=list)
     """By how much its wall clock jumps at each SIGUSR2."""
 

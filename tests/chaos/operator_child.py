@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import breakages
 from kill_points import KillPoints, install
 
 REQUEST_SECONDS: Final = 2.0
@@ -113,6 +114,8 @@ def live(spec: dict[str, Any]) -> int:
     points = KillPoints(spec["kill_at"])
     install(spec["kill_path"], points)
     hasten()
+    if spec["broken"]:
+        breakages.install(spec["broken"])
     try:
         asyncio_run(spec, points)
     except CotideError as error:

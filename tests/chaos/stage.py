@@ -88,9 +88,7 @@ class Stage:
             lambda: self._client.create(self.pods, {"metadata": metadata, "spec": _spec(cpu, seconds is None)})
         )
 
-    async def job(
-        self, name: str, cls: str, *, completions: int, parallelism: int, cpu: str, seconds: float
-    ) -> None:
+    async def job(self, name: str, cls: str, *, completions: int, parallelism: int, cpu: str, seconds: float) -> None:
         template = {"metadata": {"annotations": {"chaos/seconds": f"{seconds:g}"}}, "spec": _spec(cpu, forever=False)}
         del template["spec"]["schedulerName"]
         spec = {"class": cls, "completions": completions, "parallelism": parallelism, "template": template}
@@ -204,7 +202,9 @@ class Stage:
         if version is not None:
             metadata["resourceVersion"] = str(version)
         name = pod.key.partition("/")[2]
-        return await self._client.patch(f"{self.pods}/{name}/status", {"metadata": metadata, "status": {"phase": phase}})
+        return await self._client.patch(
+            f"{self.pods}/{name}/status", {"metadata": metadata, "status": {"phase": phase}}
+        )
 
     async def _remove(self, pod: SeenPod) -> None:
         if pod.uid in self._removing:
