@@ -244,7 +244,7 @@ class Planner:
         """Return a plan whose starts the latency guard admits, each by itself, and what is free behind it."""
         waiting, guard = self._waiting, self._guard
         if guard is not None:
-            guard.keep({entry.shape for entry in waiting})
+            guard.keep(entry.shape for entry in waiting)
         opened = self._opened(self._availability.refresh(moment), snapshot)
         problem = PlanProblem(waiting, snapshot, self._placer, self._availability, self._method.seconds, guard)
         self._method.restrict(problem, snapshot)
