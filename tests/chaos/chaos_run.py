@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import signal
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from account import Account
 from chaos_plan import ALL, Plan, Step
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from nursery import Birth, Nursery
@@ -29,15 +27,13 @@ from replica import Replica
 from stage import Stage
 from witness import ENDED, SeenPod, Witness
 
-from cotide_core.heuristics import HeuristicCatalogue
-from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 
+SHOWN: Final = 4000
+"""Letters of a long list; chosen."""
 CHECK_SHARE: Final = 10.0
 """A check may take at most one part in this many of the time; chosen, for bursts."""
-HISTORY_LINES: Final = 400
-
 _CONFIG: Final = """\
 apiVersion: cotide.dev/v1alpha1
 kind: CotideConfiguration
@@ -49,8 +45,6 @@ hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeout
 reclaimed: {{publish: false}}
 ledger: {{directory: {ledger}}}
 """
-_KOPF_TRIES_AGAIN: Final = re.compile(r"\S+ ERROR +Request attempt #\d+/\d+ failed; will retry")
-"""What kopf says of a request that met a fault, and that it repeats."""
 
 
 class Site(Protocol):
@@ -65,21 +59,6 @@ class Site(Protocol):
     async def restart_store(self, down_seconds: float) -> None: ...
 
     async def compact(self) -> None: ...
-
-
-@dataclass
-class Account:
-    """What a run came to."""
-
-    violations: list[str] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    starts: int = 0
-    ends: list[int] = field(default_factory=list)
-    struck: Counter[str] = field(default_factory=Counter)
-    bound: int = 0
-    succeeded: int = 0
-    folder: Path = Path()
 
 
 class Run:
@@ -184,26 +163,28 @@ class Run:
                 await self.stage.job(**how)
             case "take":
                 await self._take(how["of"], how["which"])
-            case "storm":
-                self.trouble.storm = Storm(how["kinds"], how["share"], how["effect"], how["seconds"], how["status"])
-            case "calm":
-                self.trouble.storm = None
-            case "cut":
-                for replica in self.replicas:
-                    if replica.proxy is not None:
-                        replica.proxy.cut(how["how"], how["plural"])
-            case "compact":
-                async with self._server:
-                    await self._site.compact()
-            case "restart-api" | "restart-store":
-                await self._restart(step.what, how["down"])
             case "kill" | "stop" | "freeze":
                 await self._hurt(self._leader(), step.what, how.get("seconds", 0.0))
             case "jump":
                 for replica in self.replicas:
                     self._jump(replica)
+            case "storm" | "calm" | "cut":
+                self._spoil(step)
+            case "compact" | "restart-api" | "restart-store":
+                await self._hurt_server(step.what, how.get("down", 0.0))
             case _:
                 await self._do_node(step.what, how["node"])
+
+    def _spoil(self, step: Step) -> None:
+        how = step.how
+        if step.what == "storm":
+            self.trouble.storm = Storm(how["kinds"], how["share"], how["effect"], how["seconds"], how["status"])
+        elif step.what == "calm":
+            self.trouble.storm = None
+        else:
+            for replica in self.replicas:
+                if replica.proxy is not None:
+                    replica.proxy.cut(how["how"], how["plural"])
 
     async def _do_node(self, what: str, index: int) -> None:
         name = self._node(index)
@@ -240,7 +221,7 @@ class Run:
                 await self._do_node("node-gone", index)
                 await self._do_node("node-back", index)
             case "restart-api":
-                await self._restart("restart-api", 0.1)
+                await self._hurt_server("restart-api", 0.1)
             case "blackout":
                 effect, seconds = rest.split()
                 self._blackout(effect, float(seconds))
@@ -261,9 +242,14 @@ class Run:
 
         self._steps.add(asyncio.ensure_future(over()))
 
-    async def _restart(self, what: str, down: float) -> None:
+    async def _hurt_server(self, what: str, down: float) -> None:
         async with self._server:
-            await (self._site.restart_api(down) if what == "restart-api" else self._site.restart_store(down))
+            if what == "compact":
+                await self._site.compact()
+            elif what == "restart-api":
+                await self._site.restart_api(down)
+            else:
+                await self._site.restart_store(down)
 
     def _leader(self) -> Replica:
         return next((one for one in self.replicas if one.leading), self.replicas[0])
@@ -338,11 +324,8 @@ class Run:
             for key, job in self._witness.jobs.items()
             if not self._complete(key, job)
         ]
-        missing = [
-            name
-            for step in self.plan.steps
-            if step.what == "job" and (name := f"{self.namespace}/{step.how['name']}") not in self._witness.jobs
-        ]
+        wanted = [f"{self.namespace}/{step.how['name']}" for step in self.plan.steps if step.what == "job"]
+        missing = [name for name in wanted if name not in self._witness.jobs]
         return "; ".join([*waiting, *jobs, *missing])
 
     def _mine(self) -> list[SeenPod]:
@@ -378,42 +361,10 @@ class Run:
         return ""
 
     def _look_back(self, account: Account) -> None:
-        witness = self._witness
-        account.violations += witness.violations + self._orders
+        account.violations += self._orders
         account.violations += [f"the stage failed: {error!r}" for error in self.stage.faults]
-        for path in self.trouble.evictions:
-            key = "/".join((path.split("/")[-4], path.split("/")[-2]))
-            if any(f" pod {key} made, online" in line for line in witness.history):
-                account.violations.append(f"the eviction of the online pod {key} was asked for")
+        account.of_witness(self._witness)
+        account.of_evictions(self.trouble.evictions, self._witness)
         for replica in self.replicas:
-            account.violations += replica.violations
-            account.starts += replica.starts
-            account.ends += replica.ends
-            account.violations += self._manners(replica) + self._ledgers(replica)
+            account.of_replica(replica, self._folder)
         account.struck = self.trouble.struck
-        account.bound = len(witness.bound)
-        account.succeeded = sum(len(uids) for uids in witness.succeeded.values())
-        account.history = witness.history[-HISTORY_LINES:]
-
-    def _manners(self, replica: Replica) -> list[str]:
-        bad: list[str] = []
-        for log in sorted(self._folder.glob(f"{replica.name}-*.log")):
-            lines = re.findall(r"^(?:\S+ ERROR .*|Traceback .*)$", log.read_text("utf-8"), flags=re.MULTILINE)
-            bad += [f"{log.name}: {line}" for line in lines if not _KOPF_TRIES_AGAIN.match(line)]
-        return bad[:3]
-
-    def _ledgers(self, replica: Replica) -> list[str]:
-        wrong = []
-        files = sorted((self._folder / f"ledger-{replica.name}").glob("*.jsonl"))
-        for file in files:
-            lines = file.read_bytes().splitlines(keepends=True)
-            if lines and not lines[-1].endswith(b"\n"):
-                lines.pop()  # the writer was killed in the middle of it
-            if not lines:
-                continue  # killed before the header had left its buffer
-            difference = replay(lines, HeuristicCatalogue()).difference
-            if difference is not None:
-                wrong.append(f"the ledger {file.name} of {replica.name} does not replay: {difference}")
-        if not files:
-            wrong.append(f"{replica.name} left no ledger")
-        return wrong

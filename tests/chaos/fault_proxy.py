@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import re
 from collections import Counter
@@ -147,6 +148,8 @@ class FaultProxy:
         self.closed = False
 
     async def open(self) -> None:
+        # Connections that die under its hands are what this proxy is for.
+        logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
         tls = self._upstream().ssl_context()
         connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True)
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
@@ -180,25 +183,13 @@ class FaultProxy:
         if kind == "evict":
             self._trouble.evictions.append(request.path)
         rule = self._trouble.of(kind)
-        if rule is not None:
-            if rule.effect == "delay":
-                await asyncio.sleep(rule.seconds)
-            elif rule.effect == "status":
-                return _refusal(rule.status)
-            elif rule.effect == "tell-before":
-                await self._trouble.told(rule.what, request.path, self)
-                rule = self._trouble.stormy(kind)  # what was told may have begun a storm
-            if rule is None:
-                pass
-            elif rule.effect in ("drop-before", "late"):
-                if rule.effect == "late" and kind != "watch":
-                    self._forward_late(request, body, rule.seconds)
-                return _drop(request)
-        if self.closed or request.transport is None:
-            return _drop(request)
+        if rule is not None and rule.effect == "tell-before":
+            await self._trouble.told(rule.what, request.path, self)
+            rule = self._trouble.stormy(kind)  # what was told may have begun a storm
+        spoilt = await self._before(rule, kind, request, body)
+        if spoilt is not None:
+            return spoilt
         if kind == "watch":
-            if rule is not None and rule.effect == "drop-after":
-                return _drop(request)
             return await self._watch(request)
         try:
             status, headers, answer = await self._ask(request, body)
@@ -209,6 +200,21 @@ class FaultProxy:
         if rule is not None and rule.effect == "tell-after":
             await self._trouble.told(rule.what, request.path, self)
         return web.Response(status=status, headers=headers, body=answer)
+
+    async def _before(
+        self, rule: Rule | None, kind: str, request: web.BaseRequest, body: bytes
+    ) -> web.StreamResponse | None:
+        """Do what a rule does before the server hears of a request; returns an answer when it never shall."""
+        effect = rule.effect if rule is not None else ""
+        if rule is not None and effect == "status":
+            return _refusal(rule.status)
+        if rule is not None and effect == "delay":
+            await asyncio.sleep(rule.seconds)
+        if rule is not None and effect == "late" and kind != "watch":
+            self._forward_late(request, body, rule.seconds)
+        # A watch has no answer that could be lost after it was acted on.
+        dropped = effect in ("drop-before", "late") or (effect == "drop-after" and kind == "watch")
+        return _drop(request) if dropped or self.closed or request.transport is None else None
 
     def _forward_late(self, request: web.BaseRequest, body: bytes, seconds: float) -> None:
         async def late() -> None:

@@ -121,7 +121,7 @@ def live(spec: dict[str, Any]) -> int:
     except CotideError as error:
         print(f"cotide: {error}", file=sys.stderr, flush=True)
         return 1
-    except BaseException:
+    except Exception:  # noqa: BLE001 - the process's last word, whatever it is
         import traceback
 
         traceback.print_exc()

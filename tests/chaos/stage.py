@@ -97,10 +97,10 @@ class Stage:
 
     async def until_made(self, path: str, body: Object) -> None:
         """Create an object of ours; its kind may not be served yet."""
+        name = body["metadata"]["name"]
         while True:
             if await self.insist(lambda: self._client.create(path, body)) is not None:
                 return
-            name = body["metadata"]["name"]
             if await self.insist(lambda: self._client.get(f"{path}/{name}")) is not None:
                 return
             await asyncio.sleep(PAUSE_SECONDS)

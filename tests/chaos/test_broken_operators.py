@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from account import Account
 from chaos_plan import Plan, Step
-from chaos_run import Account
 from fault_proxy import Rule
 
 SOME = {"cls": "gratis", "cpu": "1"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from account import Account
 from chaos_plan import Plan, burst_plan
-from chaos_run import Account
 
 PODS_A_NODE = 160
 """More than a node takes (110), so that some wait."""

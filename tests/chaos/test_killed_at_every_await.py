@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
+from account import Account
 from chaos_plan import Plan, kill_plan
-from chaos_run import Account
 from kill_points import PATHS
 
 RENEWALS: Final = 40

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from account import Account
 from chaos_plan import Plan, plan_of
-from chaos_run import Account
 
 
 def test_a_seeded_run_is_clean(seed: int, run_plan: Callable[[Plan], Account]) -> None:
