@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.simulate_output import document, print_table, progress_bar
 from cotide_cli.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
 from cotide_core.errors import CotideError, InputError
@@ -69,6 +70,16 @@ DEFAULT_JOBS: Final = 10_000
     default="mixture",
     show_default=True,
     help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees.",
+)
+@click.option(
+    "--machines",
+    metavar="trace|N|FILE",
+    help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
+)
+@click.option(
+    "--machine-capacity",
+    metavar="cpu=C,memory=M,gpu=G",
+    help="Of each of the N machines: cores, memory (GiB; Alibaba 2017: share of the largest machine's), GPUs.",
 )
 @click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's.")
 @click.option(
@@ -128,6 +139,8 @@ def command(
     policy_files: tuple[str, ...],
     runtime: Runtime,
     reliability: Reliability,
+    machines: str | None,
+    machine_capacity: str | None,
     processors: int | None,
     resources: Any,
     demand: Any,
@@ -146,6 +159,7 @@ def command(
 
     chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
+    check_machine_options(machines, machine_capacity, trace, processors, resources)
     if trace is not None:
         cleaning = cleaning_of(
             processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
@@ -153,10 +167,15 @@ def command(
         given = from_file(trace, form, resources, on_bad, cleaning)
     else:
         given = from_generator(generate, count or DEFAULT_JOBS, load, processors, seed)
+    if machines is not None:
+        given = on_machines(given, machines, machine_capacity, skip=on_bad == "skip")
     jobs = given.jobs
     if swf_file is not None:
         _write_jobs(swf_file, given)
-    schedules = _replay(jobs, chosen, runtime, reliability, seed)
+    if given.machine_jobs is not None:
+        schedules = replay_on_machines(given.machine_jobs, chosen, runtime)
+    else:
+        schedules = _replay(jobs, chosen, runtime, reliability, seed)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output == "json":
         click.echo(json.dumps(document(given, runtime, seed, schedules, figures)))
