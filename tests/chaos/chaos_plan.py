@@ -73,6 +73,8 @@ class Plan:
     kill_path: str = "bind"
     kill_at: tuple[int, ...] = ()
     """Of the first operators that are started: at which point of the path each is killed; 0 is never."""
+    warm: bool = False
+    """Whether things begin when the first operator decides, and not while it starts."""
     broken: str = ""
     """How the operators are broken on purpose; see `breakages`."""
     liveness_seconds: float = 60.0
@@ -82,7 +84,7 @@ class Plan:
         lines = [
             f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
             f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
-            f"killed on path {self.kill_path} at {list(self.kill_at)}",
+            f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}",
             *(str(step) for step in self.steps),
             *(str(rule) for rule in self.rules),
         ]
@@ -114,6 +116,7 @@ def plan_of(seed: int) -> Plan:
         rules=tuple(rules),
         kill_path=kill_path,
         kill_at=kills,
+        warm=rng.random() < 0.75,
     )
 
 

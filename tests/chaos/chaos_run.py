@@ -143,6 +143,8 @@ class Run:
         return f"{self.namespace}-n{index}"
 
     async def _script(self) -> None:
+        if self.plan.warm:
+            await self._until(lambda: "" if any(one.leading or one.ends for one in self.replicas) else "starting")
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for step in self.plan.steps:
