@@ -68,7 +68,7 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 REQUEST_TIMEOUT_SECONDS: Final = 15.0
-"""For one try; five of them with their pauses (78 s) must stay below the engine's `ASSUME_TIMEOUT_WALL_SECONDS`."""
+"""For one try; five of them with their pauses take 78 s at most: then the log tells of an outage. Chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 
 
