@@ -102,6 +102,9 @@ def plan_of(seed: int) -> Plan:
     for one in drawn:
         _FAULTS[one](rng, steps, rules, len(cores))
     together = {"failover", "frozen"} & set(drawn)
+    if "preemption" not in drawn and random.Random(f"service {seed}").random() < 0.4:
+        # A service that the operator runs itself; beside the other draws, which it leaves as they were.
+        steps.append(Step(0.1, "service", {"name": "own", "replicas": 2, "cpu": "500m"}))
     kill_path = rng.choice(("bind", "bind", "job", "note"))
     kills = tuple(rng.randint(1, 60) for _ in range(rng.randint(1, 3))) if "kills" in drawn else ()
     return Plan(

@@ -163,6 +163,8 @@ class Run:
                     await self.stage.pod(f"{how['prefix']}-{index}", how["cls"], how["cpu"], how["seconds"])
             case "job":
                 await self.stage.job(**how)
+            case "service":
+                await self.stage.service(**how)
             case "take":
                 await self._take(how["of"], how["which"])
             case "kill" | "stop" | "freeze":
@@ -328,7 +330,13 @@ class Run:
         ]
         wanted = [f"{self.namespace}/{step.how['name']}" for step in self.plan.steps if step.what == "job"]
         missing = [name for name in wanted if name not in self._witness.jobs]
-        return "; ".join([*waiting, *jobs, *missing])
+        services = [
+            f"{step.how['name']} has {alive} of {step.how['replicas']} pods"
+            for step in self.plan.steps
+            if step.what == "service"
+            and (alive := sum(1 for pod in self._mine() if pod.service == step.how["name"])) != step.how["replicas"]
+        ]
+        return "; ".join([*waiting, *jobs, *missing, *services])
 
     def _mine(self) -> list[SeenPod]:
         return [pod for pod in self._witness.pods.values() if pod.key.partition("/")[0] == self.namespace]

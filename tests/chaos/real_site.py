@@ -168,7 +168,8 @@ async def real_site(plane: ControlPlane, witness: Witness, namespace: str) -> As
 async def clean(client: KubeClient, namespace: str) -> None:
     """Delete the Jobs, pods and nodes of a run."""
     at_once = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-    await client.request("DELETE", f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/jobs", at_once)
+    for plural in ("jobs", "workloads"):
+        await client.request("DELETE", f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/{plural}", at_once)
     await client.request("DELETE", f"/api/v1/namespaces/{namespace}/pods", at_once)
     for node in await client.list("/api/v1/nodes"):
         if node["metadata"]["name"].startswith(f"{namespace}-"):

@@ -41,6 +41,7 @@ class Stage:
         self._client, self._witness, self.namespace = client, witness, namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.jobs = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/jobs"
+        self.services = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/workloads"
         self._tasks: set[asyncio.Task[None]] = set()
         self._served: set[str] = set()
         self._due: dict[str, asyncio.TimerHandle] = {}
@@ -94,6 +95,17 @@ class Stage:
         spec = {"class": cls, "completions": completions, "parallelism": parallelism, "template": template}
         body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
         await self.until_made(self.jobs, body)
+
+    async def service(self, name: str, replicas: int, cpu: str) -> None:
+        spec = _spec(cpu, forever=True)
+        del spec["schedulerName"]
+        body = {
+            "apiVersion": "cotide.dev/v1alpha1",
+            "kind": "Workload",
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "template": {"spec": spec}},
+        }
+        await self.until_made(self.services, body)
 
     async def until_made(self, path: str, body: Object) -> None:
         """Create an object of ours; its kind may not be served yet."""

@@ -22,6 +22,7 @@ Object = dict[str, Any]
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 JOB_LABEL: Final = "cotide.dev/job"
 INDEX_LABEL: Final = "cotide.dev/index"
+WORKLOAD_LABEL: Final = "cotide.dev/workload"
 CLASS_LABEL: Final = "cotide.dev/class"
 
 
@@ -44,6 +45,7 @@ class SeenPod:
     ours: bool
     seconds: float | None
     """How long it works once it runs; None for ever."""
+    service: str
 
     @property
     def holds(self) -> bool:
@@ -72,6 +74,7 @@ def read_pod(obj: Object, version: int) -> SeenPod:
         requests=tuple(sorted(total.items())),
         ours=spec.get("schedulerName") == "cotide",
         seconds=float(seconds) if seconds is not None else None,
+        service=labels.get(WORKLOAD_LABEL, ""),
     )
 
 
