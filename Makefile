@@ -33,7 +33,7 @@ test: setup ## Run the test suite
 test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/e2e tests/real --server real $(ARGS)
+	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
 
 # On the emulator each await point is walked and 10,000 pods come at once; on the real server each fifth point.
 CHAOS_RUNS      ?= 160
