@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real check demo bench crds kind clean
+.PHONY: help setup test test-real test-chaos check demo bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,11 +28,24 @@ setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 test: setup ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Exit code 77: this machine neither has the programs nor can build them, as was said in one line.
-test-real: setup ## Run the tests on a real Kubernetes API server (built from source with Go, once, if there is none)
+# Exit code 77: this machine neither has the programs nor can build them, as was said in one line. One worker: some of
+# these tests hold the operator to seconds.
+test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/real $(ARGS)
+	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
+
+# On the emulator each await point is walked and 10,000 pods come at once; on the real server each fifth point.
+CHAOS_RUNS      ?= 160
+CHAOS_REAL_RUNS ?= 50
+CHAOS_SEED      ?= 0
+test-chaos: setup ## Hurt the operator and its API server, seeded (CHAOS_RUNS=N CHAOS_REAL_RUNS=N CHAOS_SEED=S for others)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chaos --chaos-runs $(CHAOS_RUNS) --chaos-seed $(CHAOS_SEED) \
+	  --chaos-every 1 --chaos-burst 10000 $(ARGS)
+	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  $(BIN)/python -m pytest tests/chaos --chaos-server real --chaos-runs $(CHAOS_REAL_RUNS) \
+	    --chaos-seed $(CHAOS_SEED) --chaos-every 5 $(ARGS)
 
 check: setup ## Lint, types and the import rules
 	$(BIN)/ruff check .

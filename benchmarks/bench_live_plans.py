@@ -23,7 +23,10 @@ from cotide_core.events import Event, Pod, PodPhase, PodUpserted
 from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 
-POLICIES = ("fifo", "easy", "easy-sjbf", "conservative", "svf")
+POLICIES = (
+    "fifo", "easy", "easy-sjbf", "conservative", "svf", "slack", "hybrid", "hybrid-machines", "sjf-ef", "svf-lw",
+    "svf-random", "easy-guarded", "conservative-guarded", "svf-guarded", "slack-guarded",
+)  # fmt: skip
 WIDER = 6
 """Waiting pods ask for 3 to 12 cores, so that they wait for several to end."""
 
@@ -86,11 +89,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--waiting", type=int, default=2000)
     parser.add_argument("--cycles", type=int, default=200)
+    parser.add_argument("--policies", default=",".join(POLICIES), help="separated by commas")
     args = parser.parse_args()
     print(f"{platform.platform()}, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
     print(f"{args.nodes} nodes, {args.waiting} waiting pods, {args.cycles} cycles")
     print(f"{'policy':<14}{'shapes':>10}{'first ms':>10}{'cycle p50 ms':>14}{'p99 ms':>9}{'bound':>8}")
-    for policy in POLICIES:
+    for policy in args.policies.split(","):
         measure(policy, 10, 20, 2, distinct=False)  # compiles the kernel
         for distinct in (False, True):
             first, seconds, bound = measure(policy, args.nodes, args.waiting, args.cycles, distinct)

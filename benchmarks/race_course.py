@@ -8,11 +8,9 @@ The pods to place are the same for everyone but for their names and ``schedulerN
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
-from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 
 RACE: Final = "race"
@@ -159,15 +157,10 @@ async def stand(client: KubeClient, nodes: int, pods: int) -> None:
 
 async def clear(client: KubeClient) -> None:
     """Delete the pods of the race and what was said about them."""
-    while items := await client.list(PODS):
-        names = [one["metadata"]["name"] for one in items]
-        await spread(lambda n=n: _delete(client, f"{PODS}/{n}") for n in names)  # type: ignore[misc]
+    await client.request("DELETE", PODS, {"gracePeriodSeconds": 0})
+    while (await client.get(PODS, {"limit": "1"}))["items"]:
+        await asyncio.sleep(0.1)
     await client.request("DELETE", EVENTS)
-
-
-async def _delete(client: KubeClient, path: str) -> None:
-    with contextlib.suppress(ApiError):
-        await client.delete(path, grace_seconds=0)
 
 
 async def count_events(client: KubeClient) -> int:

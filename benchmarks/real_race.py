@@ -6,7 +6,7 @@ would matter (kube-scheduler: 5,000 requests a second; Cotide has none). In each
 
 1. finds the pods waiting, is started, and binds them: pods a second from its first binding to its last, and what every
    process used of the processor meanwhile;
-2. writes what it still has to say (events), which is waited for and counted too;
+2. writes what it still has to say (events), which is waited for and counted too in the first round;
 3. binds pods that come at a steady rate, then a burst of them: seconds from a pod's creation to its binding.
 
 Everything is timed by one watch (`race_watcher`). ``--scale`` measures a start with a full cluster instead: from the
@@ -107,7 +107,7 @@ async def heat(course: Course, racer: str, number: int) -> Json:
     await asyncio.sleep(REST_SECONDS)
     process = course.start(racer)
     try:
-        result = {"racer": racer, "round": number, **await backlog(course, process, racer)}
+        result = {"racer": racer, "round": number, **await backlog(course, process, racer, number)}
         if racer != "bare":
             for kind, pods, rate in (("steady", options.steady, options.rate), ("burst", options.burst, 0.0)):
                 if pods:
@@ -121,7 +121,7 @@ async def heat(course: Course, racer: str, number: int) -> Json:
     return result
 
 
-async def backlog(course: Course, process: Process, racer: str) -> Json:
+async def backlog(course: Course, process: Process, racer: str, number: int) -> Json:
     """Time the binding of pods that waited."""
     watch, pods = course.watch, course.options.pods
     processes, begun = course.processes(process), asyncio.get_running_loop().time()
@@ -132,6 +132,7 @@ async def backlog(course: Course, process: Process, racer: str) -> Json:
     at_last, events = cpu_seconds(processes), await count_events(course.client)
     times = sorted(watch.bound.values())
     result: Json = {
+        "bound": len(times),
         "pods_per_second": round((pods - 1) / (times[-1] - times[0]), 1),
         "first_bind_seconds": round(times[0] - begun, 2),
         "nodes_used": len(set(watch.nodes.values())),
@@ -139,7 +140,7 @@ async def backlog(course: Course, process: Process, racer: str) -> Json:
         "cpu_seconds_to_first_bind": between(at_start, at_first),
         "events_at_last_bind": events,
     }
-    if racer != "bare":
+    if racer != "bare" and number == 0:
         deadline = time.monotonic() + EVENTS_SECONDS
         while events < pods and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
@@ -193,6 +194,8 @@ async def scale(course: Course) -> Json:
             await asyncio.sleep(options.watch_memory_seconds)
             memory = memory_bytes(process.pid)
             process.end(signal.SIGTERM)
+            if options.log_level in ("debug", "info"):
+                tell(process.text())
             await clear(course.client)
             runs.append(
                 {"racer": racer, "first_bind_seconds": round(first, 2), "cpu_seconds": used, "memory_bytes": memory}
@@ -350,6 +353,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end like any other: all processes end first
     options = parse()
     try:
         binaries = find_or_build(tell_on_stderr)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.easy_variants_command import easy_variants
 from cotide_cli.runtime_forecasts_command import runtime_forecasts
 from cotide_cli.s2_table4_command import s2_table4
 from cotide_cli.s7_completion_command import s7_completion
+from cotide_cli.s7_readings_command import s7_readings
 from cotide_cli.s8_commands import s8_platform, s8_sensitivity
 from cotide_core.errors import InputError
 
@@ -37,9 +39,11 @@ def command() -> None:
 
 command.add_command(s2_table4)
 command.add_command(s7_completion)
+command.add_command(s7_readings)
 command.add_command(runtime_forecasts)
 command.add_command(s8_platform)
 command.add_command(s8_sensitivity)
+command.add_command(easy_variants)
 
 
 @command.command("s1-forecast")

@@ -1,13 +1,16 @@
-"""Data as JSON or YAML text: what every command prints for ``-o json`` and ``-o yaml``.
+"""What commands print: data as JSON or YAML text, plain columns, a bar while something long runs.
 
-Called by the commands that print data. Invariant: both forms hold the same document.
+Called by the commands. Invariant: both forms of data hold the same document; the bar goes to stderr.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import click
 import yaml
 
 
@@ -18,3 +21,23 @@ def as_text(data: Any, output: str, *, indent: int | None = None) -> str:
         return text
     # By way of JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.
     return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def print_lines(lines: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns of the same width."""
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        click.echo("  " + "  ".join(cells).rstrip())
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], object]]:
+    """Show a bar on stderr; yields what is told of the task and the share that is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)

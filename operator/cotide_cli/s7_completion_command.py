@@ -19,7 +19,7 @@ from cotide_cli.printing import as_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cotide_sim.experiments.s7_completion import Report, Row
+    from cotide_sim.experiments.s7_completion import Integers, Report, Row
 
 PIPE_WIDTH: Final = 160
 """Columns where there is no terminal; chosen, so that a pipe does not break lines."""
@@ -72,16 +72,7 @@ def s7_completion(
     first = 3000 if most_jobs >= 3000 else 1000
     counts = tuple(range(first, most_jobs + 1, 1000))
     settings = Settings(counts=counts, machines=machines, repeats=repeats, log_machines=log_machines, seed=seed)
-    log = None
-    if trace is not None:
-        from cotide_sim.traces.swf import read_swf
-        from cotide_sim.traces.swf_cleaning import Cleaning, clean
-
-        # A size is what a job really took, whatever its user had asked for.
-        jobs, cleaning = clean(read_swf(trace), Cleaning(overrun="raise"))
-        for sentence in cleaning.sentences():
-            click.echo(sentence, err=True)
-        log = (jobs.run, jobs.demand)
+    log = None if trace is None else log_sizes(trace)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
@@ -98,6 +89,17 @@ def s7_completion(
     else:
         click.echo(as_text({**asdict(report), "missed": report.missed}, output))
     return 3 if report.missed else 0
+
+
+def log_sizes(trace: Path) -> tuple[Integers, Integers]:
+    """Return (n,) run seconds and processors of a log's jobs: a size is what a job took, whatever was asked for."""
+    from cotide_sim.traces.swf import read_swf
+    from cotide_sim.traces.swf_cleaning import Cleaning, clean
+
+    jobs, cleaning = clean(read_swf(trace), Cleaning(overrun="raise"))
+    for sentence in cleaning.sentences():
+        click.echo(sentence, err=True)
+    return jobs.run, jobs.demand
 
 
 def _tables(report: Report) -> Iterable[Table]:

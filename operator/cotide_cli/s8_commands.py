@@ -7,15 +7,14 @@ seed, same figures, but for the seconds that replays took; what was missed is sa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments import s8_platform as platform
@@ -33,19 +32,22 @@ _PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a pl
 
 @click.command("s8-platform")
 @_LOGS
+@click.option("--trees", is_flag=True, help="Also the platform on boosted trees; takes minutes a log.")
 @_WORKERS
 @_SEED
 @_OUTPUT
 @_PLOT
-def s8_platform(logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None) -> int:
+def s8_platform(
+    logs: tuple[Path, ...], trees: bool, workers: int | None, seed: int, output: str, plot: Path | None
+) -> int:
     """Replay SWF logs under the hybrid platform, pure backfilling and pure plans, with every source of run times."""
     from cotide_sim.experiments import s8_plot
     from cotide_sim.experiments.s8_platform import PAPER_LOWER, PAPER_TABLE_4_3, run
 
     if plot is not None:
         s8_plot.check_suffix(plot)
-    with _bar() as told:
-        report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
+    with progress_bar() as told:
+        report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
         s8_plot.draw_platform(report, plot)
     if output == "table":
@@ -69,7 +71,7 @@ def s8_sensitivity(logs: tuple[Path, ...], workers: int | None, seed: int, outpu
 
     if plot is not None:
         s8_plot.check_suffix(plot)
-    with _bar() as told:
+    with progress_bar() as told:
         report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
         s8_plot.draw_sensitivity(report, plot)
@@ -91,17 +93,6 @@ def _read(paths: tuple[Path, ...]) -> list[BatchJobs]:
             click.echo(sentence, err=True)
         logs.append(jobs)
     return logs
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, float], object]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
 
 
 def _print_platform(report: platform.Report) -> None:
@@ -126,7 +117,7 @@ def _print_platform(report: platform.Report) -> None:
             figures.append(_with_ends(row.bounded_slowdown, row.slowdown_interval, ",.2f"))
             figures += [f"{row.utilisation:.1%}", f"{row.longest_wait_seconds / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
             lines.append([row.policy, row.source, f"{row.accuracy:.3f}", *figures])
-        _print_lines(lines)
+        print_lines(lines)
         for family, shares in log.lower.items():
             best = log.best[family]
             wait, slowdown = (f"{best[name].policy}, {best[name].source}" for name in shares)
@@ -166,19 +157,12 @@ def _print_sensitivity(report: sensitivity.Report) -> None:
                 for accuracy in accuracies
             ]
             lines.append([name, *cells, f"{log.spread[policy]:.2f}"])
-        _print_lines(lines)
+        print_lines(lines)
         first, last = PAPER_THRESHOLDS
         ours, plans = ("never" if found is None else f"from {found} %" for found in (log.threshold, log.plans_from))
         click.echo(f"  a plan waits less than backfilling: {plans} (the seed: from {PAPER_PLANS_FROM} %)")
         click.echo(f"  Online-SVF waits least: {ours} (the seed: from {first} to {last} %, by the log)\n")
     _print_missed(report.missed)
-
-
-def _print_lines(lines: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        click.echo("  " + "  ".join(cells).rstrip())
 
 
 def _with_ends(value: float, ends: tuple[float, float] | None, form: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.simulate_output import document, print_table, progress_bar
 from cotide_cli.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
 from cotide_core.errors import CotideError, InputError
@@ -22,7 +23,7 @@ from cotide_core.errors import CotideError, InputError
 if TYPE_CHECKING:
     from cotide_cli.trace_input import Input
     from cotide_sim.replay.policies import ReplayPolicy
-    from cotide_sim.replay.runner import Runtime, Schedule
+    from cotide_sim.replay.runner import Reliability, Runtime, Schedule
     from cotide_sim.replay.user_policy import UserPolicy
     from cotide_sim.traces.batch_jobs import BatchJobs
 
@@ -58,10 +59,27 @@ DEFAULT_JOBS: Final = 10_000
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["request", "clairvoyant", "last-two", "learned"]),
+    type=click.Choice(["request", "clairvoyant", "last-two", "learned", "trees"]),
     default="request",
     show_default=True,
-    help="What policies believe of run times; hybrid always learns, unless clairvoyant.",
+    help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees take minutes a log.",
+)
+@click.option(
+    "--reliability",
+    type=click.Choice(["mixture", "trees"]),
+    default="mixture",
+    show_default=True,
+    help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees.",
+)
+@click.option(
+    "--machines",
+    metavar="trace|N|FILE",
+    help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
+)
+@click.option(
+    "--machine-capacity",
+    metavar="cpu=C,memory=M,gpu=G",
+    help="Of each of the N machines: cores, memory (GiB; Alibaba 2017: share of the largest machine's), GPUs.",
 )
 @click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's.")
 @click.option(
@@ -101,7 +119,11 @@ DEFAULT_JOBS: Final = 10_000
     help="At a broken row, a cut-off file, a job too large, a job number twice or rows out of order.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of generated jobs and resampled weeks."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of generated jobs, trees and drawn weeks.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
 @click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
@@ -116,6 +138,9 @@ def command(
     policies: str,
     policy_files: tuple[str, ...],
     runtime: Runtime,
+    reliability: Reliability,
+    machines: str | None,
+    machine_capacity: str | None,
     processors: int | None,
     resources: Any,
     demand: Any,
@@ -134,6 +159,7 @@ def command(
 
     chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
+    check_machine_options(machines, machine_capacity, trace, processors, resources)
     if trace is not None:
         cleaning = cleaning_of(
             processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
@@ -141,10 +167,15 @@ def command(
         given = from_file(trace, form, resources, on_bad, cleaning)
     else:
         given = from_generator(generate, count or DEFAULT_JOBS, load, processors, seed)
+    if machines is not None:
+        given = on_machines(given, machines, machine_capacity, skip=on_bad == "skip")
     jobs = given.jobs
     if swf_file is not None:
         _write_jobs(swf_file, given)
-    schedules = _replay(jobs, chosen, runtime)
+    if given.machine_jobs is not None:
+        schedules = replay_on_machines(given.machine_jobs, chosen, runtime)
+    else:
+        schedules = _replay(jobs, chosen, runtime, reliability, seed)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output == "json":
         click.echo(json.dumps(document(given, runtime, seed, schedules, figures)))
@@ -189,7 +220,13 @@ def _check_source(trace: Path | None, generate: str | None, generators: dict[str
             raise InputError("is for --generate; a trace has its own jobs", field=option)
 
 
-def _replay(jobs: BatchJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime) -> list[Schedule]:
+def _replay(
+    jobs: BatchJobs,
+    policies: Sequence[ReplayPolicy | UserPolicy],
+    runtime: Runtime,
+    reliability: Reliability,
+    seed: int,
+) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
     from cotide_sim.replay.check import faults_of
     from cotide_sim.replay.runner import run_policy
@@ -197,13 +234,13 @@ def _replay(jobs: BatchJobs, policies: Sequence[ReplayPolicy | UserPolicy], runt
     from cotide_sim.replay.user_replay import run_user_policy
 
     schedules = []
-    with progress_bar(len(jobs) * len(policies)) as tell:
+    with progress_bar(len(jobs) * len(policies), slow="trees" in (runtime, reliability)) as tell:
         for place, policy in enumerate(policies):
             watch = None if tell is None else partial(_told, tell, place * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
-                schedule = run_user_policy(jobs, policy, runtime, watch=watch)
+                schedule = run_user_policy(jobs, policy, runtime, seed=seed, watch=watch)
             else:
-                schedule = run_policy(jobs, policy, runtime, watch=watch)
+                schedule = run_policy(jobs, policy, runtime, reliability=reliability, seed=seed, watch=watch)
             faults = faults_of(jobs, schedule)
             if faults:
                 raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")

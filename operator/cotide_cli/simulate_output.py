@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from cotide_cli.trace_input import Input
+    from cotide_sim.replay.machine_jobs import MachineJobs
     from cotide_sim.replay.metrics import Figure
     from cotide_sim.replay.runner import Schedule
 
@@ -33,6 +34,8 @@ def document(
         policies[schedule.policy] = {
             **{name: figure.value for name, figure in found.items()},
             "runtime": schedule.runtime,
+            **({"reliability": schedule.reliability} if schedule.reliability else {}),
+            **({"rebuilds": schedule.rebuilds} if schedule.rebuilds else {}),
             "wall_seconds": schedule.wall_seconds,
             "intervals_95": {name: [figure.low, figure.high] for name, figure in found.items()},
         }
@@ -49,7 +52,24 @@ def document(
         "filter_rows": given.rules,
         "seed": seed,
         "recorded": given.recorded,
+        **({} if given.machine_jobs is None else _machines(given.machine_jobs)),
         "policies": policies,
+    }
+
+
+def _machines(found: MachineJobs) -> dict[str, object]:
+    """Return what is said of machines: how many, where from, and what was asked of each resource as a share of it."""
+    jobs, machines = found.jobs, found.machines
+    span = float((jobs.submit + jobs.run).max() - jobs.submit[0])
+    asked = (found.pieces * jobs.run).astype(float) @ found.need.astype(float)
+    total = machines.capacity.sum(axis=0) * span
+    return {
+        "machines": len(machines),
+        "machines_source": machines.source,
+        "left_out": found.dropped,
+        "load": {
+            name: float(asked[at] / total[at]) if total[at] else 0.0 for at, name in enumerate(machines.resources)
+        },
     }
 
 
@@ -67,7 +87,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
             _cell(found["utilisation"], ".1%"),
         ]
         # The hybrid platform has run times of its own, whatever the others are told to believe.
-        name = schedule.policy if schedule.runtime == runtime else f"{schedule.policy} ({schedule.runtime})"
+        name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
     widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
     for line in lines:
@@ -79,15 +99,21 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
             f"as recorded: wait {given.recorded['wait_seconds_mean']:,.0f} s, bounded slowdown "
             f"{given.recorded['bounded_slowdown_mean']:,.2f} ({given.recorded['jobs']:,} jobs whose wait is known)"
         )
+    where = f"{jobs.processors:,} processors"
+    if given.machine_jobs is not None:
+        told = _machines(given.machine_jobs)
+        where = f"{told['machines_source']}"
+        loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(told["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
+        click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
     click.echo(
-        f"{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {jobs.processors:,} processors, "
+        f"{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {where}, "
         f"run times as {runtime}; {given.described}. Means, with 95 % intervals over resampled weeks."
     )
 
 
-def progress_bar(total: int) -> AbstractContextManager[Callable[[int, str], None] | None]:
-    """Return a progress bar on stderr for a long run on a terminal, else nothing."""
-    if total < PROGRESS_JOBS or not sys.stderr.isatty():
+def progress_bar(total: int, *, slow: bool = False) -> AbstractContextManager[Callable[[int, str], None] | None]:
+    """Return a progress bar on stderr for a long or ``slow`` run on a terminal, else nothing."""
+    if (total < PROGRESS_JOBS and not slow) or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

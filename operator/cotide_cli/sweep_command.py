@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,7 +55,21 @@ LINE_SECONDS: Final = 5.0
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=5000, show_default=True, help="Of each generated log.")
 @click.option("--load", default=0.9, show_default=True, help="Share of the machine that generated jobs fill.")
-@click.option("--policy", "policies", default="fcfs,easy,easy-sjbf", show_default=True, metavar="NAME,NAME,...")
+@click.option(
+    "--policy",
+    "policies",
+    default="fcfs,easy,easy-sjbf",
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help="Names that `cotide simulate` takes, or files like ./my_policy.py:NAME.",
+)
+@click.option(
+    "--policy-file",
+    "policy_files",
+    multiple=True,
+    metavar="FILE[:NAME]",
+    help="Sweep a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+)
 @click.option("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,...")
 @click.option("--seeds", metavar="log,1-20", help="Draws of weeks, or of generated jobs; 'log' is the log as it is.")
 @click.option("--weeks", type=click.IntRange(min=1), help="Length of a drawn log; default: the log's whole weeks.")
@@ -78,6 +93,7 @@ def command(
     jobs: int,
     load: float,
     policies: str,
+    policy_files: tuple[str, ...],
     runtimes: str,
     seeds: str | None,
     weeks: int | None,
@@ -93,9 +109,9 @@ def command(
     results: Path,
 ) -> int:
     """Replay every log under every policy, source of run times and seed; stop it and go on as you like."""
-    from cotide_sim.replay.policies import policy_of
+    from cotide_sim.replay.user_policy import PolicySource
     from cotide_sim.sweeps.execution import Workers, dask_workers
-    from cotide_sim.sweeps.plan import log_source, parse_seeds, synthetic_source, tasks_of
+    from cotide_sim.sweeps.plan import log_source, parse_seeds, policies_of, synthetic_source, tasks_of
     from cotide_sim.sweeps.result_file import check_ending
     from cotide_sim.sweeps.stopping import Stopped
     from cotide_sim.sweeps.sweep import run_sweep
@@ -105,7 +121,8 @@ def command(
         raise InputError(f"{load} is no share of a machine; between 0 and 10", field="--load")
     if dask is not None and workers is not None:
         raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
-    names = list(dict.fromkeys(policy_of(name).name for name in _parts(policies, "--policy")))
+    swept = policies_of(_parts(policies, "--policy"), policy_files)
+    texts = {policy.sha256: policy for policy in swept if isinstance(policy, PolicySource)}
     beliefs = _runtimes(runtimes)
     chosen = None if seeds is None else parse_seeds(seeds)
     cleaning = cleaning_of(
@@ -119,11 +136,11 @@ def command(
     sources += [synthetic_source(kind, jobs, load) for kind in dict.fromkeys(synthetic)]
     if not sources:
         raise InputError("nothing to replay: name a file, or a generator with --generate", field="--trace")
-    tasks = tasks_of(sources, names, beliefs, chosen)
+    tasks = tasks_of(sources, swept, beliefs, chosen)
     with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, _progress() as watch:
         try:
             report = run_sweep(
-                tasks, results, cluster or Workers(workers or _cores()),
+                tasks, results, replace(cluster or Workers(workers or _cores()), policies=texts),
                 retry_failed=retry_failed, tell=_say, watch=watch,
             )  # fmt: skip
         except Stopped as stopped:

@@ -15,6 +15,7 @@ import click
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
+    from cotide_sim.replay.machine_jobs import MachineJobs
     from cotide_sim.traces.any_log import JobTrace
     from cotide_sim.traces.batch_jobs import BatchJobs
     from cotide_sim.traces.swf import OnBad
@@ -39,6 +40,8 @@ class Input:
     rules : what each rule of the cleaning touched, as plain data.
     format : of the file; ``generated`` for a generator.
     conversion : how demands became processors; empty where they are processors.
+    trace : as read from a file.
+    machine_jobs : the jobs with what they ask for and the machines, where they are replayed on machines.
     recorded : what happened when the trace was recorded: ``jobs`` whose wait is known, and their means; None for none.
     """
 
@@ -50,6 +53,8 @@ class Input:
     format: str
     conversion: str
     recorded: dict[str, float] | None = None
+    trace: JobTrace | None = None
+    machine_jobs: MachineJobs | None = None
 
 
 def cleaning_of(
@@ -99,6 +104,7 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
         trace.format,
         trace.conversion,
         _recorded(jobs, cleaned),
+        trace,
     )
 
 

@@ -1,15 +1,17 @@
 """What the latency guard says to plans: which nodes it refused to which waiting shapes, and whether that still stands.
 
 Owned by `planning` under the guarded plan policies. A plan is about hours to come, whose request rates nobody
-forecasts; so the guard is asked where a pod would start now, and about all nodes that could take it when that one is
-refused. A refused node is left out of plans for that shape until something on the node got better. Invariant: no pod
-starts where the guard, asked about the node as it is at that moment, refuses it.
+forecasts; so the guard is asked where a pod would start now. When it refuses, it is asked about all nodes that could
+take such a pod, and about all waiting pods that the node could take, so that few plans are made in vain. A refused node
+is left out of plans for that shape until something on the node got better. Invariant: no pod starts where the guard,
+asked about the node as it is at that moment, refuses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +19,14 @@ from numpy.typing import NDArray
 from cotide_core.columns import Booleans, Floats, Integers
 from cotide_core.feasibility import FITS, Feasibility
 from cotide_core.forecasts import QosForecaster
-from cotide_core.guard import QosGuard
+from cotide_core.guard import SHAPES_REMEMBERED, QosGuard
 from cotide_core.instructions import NodeVerdict
-from cotide_core.shapes import Shape
+from cotide_core.shapes import FitShape, Shape
 from cotide_core.snapshot import Snapshot
 from cotide_core.verdicts import risk_verdicts
+
+SHAPES_AT_ONCE: Final = SHAPES_REMEMBERED // 2
+"""Shapes that one call asks about: the guard forgets the answers about the oldest beyond `SHAPES_REMEMBERED`."""
 
 
 @dataclass(slots=True)
@@ -49,14 +54,17 @@ class PlanGuard:
         self._guard = guard
         self._feasibility = feasibility
         self._refused: dict[Shape, _Refused] = {}
+        self._waiting: list[Shape] = []
 
     def forget(self) -> None:
         """Drop all refusals: another model answers otherwise."""
         self._refused.clear()
 
-    def keep(self, shapes: set[Shape]) -> None:
-        """Drop the refusals of shapes that are not waiting."""
-        self._refused = {shape: one for shape, one in self._refused.items() if shape in shapes}
+    def keep(self, shapes: Iterable[Shape]) -> None:
+        """Drop the refusals of shapes that are not among the waiting."""
+        known = dict.fromkeys(shapes)
+        self._waiting = list(known)
+        self._refused = {shape: one for shape, one in self._refused.items() if shape in known}
 
     def eased(self, snapshot: Snapshot) -> bool:
         """Whether a refusal fell since it was last asked for, so that a plan may find more."""
@@ -78,18 +86,22 @@ class PlanGuard:
             may[one.rows[one.standing(snapshot)]] = False
 
     def refuses(self, starts: Sequence[tuple[Shape, int]], snapshot: Snapshot, forecaster: QosForecaster) -> bool:
-        """Ask about the starts of a plan, each by itself; True when one is refused, and all is known of its shape."""
+        """Ask about the starts of a plan, each by itself; True when one is refused, and all is known of it by then."""
         rows: dict[Shape, set[int]] = {}
         for shape, row in starts:
             rows.setdefault(shape, set()).add(row)
         wanted = [(shape, np.array(sorted(some), np.intp)) for shape, some in rows.items()]
         self._guard.prefetch(snapshot, wanted, forecaster)
-        refused = []
+        refused, on = [], set[int]()
         for shape, some in wanted:
-            if (self._guard.probabilities(snapshot, shape, some, forecaster) > self._guard.threshold).any():
+            over = some[self._guard.probabilities(snapshot, shape, some, forecaster) > self._guard.threshold]
+            if len(over):
                 refused.append(shape)
+                on.update(over.tolist())
         for shape in refused:
-            self._ask_all(shape, snapshot, forecaster)
+            self._ask_about_nodes(shape, snapshot, forecaster)
+        if on:
+            self._ask_about_shapes(np.array(sorted(on), np.intp), snapshot, forecaster)
         return bool(refused)
 
     def admits(
@@ -119,7 +131,28 @@ class PlanGuard:
         places = np.searchsorted(one.rows, rows)
         return one.probabilities[places], [one.services[place] for place in places.tolist()]
 
-    def _ask_all(self, shape: Shape, snapshot: Snapshot, forecaster: QosForecaster) -> None:
+    def _ask_about_shapes(self, rows: NDArray[np.intp], snapshot: Snapshot, forecaster: QosForecaster) -> None:
+        """Find out which of the waiting shapes these rows can't bear."""
+        fitting: dict[FitShape, NDArray[np.intp]] = {}
+        wanted = []
+        for shape in self._waiting:
+            if shape.fit not in fitting:
+                fitting[shape.fit] = rows[self._feasibility.codes(shape.fit, snapshot, rows) == FITS]
+            some = fitting[shape.fit]
+            known = self._refused.get(shape)
+            if known is not None:
+                some = some[~np.isin(some, known.rows)]
+            if len(some):
+                wanted.append((shape, some))
+        for first in range(0, len(wanted), SHAPES_AT_ONCE):
+            part = wanted[first : first + SHAPES_AT_ONCE]
+            self._guard.prefetch(snapshot, part, forecaster)
+            for shape, some in part:
+                over = self._guard.probabilities(snapshot, shape, some, forecaster) > self._guard.threshold
+                if over.any():
+                    self._note(shape, some[over], snapshot)
+
+    def _ask_about_nodes(self, shape: Shape, snapshot: Snapshot, forecaster: QosForecaster) -> None:
         rows = np.flatnonzero(self._feasibility.codes(shape.fit, snapshot, slice(0, snapshot.size)) == FITS)
         probabilities = self._guard.probabilities(snapshot, shape, rows, forecaster)
         self._note(shape, rows[probabilities > self._guard.threshold], snapshot)

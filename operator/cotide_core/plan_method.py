@@ -16,6 +16,7 @@ import numpy as np
 from cotide_core.availability import Availability, Profiles
 from cotide_core.columns import Booleans, Integers
 from cotide_core.config import PlansConfig
+from cotide_core.events import Event
 from cotide_core.kernels.machine_plan import NO_ROOM, compile_ahead, plan_machines
 from cotide_core.plan_problem import PlanProblem
 from cotide_core.plan_quantile import PlanQuantile
@@ -78,6 +79,9 @@ class PlanMethod:
         self._quantile = PlanQuantile(around.plans.quantile)
         self._segments = 0
 
+    def take(self, events: Sequence[Event]) -> None:
+        """Take note of what happened."""
+
     def joined(self, entry: QueuedPod) -> None:
         """Take note of a pod that waits from now on."""
 
@@ -102,6 +106,14 @@ class PlanMethod:
 
     def started(self, entry: QueuedPod, moment: int) -> None:
         """Take note that a planned pod was started."""
+
+    def begun(self, entry: QueuedPod, row: int) -> None:
+        """Take note that it is on its node, as far as anybody knows."""
+
+    def behind(self, left: list[int], waiting: Sequence[QueuedPod]) -> list[int]:
+        """Return the pods without a reservation in the order in which they would be planned."""
+        del waiting
+        return left
 
     def latest(self, entry: QueuedPod) -> int | None:
         """Return the latest start that a pod with a reservation is promised, where that is not the reservation."""

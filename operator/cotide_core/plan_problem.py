@@ -7,6 +7,7 @@ a kernel they are the same. Invariant: the same pods in the same state give the 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from cotide_core.placement import Placer
 from cotide_core.plan_guard import PlanGuard
 from cotide_core.queued import QueuedPod
 from cotide_core.snapshot import Snapshot
+
+RATE_STEPS: Final = 64
+"""Steps of a node's rate, each twice the one before, by which guarded plans tell nodes apart (chosen: risk is first of
+all a matter of the rate)."""
 
 
 class PlanProblem:
@@ -69,7 +74,7 @@ class PlanProblem:
         take = np.array([availability.vector(one.pod.requests) for one in firsts])
         need = take.copy()
         need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
-        self.amounts: Integers = take[:, -PHYSICAL:]
+        self.amounts: Integers = np.ascontiguousarray(take[:, -PHYSICAL:])
         self.used = np.flatnonzero(need.any(axis=0))
         # In rows: the kernel is compiled once for each layout of its arrays.
         self.need: Integers = np.ascontiguousarray(need[:, self.used])
@@ -82,8 +87,9 @@ class PlanProblem:
         self.may: Booleans = np.array([placer.feasibility.allowed(shape.fit, snapshot) for shape in some])
         self.soft: Integers = np.array([placer.feasibility.matches(shape.fit, snapshot).soft for shape in some])
         if guard is not None:
-            # Among equals a node without a service comes first (seed 003, section 4.3).
-            self.soft = 2 * self.soft + (snapshot.service_counts > 0)
+            # Among equals a node without a service comes first (seed 003, section 4.3), then one with a lower rate.
+            doublings = np.clip(np.frexp(rates)[1], 0, RATE_STEPS - 2)
+            self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
         self._shapes = some
         several = np.bincount(self.group) > 1
         self.slot: Integers = np.where(several, np.cumsum(several), 0)

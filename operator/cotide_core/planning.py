@@ -116,6 +116,7 @@ class Planner:
 
     def take(self, events: Sequence[Event]) -> None:
         """Note whether one of the events may change the plan."""
+        self._method.take(events)
         self._due = self._due or not all(isinstance(event, _IRRELEVANT) for event in events)
 
     def join(self, entry: QueuedPod, now: float) -> None:
@@ -203,10 +204,12 @@ class Planner:
             record = self._state.record(entry.pod.key)
             if record is not None and record.row == row:
                 self._availability.began(record, moment, problem.lasts(index, row))
+                self._method.begun(entry, row)
         self._due = self._due or started == most or (started > 0 and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
+            left = self._method.behind([index for index in left if waiting[index].place is Place.PLANNED], waiting)
             self._extension = (problem, profiles, left, moment) if left else None
 
     def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
@@ -241,7 +244,7 @@ class Planner:
         """Return a plan whose starts the latency guard admits, each by itself, and what is free behind it."""
         waiting, guard = self._waiting, self._guard
         if guard is not None:
-            guard.keep({entry.shape for entry in waiting})
+            guard.keep(entry.shape for entry in waiting)
         opened = self._opened(self._availability.refresh(moment), snapshot)
         problem = PlanProblem(waiting, snapshot, self._placer, self._availability, self._method.seconds, guard)
         self._method.restrict(problem, snapshot)

@@ -35,12 +35,15 @@ class Answer:
     reason : the API's reason (``Conflict``, ``NotFound``, ``TooManyRequests``); empty on success.
     message : the API's sentence.
     retry_after_seconds : what the server asked for, if it did.
+    uncertain : whether a try of this request got no answer, or a passing fault for one, and so may have been carried
+        out, or may still be.
     """
 
     code: int
     reason: str = ""
     message: str = ""
     retry_after_seconds: float | None = None
+    uncertain: bool = False
 
     @property
     def ok(self) -> bool:

@@ -8,8 +8,10 @@ patches, deletions, and bindings and evictions that name the pod's uid. Everythi
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -19,7 +21,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.answers import Answer, ApiError, read_status
 from cotide_kube.backoff import Backoff
 from cotide_kube.credentials import Credentials
-from cotide_kube.transport import JSON, Lines, Transport
+from cotide_kube.transport import JSON, Fence, Lines, Transport
 
 Object = dict[str, Any]
 Objects = list[dict[str, Any]]
@@ -31,6 +33,7 @@ PATCH_TYPES: Final[dict[str, str]] = {
     "apply": "application/apply-patch+yaml",
 }
 FIELD_MANAGER: Final = "cotide"
+_READING: Final = frozenset({"GET", "HEAD"})
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "DELETE"})
 
 
@@ -47,6 +50,11 @@ class KubeClient:
         For one try of one request, from sending it to the last byte of the answer.
     seed : int
         Of the jitter.
+
+    Attributes
+    ----------
+    fence : callable, optional
+        Asked before each try of each request that writes; raises `ClusterError` when nothing may be written any more.
     """
 
     def __init__(
@@ -59,6 +67,7 @@ class KubeClient:
         seed: int | None = None,
     ) -> None:
         self.credentials = credentials
+        self.fence: Fence | None = None
         self._transport = Transport(
             credentials, max_connections, timeout_seconds, backoff or Backoff(), random.Random(seed)
         )
@@ -71,6 +80,12 @@ class KubeClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._transport.close()
+
+    def unfenced(self) -> KubeClient:
+        """Return a client over the same connections whose writes no fence of this one holds up."""
+        other = copy.copy(self)
+        other.fence = None
+        return other
 
     async def request(
         self,
@@ -99,7 +114,10 @@ class KubeClient:
         """
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         may_repeat = method in _IDEMPOTENT if idempotent is None else idempotent
-        outcome = await self._transport.send(method, path, raw, params, content_type, may_repeat=may_repeat)
+        fence = None if method in _READING else self.fence
+        outcome = await self._transport.send(
+            method, path, raw, params, content_type, may_repeat=may_repeat, fence=fence
+        )
         if outcome.code < 300:
             return outcome.body
         raise ApiError(outcome.code, *read_status(outcome.code, outcome.body), f"{method} {path}")
@@ -159,7 +177,7 @@ class KubeClient:
         answer, uncertain = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
         if answer.code == 409 and uncertain and f'already assigned to node "{node}"' in answer.message:
             return Answer(201)
-        return answer
+        return replace(answer, uncertain=uncertain)
 
     async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> Answer:
         """Evict a pod; 429 means that a disruption budget does not allow it now."""
@@ -181,7 +199,14 @@ class KubeClient:
         raw = orjson.dumps(body)
         try:
             outcome = await self._transport.send(
-                "POST", path, raw, None, JSON, may_repeat=may_repeat, throttle_is_answer=throttle_is_answer
+                "POST",
+                path,
+                raw,
+                None,
+                JSON,
+                may_repeat=may_repeat,
+                throttle_is_answer=throttle_is_answer,
+                fence=self.fence,
             )
         except ClusterError as error:
             return Answer(0, "Unreachable", str(error)), True

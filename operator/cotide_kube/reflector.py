@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -41,6 +42,8 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
+_HEAD_BYTES: Final = 4096
+_TOKEN: Final = re.compile(rb'"continue"\s*:\s*"([^"\\]+)"')
 
 
 class HasMetadata(Protocol):
@@ -80,6 +83,8 @@ class Reflector(Generic[T]):
         What to decode into: a msgspec struct with ``metadata`` (see `objects`).
     label_selector, field_selector : str, optional
         As the API takes them.
+    keep : callable, optional
+        Makes of each decoded object the one that is told and kept, with the same metadata.
     rng : random.Random, optional
         For jitter.
 
@@ -100,6 +105,7 @@ class Reflector(Generic[T]):
         label_selector: str | None = None,
         field_selector: str | None = None,
         *,
+        keep: Callable[[T], T] | None = None,
         page_limit: int = PAGE_LIMIT,
         silence_seconds: float = SILENCE_SECONDS,
         backoff: Backoff | None = None,
@@ -112,6 +118,7 @@ class Reflector(Generic[T]):
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
         self._decoder = ObjectDecoder(object_type)
+        self._keep = keep
         self._page_limit, self._silence_seconds = page_limit, silence_seconds
         self._backoff, self._rng = backoff or Backoff(cap_seconds=30.0), rng or random.Random()
         self._known: dict[tuple[str, str], T] = {}
@@ -184,25 +191,47 @@ class Reflector(Generic[T]):
     async def _all_pages(self) -> tuple[list[T], str]:
         query = {**self._selectors, "limit": str(self._page_limit)}
         objects: list[T] = []
-        while True:
-            try:
-                body = await self._client.request("GET", self._path, params=query)
-                page = self._decoder.page(body)
-            except ApiError as error:
-                if error.status != 410 or "continue" not in query:
-                    raise
-                # The list took longer than the server keeps versions: take it in one piece.
-                query, objects = dict(self._selectors), []
-                continue
-            except msgspec.DecodeError as error:
-                raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
-            self._alive()
-            objects.extend(page.items)
-            for bad in page.malformed:
-                self._report(bad)
-            if not page.continue_token:
-                return objects, page.resource_version
-            query["continue"] = page.continue_token
+        ahead: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                try:
+                    body = await (self._page(query) if ahead is None else ahead)
+                    ahead = await self._page_after(body, query)
+                    page = self._decoder.page(body)
+                except ApiError as error:
+                    if error.status != 410 or "continue" not in query:
+                        raise
+                    # The list took longer than the server keeps versions: take it in one piece.
+                    query, objects, ahead = dict(self._selectors), [], None
+                    continue
+                except msgspec.DecodeError as error:
+                    raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
+                self._alive()
+                objects.extend(page.items if self._keep is None else map(self._keep, page.items))
+                for bad in page.malformed:
+                    self._report(bad)
+                if not page.continue_token:
+                    return objects, page.resource_version
+                query["continue"] = page.continue_token
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def _page(self, query: dict[str, str]) -> bytes:
+        return await self._client.request("GET", self._path, params=query)
+
+    async def _page_after(self, body: bytes, query: dict[str, str]) -> asyncio.Task[bytes] | None:
+        """Ask for the next page before this one is decoded, so that the server makes it meanwhile.
+
+        The token is looked for in front of the items, where API servers write it; a server that writes it elsewhere
+        is asked after the decoding.
+        """
+        found = _TOKEN.search(body[:_HEAD_BYTES].partition(b'"items"')[0])
+        if found is None:
+            return None
+        task = asyncio.ensure_future(self._page({**query, "continue": found.group(1).decode()}))
+        await asyncio.sleep(0)  # lets it be sent: decoding does not give way
+        return task
 
     async def _watch(self) -> AsyncIterator[list[Change[T]]]:
         query = {
@@ -236,7 +265,7 @@ class Reflector(Generic[T]):
         event = self._decoder.line(line)
         if isinstance(event, tuple):
             kind, found = event
-            self._fold(kind, found, batch)
+            self._fold(kind, found if self._keep is None else self._keep(found), batch)
         elif isinstance(event, Bookmark):
             self._version = event.resource_version or self._version
         elif isinstance(event, WatchFailed):

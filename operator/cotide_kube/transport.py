@@ -12,8 +12,9 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -34,6 +35,9 @@ RETRY_AFTER_CAP_SECONDS: Final = 30.0
 """A server that asks for more than this is treated as if it had asked for this; chosen."""
 _PASSING: Final = frozenset({500, 502, 503, 504})
 """Answers that a moment later may be different."""
+Fence = Callable[[], None]
+"""Raises a `ClusterError` when a request may not be sent (any more)."""
+_FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
 
 class Outcome(NamedTuple):
@@ -44,6 +48,16 @@ class Outcome(NamedTuple):
     retry_after_seconds: float | None
     uncertain: bool
     """Whether an earlier try may have been carried out although its answer was lost."""
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that asks its fence right before its first byte: for a connection it may have waited."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        fence = _FENCE.get()
+        if fence is not None:
+            fence()
+        return await super().send(conn)
 
 
 class Transport:
@@ -98,8 +112,13 @@ class Transport:
         *,
         may_repeat: bool,
         throttle_is_answer: bool = False,
+        fence: Fence | None = None,
     ) -> Outcome:
-        """Send until there is an answer to keep, as the module's docstring says; raise when none ever came."""
+        """Send until there is an answer to keep, as the module's docstring says; raise when none ever came.
+
+        ``fence`` is asked before each try, at the last moment; what it raises ends the request.
+        """
+        _FENCE.set(fence)
         session, url = self._opened(self._session), self._url(path, params)
         uncertain, refused_token, tries = False, False, 0
         while True:
@@ -172,6 +191,7 @@ class Transport:
     async def _open_watch(self, path: str, query: Mapping[str, str], silence_seconds: float) -> aiohttp.ClientResponse:
         session, url = self._opened(self._watch_session), self._url(path, query)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_seconds)
+        _FENCE.set(None)
         for last in (False, True):
             response = await session.get(
                 url,
@@ -217,7 +237,10 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         limit=limit, ssl=tls if tls is not None else True, keepalive_timeout=30, ttl_dns_cache=60
     )
-    return aiohttp.ClientSession(connector=connector, headers={"User-Agent": "cotide", "Accept": JSON})
+    # Compressing a list costs the server more time than sending it whole within a cluster, and no answer sets a cookie.
+    headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
+    cookies = aiohttp.DummyCookieJar()
+    return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)
 
 
 def _cause(error: Exception) -> str:

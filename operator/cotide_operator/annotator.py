@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass
+from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import WaitReason
 from cotide_kube.answers import ApiError
@@ -90,13 +90,13 @@ class Annotator:
     def _lacks_class(self, pod: PodObject) -> bool:
         """Whether a pod's label tells readers nothing, or a class that its namespace does not allow."""
         label = pod.metadata.labels.get(CLASS_LABEL)
-        if label is None or label not in set(WorkloadClass):
+        if label is None or label not in CLASSES:
             return True
         namespace = self._mirror.namespaces.get(pod.metadata.namespace)
         cap = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None
-        if cap is None or cap not in set(WorkloadClass):
+        if cap is None or cap not in CLASSES:
             return False
-        return WorkloadClass(cap).rank < WorkloadClass(label).rank
+        return CLASSES[cap].rank < CLASSES[label].rank
 
     def _submit_label(self, key: str) -> None:
         if not self._lane.submit(("label", key), lambda: self._label(key)):

@@ -19,7 +19,8 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
@@ -29,7 +30,6 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator import preflight
-from cotide_operator.admission.webhook import make_webhook
 from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
@@ -38,7 +38,6 @@ from cotide_operator.controllers import Controllers
 from cotide_operator.crew import Crew, first_of
 from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
-from cotide_operator.handlers import KopfThread, quiet_kopf, start_kopf
 from cotide_operator.health import HealthServer
 from cotide_operator.intake import Intake
 from cotide_operator.leadership import Leadership
@@ -46,7 +45,7 @@ from cotide_operator.ledger_file import LedgerFile
 from cotide_operator.loop import SchedulingLoop
 from cotide_operator.low_lane import LowLane
 from cotide_operator.metrics_feed import metrics_feed
-from cotide_operator.mirror import KINDS, PATHS, TYPES, Kind, Mirror
+from cotide_operator.mirror import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
 from cotide_operator.model_store import ModelStore
 from cotide_operator.nominator import Nominator
 from cotide_operator.outlook import Outlooks
@@ -58,6 +57,10 @@ from cotide_operator.settings import Settings, engine_config
 from cotide_operator.surroundings import Surroundings
 from cotide_operator.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from cotide_operator.admission.webhook import AdmissionWebhook
+    from cotide_operator.handlers import KopfThread
+
 _LOG = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
@@ -65,7 +68,7 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 REQUEST_TIMEOUT_SECONDS: Final = 15.0
-"""For one try; five of them with their pauses (78 s) must stay below the engine's `ASSUME_TIMEOUT_WALL_SECONDS`."""
+"""For one try; five of them with their pauses take 78 s at most: then the log tells of an outage. Chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 
 
@@ -151,7 +154,8 @@ class Operator:
             Evictor(self.client, self.mirror, self.nominator),
             concurrency=settings.concurrent_binds,
         )
-        self.admission = make_webhook(settings, self.client, self.mirror, self.telemetry)
+        # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
+        self.admission = self._make_webhook()
         self._host = ""
         self._stage = "the API server"
         self._leading = False
@@ -219,13 +223,14 @@ class Operator:
             return None
         await preflight.await_namespace(self.client, election.namespace)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        leadership = Leadership(self.client, election, identity)
+        leadership = Leadership(self.client.unfenced(), election, identity)
         acquiring = crew.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await crew.until(acquiring, stopping)
         finally:
             stopping.cancel()
+        self.client.fence = leadership.permit
         return leadership
 
     async def _lead(self, crew: Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
@@ -276,6 +281,10 @@ class Operator:
             scheduler_name=self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
         )
+        # In a thread, while the first lists come: kopf takes as long to load as all our own modules.
+        await asyncio.to_thread(import_module, "cotide_operator.handlers")
+        from cotide_operator.handlers import quiet_kopf, start_kopf
+
         quiet_kopf(logging.ERROR)
         kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)
         stop = asyncio.Event()
@@ -290,7 +299,8 @@ class Operator:
 
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""
-        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind])
+        keep = KEPT_AS[kind]() if kind in KEPT_AS else None
+        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind], keep=keep)
         async for batch in reflector.batches():
             for change in batch:
                 if change.object is None:
@@ -312,6 +322,13 @@ class Operator:
             recorder=self._recorder,
             telemetry=self.telemetry,
         )
+
+    def _make_webhook(self) -> AdmissionWebhook | None:
+        if not self.settings.admission.enabled:
+            return None  # and what it needs is not loaded
+        from cotide_operator.admission.webhook import make_webhook
+
+        return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
 
     def _make_retraining(self) -> Retraining | None:
         settings = self.settings.models.retraining

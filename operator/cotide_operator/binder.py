@@ -3,12 +3,16 @@
 Fed by the loop; answers go back to the loop as events. The states of one binding::
 
     queued -> posted -> 201            bound; the watch confirms the assumption
-       |         |----- 404            the pod is gone
-       |         |----- 409, 429,      look at the pod: bound here -> bound; bound elsewhere or gone ->
-       |         |      5xx, silence   refused for good; still waiting -> refused, to be tried again
+       |        ^ |---- 404            the pod is gone
+       |        | |---- 409, 429, 5xx, look at the pod: bound here -> bound; bound elsewhere or gone ->
+       |        | |     silence        refused for good; still waiting -> refused, to be tried again
+       |        `-'                    nobody can tell: the same binding once more
        `-> pod or node gone meanwhile  never posted
 
-Invariant: a pod is posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
+A binding whose answer was lost may have been carried out, or may be yet. Until that is known its place is nobody
+else's, so it stays posted: to post it again does no harm, and its answer says what became of the first.
+
+Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
 never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
 in `evictor`.
 """
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +31,7 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_kube.answers import Answer, ApiError
+from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_operator.evictor import Evictor, EvictReport
 from cotide_operator.mirror import Mirror
@@ -36,7 +42,8 @@ ROOM_PER_BIND: Final = 4
 """Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
 ahead is decided on old facts."""
 
-
+_BETWEEN: Final = Backoff(initial_seconds=0.1, cap_seconds=1.0)
+"""Pauses before a binding of unknown fate is posted once more; the client tried for seconds before. Chosen."""
 _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
 
 
@@ -99,6 +106,7 @@ class Binder:
         self._drained = asyncio.Event()
         self._drained.set()
         self._closed = False
+        self._rng = random.Random()
 
     @property
     def busy(self) -> bool:
@@ -201,14 +209,36 @@ class Binder:
             return
         namespace, _, name = bind.key.partition("/")
         started = time.perf_counter()
-        answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
-        if answer.ok:
-            bound, retry = True, False
-        elif answer.code == 404:
-            bound, retry = False, False
-        else:
-            bound, retry = await self._look(bind)
+        failures = 0
+        while True:
+            answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
+            fate = await self._fate(bind, answer, last=failures > 0 and answer.code != 0)
+            if fate is not None:
+                break
+            failures += 1
+            await asyncio.sleep(_BETWEEN.wait_seconds(failures, self._rng))
+            if self._closed or bind.node not in self._mirror.nodes:
+                fate = False, True
+                break
+        bound, retry = fate
         self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started))
+
+    async def _fate(self, bind: Bind, answer: Answer, *, last: bool) -> tuple[bool, bool] | None:
+        """Return what an answer means (bound here, worth another try), or None while nobody can tell.
+
+        With ``last`` a pod that is seen waiting is believed to wait: the server has answered since the try that may
+        still be on its way.
+        """
+        if answer.ok:
+            return True, False
+        if answer.code == 404:
+            return False, False
+        found = await self._look(bind)
+        if not answer.uncertain:
+            return found or (False, True)
+        if found == (False, True) and not last:
+            return None
+        return found
 
     def _stale(self, bind: Bind) -> tuple[Answer, bool] | None:
         """What makes a decision pointless before it is posted; the API server does not look whether a node exists."""
@@ -221,19 +251,21 @@ class Binder:
             return Answer(404, "NotFound", f"node {bind.node} is gone"), True
         return None
 
-    async def _look(self, bind: Bind) -> tuple[bool, bool]:
-        """Ask the API server what became of a pod; returns (bound here, worth another try)."""
+    async def _look(self, bind: Bind) -> tuple[bool, bool] | None:
+        """Ask the API server what became of a pod; returns (bound here, worth another try), None without an answer."""
         namespace, _, name = bind.key.partition("/")
         try:
             pod: dict[str, Any] = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         except ApiError as error:
-            return False, error.status != 404
-        except ClusterError:  # no answer at all: the engine backs off, and a second binding would get a 409
-            return False, True
+            return (False, False) if error.status == 404 else None
+        except ClusterError:
+            return None
         metadata, node = pod.get("metadata", {}), pod.get("spec", {}).get("nodeName")
-        if metadata.get("uid") != bind.uid or metadata.get("deletionTimestamp"):
+        if metadata.get("uid") != bind.uid:
             return False, False
-        return node == bind.node, not node
+        if node == bind.node:  # also of a pod that is ending: it holds its place until it is gone
+            return True, False
+        return False, not (node or metadata.get("deletionTimestamp"))
 
 
 def _evictions(instructions: Sequence[Instruction]) -> list[Evict]:

@@ -2,14 +2,20 @@
 
 Called by the assembly, the loop, the controllers and the feed; the engine never sees a clock, only ``now``.
 Simulated time is ``origin + (wall - origin) * speed`` with the same origin and speed as the fake nodes, so that
-both agree without exchanging a word. Invariant: a clock never runs backwards, whatever the machine's time does.
+both agree without exchanging a word. Invariant: whatever the machine's time does, a clock never runs backwards, never
+stands still and never jumps: a wait of ten seconds takes nine to eleven. A machine's clock that was set is followed
+slowly, because a jump ahead would end every back-off and give up every binding in flight, and one back would stop both.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+SLEW: Final = 0.1
+"""Share of the time by which a clock may go slower or faster while it follows a machine's clock that was set. Chosen:
+an hour is made up in ten, and no wait is wrong by more than a tenth."""
 
 
 class Clock(Protocol):
@@ -45,12 +51,21 @@ class ScaledClock:
 
     origin_seconds: float = 0.0
     speed: float = 1.0
-    _last: float = float("-inf")
+    _wall: float = 0.0
+    _monotonic: float | None = None
+    """When `now` was last asked, by a clock that nobody sets, and the machine's time then as we follow it."""
 
     def now(self) -> float:
-        """Return the clock's seconds, held where the machine's clock was set back."""
-        self._last = max(self._last, self.from_wall(time.time()))
-        return self._last
+        """Return the clock's seconds."""
+        wall, monotonic = time.time(), time.monotonic()
+        if self._monotonic is None:
+            self._wall = wall
+        else:
+            passed = monotonic - self._monotonic
+            most = passed * SLEW
+            self._wall += passed + min(most, max(-most, wall - self._wall - passed))
+        self._monotonic = monotonic
+        return self.from_wall(self._wall)
 
     def from_wall(self, wall_seconds: float) -> float:
         """Map an epoch second of the machine to the clock."""

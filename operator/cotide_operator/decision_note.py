@@ -13,6 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+import orjson
+
 from cotide_core.errors import InputError
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_operator.board import Decision
@@ -47,10 +50,29 @@ def encode(decision: Decision) -> str:
     verdicts = sorted(decision.refused, key=lambda verdict: -verdict.nodes)
     kept = len(verdicts)
     while True:
-        text = json.dumps(_body(decision, verdicts, kept), separators=(",", ":"))
+        text = _ascii(_body(decision, verdicts, kept))
         if len(text) <= NOTE_LIMIT_BYTES or kept == 0:
             return text
         kept -= 1
+
+
+class _Past(msgspec.Struct):
+    v: int
+    uid: str
+    attempts: int = 0
+    demotions: int = 0
+
+
+_PAST: Final = msgspec.json.Decoder(_Past)
+
+
+def decode_past(text: str) -> tuple[str, int, int] | None:
+    """Return uid, attempts and demotions of a note; None when it is none: a tenth of the work of `decode`."""
+    try:
+        past = _PAST.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return (past.uid, past.attempts, past.demotions) if past.v == NOTE_VERSION else None
 
 
 def decode(text: str, key: str) -> Note:
@@ -62,12 +84,18 @@ def decode(text: str, key: str) -> Note:
         When the text is no note: someone else wrote the annotation, or another version did.
     """
     try:
-        body = json.loads(text)
+        body = orjson.loads(text)
         if body["v"] != NOTE_VERSION:
             raise InputError(f"is version {body['v']!r} of the note, this command reads {NOTE_VERSION}")
         return _note(body, key)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError("is not a decision that Cotide wrote", field=f"annotation {DECISION_ANNOTATION}") from error
+
+
+def _ascii(body: dict[str, Any]) -> str:
+    """Write JSON in ASCII; orjson is ten times as fast, and knows no escapes for what is beyond ASCII."""
+    text = orjson.dumps(body).decode()
+    return text if text.isascii() else json.dumps(body, separators=(",", ":"))
 
 
 def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[str, Any]:
@@ -160,7 +188,7 @@ def _note(body: dict[str, Any], key: str) -> Note:
 
 def _shortened(message: str) -> str:
     """Cut by the length that JSON gives the sentence: an escaped letter takes six bytes."""
-    if len(json.dumps(message)) <= _MESSAGE_LIMIT:
+    if 6 * len(message) + 2 <= _MESSAGE_LIMIT or len(json.dumps(message)) <= _MESSAGE_LIMIT:
         return message
     words = message[: _MESSAGE_LIMIT - 5]
     while len(json.dumps(words)) > _MESSAGE_LIMIT - 3:

@@ -20,6 +20,14 @@ DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+_READ: Final = frozenset(
+    (
+        DO_NOT_DISRUPT_ANNOTATION,
+        SAFE_TO_EVICT_ANNOTATION,
+        PREFER_NO_EVICTION_ANNOTATION,
+        DELETION_COST_ANNOTATION,
+    )
+)
 
 _COST: Final = re.compile(r"0|[1-9][0-9]*|-[0-9]+")
 """As Kubernetes reads it: no plus sign, no leading zero (pkg/apis/core/helper, GetDeletionCostFromPodAnnotations)."""
@@ -41,7 +49,7 @@ NO_WISHES: Final = Wishes()
 
 def wishes(annotations: Mapping[str, str]) -> Wishes:
     """Return what is written; a value that can't be read is no wish."""
-    if not annotations:
+    if _READ.isdisjoint(annotations):
         return NO_WISHES
     never = annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true"
     unsafe = annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false"
@@ -52,6 +60,8 @@ def wishes(annotations: Mapping[str, str]) -> Wishes:
 
 def faults(annotations: Mapping[str, str]) -> list[str]:
     """Return one sentence for each of these annotations whose value can't be read."""
+    if _READ.isdisjoint(annotations):
+        return []
     found = [
         f"annotation {name}: {annotations[name][:40]!r} is neither true nor false, and counts as not written"
         for name in (DO_NOT_DISRUPT_ANNOTATION, SAFE_TO_EVICT_ANNOTATION)

@@ -77,10 +77,18 @@ class Intake:
             self._tell_node(name, events)
         for key in _taken(self._changed["workloads"]):
             self._tell_workload(key, events)
-        for key in _taken(self._changed["pods"]):
+        pods = _taken(self._changed["pods"])
+        if not self._live:
+            # A list comes by name; who came first is before who came later, as when they came one by one.
+            pods.sort(key=self._created)
+        for key in pods:
             self._tell_pod(key, events)
         self._live = True
         return events
+
+    def _created(self, key: str) -> str:
+        pod = self._mirror.pods.get(key)
+        return pod.metadata.creation_timestamp or "" if pod is not None else ""
 
     def _mark(self, kind: Kind, key: str) -> None:
         if not key:

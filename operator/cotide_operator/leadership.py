@@ -13,7 +13,9 @@ a second HTTP stack with its own credentials.
     leader  --stopped--> released (empty holder), so that a standby takes over at once
 
 Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
-clock with ours. Invariant: the deadline is shorter than the lease, so that a leader has stopped before another starts.
+clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
+the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
+paused, is held by `permit`, which is asked before each request that it sends.
 """
 
 from __future__ import annotations
@@ -40,6 +42,12 @@ class LeadershipLost(ClusterError):
     """The lease went to another replica, or could not be renewed in time: this process must not decide any more."""
 
 
+def awake_and_asleep() -> float:
+    """Return seconds that only grow, and that pass while the machine sleeps, too, where the system counts those."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
 class Leadership:
     """One candidate for a lease.
 
@@ -59,7 +67,7 @@ class Leadership:
         settings: LeaderElectionSettings,
         identity: str,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = awake_and_asleep,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
@@ -73,11 +81,24 @@ class Leadership:
         self._trouble = ""
         self._turn = asyncio.Lock()
         """Held over each renewal: a release waits for the one in flight, and none comes after it."""
+        self._renewed = float("-inf")
+        """When the request began that renewed the lease last."""
         self.leading = False
+
+    def permit(self) -> None:
+        """Let a request of a leader pass.
+
+        Raises
+        ------
+        LeadershipLost
+            When the lease may be another's by now.
+        """
+        if not self.leading or self._monotonic() >= self._renewed + self._settings.renew_deadline_seconds:
+            raise LeadershipLost(f"the lease {self._settings.lease_name} may be another's by now: nothing is written")
 
     async def acquire(self) -> None:
         """Return when this replica leads; tries for ever."""
-        while not await self._try():
+        while not await self._renew():
             await self._sleep(self._settings.retry_period_seconds)
         self.leading = True
         _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
@@ -90,25 +111,23 @@ class Leadership:
         LeadershipLost
             When the lease is another's, or was not renewed within the deadline.
         """
-        renewed = self._monotonic()
         while True:
             await self._sleep(self._settings.retry_period_seconds)
-            left = renewed + self._settings.renew_deadline_seconds - self._monotonic()
+            left = self._renewed + self._settings.renew_deadline_seconds - self._monotonic()
             try:
                 async with asyncio.timeout(max(0.0, left)), self._turn:
                     if not self.leading:  # released: there is nothing to renew any more
                         continue
-                    held = await self._try()
+                    held = await self._renew()
             except TimeoutError:
                 held = False
             if held:
-                renewed = self._monotonic()
                 continue
             holder = self._seen[0] if self._seen else ""
             if holder not in ("", self.identity):
                 self.leading = False
                 raise LeadershipLost(f"the lease {self._settings.lease_name} was taken by {holder}: stopping")
-            if self._monotonic() - renewed >= self._settings.renew_deadline_seconds:
+            if self._monotonic() - self._renewed >= self._settings.renew_deadline_seconds:
                 self.leading = False
                 raise LeadershipLost(
                     f"the lease {self._settings.lease_name} could not be renewed for "
@@ -129,6 +148,14 @@ class Leadership:
             _LOG.warning(
                 "the lease could not be released and will expire by itself: %s", str(error) or "no answer in time"
             )
+
+    async def _renew(self) -> bool:
+        """Take or renew the lease; what then is ours counts from now, however long the answer takes."""
+        begun = self._monotonic()
+        held = await self._try()
+        if held:
+            self._renewed = begun
+        return held
 
     async def _try(self) -> bool:
         """Read the lease and take or renew it; False when that is not possible now."""

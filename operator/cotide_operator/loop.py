@@ -36,9 +36,11 @@ from cotide_operator.outcomes import Outcomes
 from cotide_operator.sightings import noted
 
 GATHER_SECONDS: Final = 0.002
-"""Shortest wall pause before a cycle; chosen: a few changes of a burst gather, nobody notices the delay."""
+"""Shortest wall pause between two cycles; chosen: a few changes of a burst gather, nobody notices the delay."""
 GATHER_MOST_SECONDS: Final = 0.05
 """Longest such pause."""
+RESUMED_TOGETHER: Final = 200
+"""Pods whose notes are read in one go at the start; chosen: about 3 ms."""
 PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
 PUBLISH_SHARE: Final = 20.0
@@ -148,6 +150,7 @@ class SchedulingLoop:
                 self._cycle(binder)
             if self.cycles == 1 and self.started_monotonic is None:
                 self.started_monotonic = time.monotonic()
+                await self._resume()
                 if ready is not None:
                     ready()
             if time.monotonic() >= next_publication:
@@ -156,6 +159,13 @@ class SchedulingLoop:
                 spent = time.monotonic() - started
                 next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
             await self._pause(binder, next_publication)
+
+    async def _resume(self) -> None:
+        """Take over what an earlier run noted on pods, a few at a time: the first bindings need not wait for it."""
+        pods = list(self._mirror.pods.values())
+        for start in range(0, len(pods), RESUMED_TOGETHER):
+            await asyncio.sleep(0)
+            self._outcomes.resumed(noted(pods[start : start + RESUMED_TOGETHER]))
 
     def _due(self) -> bool:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
@@ -179,8 +189,6 @@ class SchedulingLoop:
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
         self.cycles += 1
-        if self.cycles == 1:
-            self._outcomes.resumed(noted(self._mirror.pods.values()))
         self._outcomes.events(events, self._take_arrivals(), now)
         self._outcomes.decided(instructions, now, self._cycle_seconds)
         self._outcomes.alarmed(self.scheduler.alarms, now)
@@ -195,6 +203,8 @@ class SchedulingLoop:
         return arrivals
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
+        # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
+        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
         if not (self._inbox or self._intake.waiting or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
@@ -204,6 +214,5 @@ class SchedulingLoop:
             if wall > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wall)
-        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
         if not self._stopped:
             await binder.room()

@@ -24,6 +24,7 @@ from cotide_kube.objects import (
     PodObject,
     PriorityClassObject,
 )
+from cotide_operator.pod_keeping import PodKeeping
 from cotide_operator.resources import GROUP
 from cotide_operator.selection import read_selector, selects
 
@@ -52,6 +53,8 @@ PATHS: Final[dict[Kind, str]] = {
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "pods": "/api/v1/pods",
 }
+KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping}
+"""Makers of what turns a decoded object into the one that is kept."""
 TYPES: Final[dict[Kind, type[Any]]] = {
     "nodes": NodeObject,
     "priorityclasses": PriorityClassObject,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from prometheus_client import Counter, Histogram
+
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
 from cotide_core.instructions import Bind, Evict, EvictCause, Instruction, Wait, WaitReason
@@ -82,10 +84,15 @@ class Outcomes:
         self._said: dict[int, tuple[float, int]] = {}
         self._shares: dict[str, float] = {}
         """Wall seconds of its decision cycle that fell to each binding under way."""
+        self._sent: dict[str, Decision] = {}
+        """What each binding under way writes on its pod."""
+        self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+        """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
 
     def annotations(self, bind: Bind) -> dict[str, str]:
         """Return what a Binding should write on the pod."""
-        return {DECISION_ANNOTATION: encode(_of_bind(bind, self._now))}
+        decision = self._sent[bind.key] = _of_bind(bind, self._now)
+        return {DECISION_ANNOTATION: encode(decision)}
 
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
         """Follow pods that changed or went."""
@@ -106,9 +113,11 @@ class Outcomes:
                 self._calibration.pod_gone(event.key)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
-        """Take over what an earlier run noted on pods that are on a node: forecasts outlive a restart."""
+        """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""
         for decision in decisions:
-            pod = self._pod_of(decision.key)
+            pod, known = self._pod_of(decision.key), self._board.get(decision.key)
+            if known is not None and known.uid == decision.uid:
+                continue
             if pod is not None and pod.ours and pod.uid == decision.uid and pod.node == decision.node:
                 self._board.publish(decision)
 
@@ -178,8 +187,7 @@ class Outcomes:
             return
         queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
         self._telemetry.incoming.labels(queue, "ScheduleAttemptFailure").inc()
-        self._telemetry.attempts.labels("unschedulable", _class(pod), self._policy).inc()
-        self._telemetry.attempt_duration.labels("unschedulable", self._policy).observe(share)
+        self._attempted("unschedulable", _class(pod), share)
 
     def reported(self, report: Report, now: float) -> None:
         """Take the outcome of a binding or an eviction."""
@@ -191,9 +199,8 @@ class Outcomes:
         pod = self._pod_of(bind.key)
         if report.wall_seconds:
             self._telemetry.binding_duration.observe(report.wall_seconds)
-        result = "scheduled" if report.bound else "error"
-        self._telemetry.attempts.labels(result, _class(pod), self._policy).inc()
-        self._telemetry.attempt_duration.labels(result, self._policy).observe(share + report.wall_seconds)
+        self._attempted("scheduled" if report.bound else "error", _class(pod), share + report.wall_seconds)
+        sent = self._sent.pop(bind.key, None)
         if not report.bound:
             self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
@@ -201,10 +208,20 @@ class Outcomes:
         if pod is not None:
             waited = max(0.0, now - pod.created_seconds)
             self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
-        self._board.publish(_of_bind(bind, now))
+        self._board.publish(sent if sent is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         self._annotator.label(bind.key)
+
+    def _attempted(self, result: str, workload_class: str, wall_seconds: float) -> None:
+        counters = self._counters.get((result, workload_class))
+        if counters is None:
+            counters = self._counters[result, workload_class] = (
+                self._telemetry.attempts.labels(result, workload_class, self._policy),
+                self._telemetry.attempt_duration.labels(result, self._policy),
+            )
+        counters[0].inc()
+        counters[1].observe(wall_seconds)
 
     def _log_refusal(self, report: BindReport) -> None:
         """Say why a binding was not taken; of many with the same answer one line in `REFUSAL_LOG_SECONDS`."""

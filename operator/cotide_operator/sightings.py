@@ -18,7 +18,7 @@ from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.board import Decision
 from cotide_operator.clock import Clock
-from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.decision_note import DECISION_ANNOTATION, decode, decode_past
 from cotide_operator.mirror import key_of
 
 LIVE_WINDOW_SECONDS: Final = 2.0
@@ -129,9 +129,11 @@ def _noted(pod: PodObject) -> Decision | None:
 
 def _past(pod: PodObject, job_status: Mapping[str, Any]) -> tuple[int, int]:
     """Attempts and demotions that an earlier run of the operator wrote down."""
-    if DECISION_ANNOTATION in pod.metadata.annotations:
-        decision = _noted(pod)
-        return (decision.attempts, decision.demotions) if decision is not None else (0, 0)
+    note = pod.metadata.annotations.get(DECISION_ANNOTATION)
+    if note is not None:
+        past = decode_past(note)
+        # A pod made from a copy of another one's manifest carries that one's note.
+        return past[1:] if past is not None and past[0] == pod.metadata.uid else (0, 0)
     return _count(job_status.get("attempts")), _count(job_status.get("demotions"))
 
 

@@ -1,9 +1,11 @@
 """Writes statuses of Jobs and Workloads: only what changed, not more often than readers need.
 
 Called by the two controllers with the status they want; holds the last one that the API server took. Only one operator
-acts (leader lease), so that what we wrote is the truth and a mirror that lags behind can't talk us out of it.
-Invariant: a difference that matters (phase, counters, a condition's reason) is written at once; one that only
-refreshes numbers waits until the object's last write is `refresh_seconds` old.
+acts (leader lease), so that what we wrote is the truth and a mirror that lags behind can't talk us out of it. A mirror
+that is ahead of us can: an earlier patch whose answer was lost, ours or a former leader's, may be carried out after a
+later one, and must then be written over once more. Invariant: a difference that matters (phase, counters, a
+condition's reason) is written at once; one that only refreshes numbers waits until the object's last write is
+`refresh_seconds` old.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Kept:
     uid: str
     status: Mapping[str, Any]
     written_monotonic: float = field(default=float("-inf"))
+    version: int | None = None
+    """The object's version after our last write; None before it, or when it is no number."""
 
 
 class StatusWriter:
@@ -62,8 +66,10 @@ class StatusWriter:
         Raises
         ------
         ClusterError
-            When it could not be written; the object being gone is no error.
+            When it could not be written; the object being gone is no error. A conflict is one: whether another object
+            has the name now, or somebody wrote at the same moment, the next look will see.
         """
+        _heed(item, kept)
         change = difference(kept.status, status)
         if change is None:
             return None
@@ -73,11 +79,27 @@ class StatusWriter:
         metadata = item.metadata
         path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{self._plural}/{metadata.name}/status"
         try:
-            await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
+            taken = await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
+            kept.version = _version(taken["metadata"].get("resourceVersion"))
         except ApiError as error:
-            if error.status not in (404, 409):  # gone, or another object of the same name: its own event comes
+            if error.status != 404:
                 raise
         self.writes += 1
         kept.status = {key: value for key, value in status.items() if value is not None}
         kept.written_monotonic = time.monotonic()
         return None
+
+
+def _heed(item: CustomObject, kept: Kept) -> None:
+    """Take over what the API server has, where that came after our last write and says something else that matters."""
+    version = _version(item.metadata.resource_version)
+    if kept.version is None or version is None or version <= kept.version or item.metadata.uid != kept.uid:
+        return
+    change = difference(item.status, kept.status)
+    if change is not None and change.urgent:
+        kept.status = dict(item.status)
+
+
+def _version(text: str | None) -> int | None:
+    """Versions of one kind can be compared (Kubernetes 1.35 promises it, etcd has always made it so)."""
+    return int(text) if text is not None and text.isdecimal() else None

@@ -12,16 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL, WorkloadClass, classify
 from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.units import parse_quantity, resource_amount
 from cotide_kube.objects import Metadata, NodeObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.eviction_wishes import wishes
 from cotide_operator.mirror import CustomObject, Mirror, controller_of, key_of, owned_key
-from cotide_operator.pod_requests import effective_requests
+from cotide_operator.pod_spec_facts import SpecReader
 from cotide_operator.sightings import Sighting
 
 TYPE_ANNOTATION: Final = "cotide.dev/type"
@@ -37,6 +36,7 @@ DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
 
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
+_read_spec: Final = SpecReader()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_k
     if job_key is not None:
         job = mirror.jobs.get(job_key)
         spec: Mapping[str, Any] = job.spec if job is not None else {}
-        declared = spec.get("class", WorkloadClass.BATCH)
-        owner_class = WorkloadClass(declared) if declared in set(WorkloadClass) else WorkloadClass.BATCH
+        owner_class = CLASSES.get(str(spec.get("class")), WorkloadClass.BATCH)
         job_priority = _bounded_priority(spec.get("priority")) if job is not None else None
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
@@ -117,12 +116,7 @@ def translate_pod(
     """
     metadata, spec = pod.metadata, pod.spec
     ours = spec.scheduler_name == scheduler_name
-    faults: list[str] = []
-    requests: tuple[tuple[str, int], ...] = ()
-    try:
-        requests = effective_requests(spec)
-    except InputError as error:
-        faults.append(f"spec.containers.resources ({error})")
+    facts = _read_spec(spec)
     annotations = metadata.annotations
     wished = wishes(annotations)
     priority = spec.priority if spec.priority is not None else (around.priority_class_value or 0)
@@ -132,7 +126,7 @@ def translate_pod(
         key=key_of(metadata),
         uid=metadata.uid,
         workload_class=class_of(pod, around),
-        requests=requests,
+        requests=facts.requests,
         created_seconds=seen.created_seconds,
         phase=_PHASES.get(pod.status.phase, PodPhase.PENDING),
         node=node,
@@ -146,12 +140,12 @@ def translate_pod(
         type=annotations.get(TYPE_ANNOTATION, ""),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
         requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
-        node_selector=tuple(sorted(spec.node_selector.items())) if to_place else (),
-        node_terms=node_terms(spec.affinity) if to_place else (),
-        tolerations=tolerations(spec) if to_place else (),
-        host_ports=host_ports(spec),
-        gates=tuple(gate.name for gate in spec.scheduling_gates) if to_place else (),
-        unsupported=(*unsupported_fields(spec), *faults) if to_place else (),
+        node_selector=facts.node_selector if to_place else (),
+        node_terms=facts.node_terms if to_place else (),
+        tolerations=facts.tolerations if to_place else (),
+        host_ports=facts.host_ports,
+        gates=facts.gates if to_place else (),
+        unsupported=facts.unsupported if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,

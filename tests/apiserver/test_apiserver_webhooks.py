@@ -432,6 +432,18 @@ async def test_a_service_leads_to_its_endpoints_by_its_own_name() -> None:
         assert (hook.queries[0]["host"], hook.queries[0]["path"]) == ("hook.tools.svc", "/mutate")
 
 
+async def test_a_service_with_an_external_name_leads_there_at_the_webhooks_port() -> None:
+    async with everything() as (user, hook):
+        service = {"namespace": "tools", "name": "hook", "path": "/mutate", "port": hook.port}
+        bundle = base64.b64encode(CERTIFICATES.authority_pem).decode()
+        await register(user, webhook(1, clientConfig={"service": service, "caBundle": bundle}))
+        await user("POST", "/api/v1/namespaces", {"metadata": {"name": "tools"}})
+        spec = {"type": "ExternalName", "externalName": "localhost"}
+        await user("POST", "/api/v1/namespaces/tools/services", {"metadata": {"name": "hook"}, "spec": spec})
+        assert (await user("POST", PODS, pod()))[0] == 201
+        assert (hook.queries[0]["host"], hook.queries[0]["path"]) == ("hook.tools.svc", "/mutate")
+
+
 FAILURES: list[tuple[str, Callable[[Review], Any], str]] = [
     ("says no 200", lambda _: web.Response(status=500, text="boom"), 'an error on the server ("boom")'),
     ("rejects the review", lambda _: web.Response(status=400), "the server rejected our request for an unknown reason"),

@@ -20,6 +20,7 @@ CELLS = ("--synthetic", "synth1", "--jobs", "2500", "--policy", "fcfs,easy", "--
 SEEDS = 15
 COUNT = SEEDS * 4
 DEADLINE_SECONDS = 120
+EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 
 needs_distributed = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed"
@@ -186,6 +187,11 @@ def test_a_failed_cell_makes_the_exit_code_1_and_stands_in_the_table(tmp_path):
         (("--results", "r.csv", "--synthetic", "synth1", "--seeds", "many"), "--seeds: 'many' is no seed"),
         (("--results", "r.csv", "--synthetic", "synth1", "--load", "nan"), "--load: nan is no share of a machine"),
         (("--results", "r.csv", "--trace", "absent.swf"), "absent.swf: can't be read"),
+        (
+            ("--results", "r.csv", "--synthetic", "synth1", "--policy", "mine.py:Fair"),
+            "mine.py: can't be read: No such",
+        ),
+        (("--results", "r.csv", "--synthetic", "synth1", "--policy-file", "mine"), "mine: can't be read: No such file"),
         (("--results", "r.csv", "--synthetic", "synth1", "--workers", "2", "--dask", "a:1"), "has its own workers"),
     ],
 )
@@ -251,6 +257,20 @@ def test_a_dask_cluster_gives_the_same_bytes_and_a_lost_one_is_said_in_one_line(
         arguments = ("--trace", log, "--policy", "easy", "--seeds", "log,5")
         assert sweep(*arguments, "--dask", address, "--results", tmp_path / "there.csv").returncode == 0
         assert sweep(*arguments, "--workers", 1, "--results", tmp_path / "here.csv").returncode == 0
+        mine = (
+            "--synthetic",
+            "synth1",
+            "--jobs",
+            200,
+            "--policy",
+            f"fcfs,{EXAMPLES}/fair_backfill.py",
+            "--seeds",
+            "1-3",
+        )
+        for name, how in (("far", ("--dask", address)), ("near", ("--workers", 2))):
+            done = sweep(*mine, *how, "--results", tmp_path / f"{name}.csv")
+            assert (done.returncode, "6 run now" in done.stderr) == (0, True), done.stderr
+    assert (tmp_path / "far.csv").read_bytes() == (tmp_path / "near.csv").read_bytes()
     assert results.read_bytes() == undisturbed
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
     lost = sweep(*arguments, "--dask", address, "--results", tmp_path / "lost.csv")

@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +51,9 @@ TRIES: Final = 3
 class ControlPlane:
     """One control plane; see `control_plane`."""
 
-    def __init__(self, binaries: Binaries, folder: Path, pen: Pen) -> None:
+    def __init__(self, binaries: Binaries, folder: Path, pen: Pen, *, storage_media: str = "") -> None:
         self._binaries, self.folder, self._pen = binaries, folder, pen
+        self._storage = {"storage-media-type": storage_media} if storage_media else {}
         self.authority = Authority(folder)
         self._server_files = self.authority.server("kube-apiserver")
         self._tokens_key = self.authority.signing_key()
@@ -68,9 +70,19 @@ class ControlPlane:
         return self._pen
 
     @property
+    def etcd_url(self) -> str:
+        """Where etcd serves clients, its JSON gateway included."""
+        return self._etcd_url
+
+    @property
     def admin(self) -> Credentials:
         """Who may do everything."""
         return load_credentials(str(self.folder / "admin.kubeconfig"))
+
+    @property
+    def anonymous(self) -> Credentials:
+        """Who says nothing of himself; a token may be added to a request."""
+        return replace(self.admin, client_certificate=None, client_key=None)
 
     @property
     def audit_log(self) -> Path:
@@ -115,6 +127,7 @@ class ControlPlane:
         policy.write_text(AUDIT, encoding="utf-8")
         certificate, key = self._server_files
         flags = {
+            **self._storage,
             "etcd-servers": self._etcd_url,
             "bind-address": LOOPBACK,
             "advertise-address": LOOPBACK,
@@ -178,12 +191,12 @@ class ControlPlane:
         async with KubeClient(self.admin) as client:
             return str((await client.create(path, body))["status"]["token"])
 
-    def kubeconfig(self, user: str, *, files: tuple[Path, Path] | None = None, token: str = "") -> Path:
-        """Write a kubeconfig with a client certificate or a token and return its path."""
+    def kubeconfig(self, user: str, *, files: tuple[Path, Path] | None = None, token: str = "", url: str = "") -> Path:
+        """Write a kubeconfig with a client certificate or a token, on request another address; return its path."""
         identity: dict[str, Any] = {"token": token} if token else {}
         if files is not None:
             identity = {"client-certificate": str(files[0]), "client-key": str(files[1])}
-        cluster = {"server": self.url, "certificate-authority": str(self.authority.path)}
+        cluster = {"server": url or self.url, "certificate-authority": str(self.authority.path)}
         document = {
             "apiVersion": "v1",
             "kind": "Config",

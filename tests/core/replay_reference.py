@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cotide_core.kernels.easy import NO_BACKFILL, order_key
+from cotide_core.kernels.kept import kept_of
 from cotide_core.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
@@ -329,7 +330,7 @@ def replay(kernel, jobs, capacity, *codes, promises=True):
     past = past_of(LEARNED, 2, log["user"], log["demand"], log["request"])
     arrays = (log["submit"], log["run"], log["demand"], log["request"], log["user"], past, capacity)
     outs = (log["forecast"], start, promise) if promises else (log["forecast"], start)
-    kernel(*arrays, *codes, *outs, np.zeros(2, dtype=np.int64))
+    kernel(*arrays, *codes, *outs, np.zeros(2, dtype=np.int64), kept_of(len(jobs)))
     return start.tolist(), log["forecast"].tolist(), promise.tolist()
 
 

@@ -111,6 +111,13 @@ def test_among_equal_starts_a_node_without_a_service_comes_first(policy):
     assert model.asked == 0
 
 
+@pytest.mark.parametrize("policy", GUARDED_PLANS)
+def test_among_nodes_with_a_service_the_one_with_the_lower_rate_comes_first(policy):
+    """200 and 100 requests a second are a doubling apart; both would do: p = .2 and .1."""
+    _, out, _ = guarded(policy, node("a"), node("b"), *web("wa", "a", 200), *web("wb", "b", 100), pod("p", 1000, 9.0))
+    assert bound(out) == {"p": "b"}
+
+
 def test_a_reservation_is_made_elsewhere_when_its_service_would_break_at_the_planned_start():
     """wide is reserved on a at 50, when r ends; the rate of a's service rises meanwhile, and b is free at 80."""
     events = (node("a"), node("b"), *web("wa", "a", 100), running("r", 3000, 50.0, "a"), running("s", 3000, 80.0, "b"))

@@ -100,9 +100,9 @@ def test_taking_everything_back_leaves_one_segment_and_the_past_can_be_forgotten
 def test_a_job_that_outlives_its_forecast_is_given_its_upper_forecast_then_its_request_and_then_twice_its_age():
     one = np.ones(1, dtype=np.int64)
     past = past_of(LEARNED, 1, one, one, one)
-    past.habits.upper[0] = 60
-    assert [corrected(LEARNED, 0, 100, elapsed, past) for elapsed in (40, 60, 100)] == [60, 100, 200]
-    assert [corrected(GIVEN, 0, 100, elapsed, past) for elapsed in (40, 100)] == [100, 200]
+    past.upper[0] = 60
+    assert [corrected(LEARNED, 0, 100, elapsed, past.upper) for elapsed in (40, 60, 100)] == [60, 100, 200]
+    assert [corrected(GIVEN, 0, 100, elapsed, past.upper) for elapsed in (40, 100)] == [100, 200]
 
 
 PROGRAM = """
@@ -114,6 +114,8 @@ import numpy as np
 from cotide_core.kernels.compiled import COMPILES
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import replay_queue
+from cotide_core.kernels.forest import Forest
+from cotide_core.kernels.kept import kept_of
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.platform import replay_platform
 from cotide_core.kernels.run_forecasts import past_of
@@ -129,14 +131,25 @@ for mode in (0, 1, 2):
                                 (replay_conservative, (mode,), 3), (replay_plan, (2, mode), 2)):
         arrays = [log[3].copy(), *np.full((2, jobs), -1, dtype=np.int64)][:outs]
         past = past_of(mode, 4, log[4], log[2], log[3])
-        said.update(str(kernel(*log, past, 16, *codes, *arrays, np.zeros(2, dtype=np.int64))).encode())
+        said.update(str(kernel(*log, past, 16, *codes, *arrays, np.zeros(2, dtype=np.int64), kept_of(jobs))).encode())
         for array in arrays:
             said.update(array.tobytes())
+tree = Forest(*(np.array(a, np.int32) for a in ([0, 3], [0, -1, -1, 15, -1, -1])),
+              np.array([5, -2, 1, 2, 0.3, 0.6], np.float32),
+              *(np.array([one, 0, 0, two, 0, 0], np.int32) for one, two in ((1, 4), (2, 5), (1, 5))), np.zeros(1))
+for mode in (3, 4, 5):
+    past = past_of(mode, 4, log[4], log[2], log[3], log[0])
+    past = past._replace(trees=past.trees._replace(lengths=tree, ratings=tree))
+    arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)]
+    replay_platform(*log, past, 16, mode, *arrays, np.zeros(2, dtype=np.int64), kept_of(jobs))
+    for array in (*arrays, past.upper, past.reliability, past.trees.rated):
+        said.update(array.tobytes())
 fifty, progress = np.full(jobs, 50), np.zeros(2, dtype=np.int64)
 for mode in (0, 2):
     for kernel, codes, outs in ((replay_slack, (fifty, mode), 3), (replay_platform, (mode,), 4)):
         arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)][:outs]
-        said.update(str(kernel(*log, past_of(mode, 4, log[4], log[2], log[3]), 16, *codes, *arrays, progress)).encode())
+        past = past_of(mode, 4, log[4], log[2], log[3])
+        said.update(str(kernel(*log, past, 16, *codes, *arrays, progress, kept_of(jobs))).encode())
         for array in arrays:
             said.update(array.tobytes())
 print(said.hexdigest())

@@ -21,7 +21,7 @@ from live_cluster import Cluster, bound, clusters, engine, jobs_of, live_starts,
 from replay_reference import replay
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(log=jobs_of(outlive=False), priority=st.sampled_from([0, 25, 50, 100]))
 def test_on_one_machine_pods_start_when_the_replay_does_while_none_outlives_its_forecast(log, priority):
     """A Job's priority is twice the replay's: its default of 100 has the mean wait as slack, as 50 has there."""
@@ -31,7 +31,7 @@ def test_on_one_machine_pods_start_when_the_replay_does_while_none_outlives_its_
 
 
 @pytest.mark.parametrize("policy", ["slack", "slack-guarded"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(world=clusters(), priority=st.sampled_from([0, 100, 200, 1000]))
 def test_while_no_pod_outlives_its_forecast_each_starts_by_the_latest_moment_it_was_ever_told(policy, world, priority):
     nodes, pods = world

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 
+from cotide_core.kernels.kept import kept_of
 from cotide_core.kernels.platform import PATIENCE, replay_platform
 from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 
@@ -25,7 +26,8 @@ def platform(jobs, capacity, mode=GIVEN):
     start = np.full(len(jobs), -1, dtype=np.int64)
     past = past_of(LEARNED, 2, log["user"], log["demand"], log["request"])
     arrays = (log["submit"], log["run"], log["demand"], log["request"], log["user"], past, capacity, mode)
-    replay_platform(*arrays, log["forecast"], upper, predictable, start, np.zeros(2, dtype=np.int64))
+    progress, kept = np.zeros(2, dtype=np.int64), kept_of(len(jobs))
+    replay_platform(*arrays, log["forecast"], upper, predictable, start, progress, kept)
     return start.tolist(), predictable.tolist()
 
 

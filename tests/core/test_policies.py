@@ -94,7 +94,7 @@ def test_the_registry_holds_the_policies_and_an_unknown_name_is_the_users_error(
     plans = {"easy", "easy-sjbf", "conservative", "svf", "slack"}
     lists = {f"{order}-{machine}" for order in ("sjf", "sdf", "svf", "random") for machine in ("ef", "lw", "random")}
     guarded = {f"{name}-guarded" for name in plans}
-    assert set(POLICIES) == looking_at_the_present | plans | guarded | lists | {"hybrid-machines"}
+    assert set(POLICIES) == looking_at_the_present | plans | guarded | lists | {"hybrid", "hybrid-machines"}
     with pytest.raises(InputError, match="policy: 'best' is not one of qpsm"):
         Scheduler(SchedulerConfig(policy="best"), Catalogue())
 

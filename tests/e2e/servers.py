@@ -107,6 +107,10 @@ class Server(ABC):
 
         await self.until("the nodes are open", opened)
 
+    @abstractmethod
+    async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
+        """Wait until pods can be made in namespaces; on a real server each needs its service account first."""
+
     async def until_no_definitions(self, client: KubeClient) -> None:
         """Take our custom resources away, for a test of how it is without them."""
 
@@ -148,6 +152,9 @@ class EmulatedServer(Server):
             self._server = ApiServer(data=self._data, token=TOKEN, port=self._server.port)
         await self._server.start()
 
+    async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
+        """Return at once: any namespace takes pods."""
+
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load(self._server.kubeconfig())
         return found
@@ -178,6 +185,12 @@ class RealServer(Server):
     async def start(self) -> None:
         self._plane.start_api_server()
         await asyncio.to_thread(self._plane.wait_until_ready)
+
+    async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
+        async def there() -> bool:
+            return all([await client.list(f"/api/v1/namespaces/{space}/serviceaccounts") for space in spaces])
+
+        await self.until("the namespaces have their service accounts", there)
 
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load((self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8"))

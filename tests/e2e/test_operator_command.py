@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from programs import HEAD, ended, free_port, running
+from servers import Server
 
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
-
-DEADLINE_SECONDS = 30.0
-HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "cotide_cli", "operator", *arguments]
-
-
-def ended(*arguments: str) -> tuple[int, str]:
-    """Run a command that should end by itself; return exit code and stderr."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=DEADLINE_SECONDS, env=environment, check=False
-    )
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+from cotide_kube.client import KubeClient
 
 
 def last_line(text: str) -> str:
@@ -40,123 +17,76 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-@contextmanager
-def running(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as sink, subprocess.Popen(command(*arguments), stderr=sink) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_ready(port: int, log: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            pass  # not listening yet: the deadline decides
-        finally:
-            connection.close()
-        time.sleep(0.05)
-    pytest.fail(f"not ready in time:\n{log.read_text()}")
-
-
-def wait_line(words: str, log: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while words not in log.read_text():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{words!r} was never said:\n{log.read_text()}")
-        time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ThreadedServer]:
-    with server_in_thread(token="right") as handle:
-        yield handle
-
-
-@pytest.fixture
-def kubeconfig(server: ThreadedServer, tmp_path: Path) -> str:
-    return str(server.write_kubeconfig(tmp_path / "kubeconfig"))
-
-
-def test_a_wrong_key_is_a_usage_error_with_its_line(tmp_path: Path, kubeconfig: str) -> None:
+async def test_a_wrong_key_is_a_usage_error_with_its_line(tmp_path: Path, server: Server) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(HEAD + "polcy: fifo\n")
-    code, said = ended("--config", str(config), "--kubeconfig", kubeconfig)
+    code, said = await ended("--config", str(config), "--kubeconfig", str(server.kubeconfig(tmp_path)))
     assert code == 2
     assert last_line(said).startswith(f"cotide: {config}:3: polcy: is not a setting")
 
 
-def test_a_policy_that_is_not_there_is_a_usage_error_that_names_the_others(kubeconfig: str) -> None:
-    code, said = ended("--policy", "clairvoyant", "--kubeconfig", kubeconfig)
+async def test_a_policy_that_is_not_there_is_a_usage_error_that_names_the_others(
+    tmp_path: Path, server: Server
+) -> None:
+    code, said = await ended("--policy", "clairvoyant", "--kubeconfig", str(server.kubeconfig(tmp_path)))
     assert code == 2
     assert "policy: 'clairvoyant' is not there; this version has" in last_line(said)
 
 
-def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
-    code, said = ended("--kubeconfig", str(tmp_path / "none"))
+async def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
+    code, said = await ended("--kubeconfig", str(tmp_path / "none"))
     assert code in (1, 2)
     assert str(tmp_path / "none") in last_line(said)
 
 
-def test_an_unreachable_server_is_one_line(tmp_path: Path, kubeconfig: str) -> None:
-    text = Path(kubeconfig).read_text()
-    port = next(part for part in text.split("http://127.0.0.1:")[1].split())
-    dead = tmp_path / "dead"
-    dead.write_text(text.replace(f":{port}", f":{free_port()}"))
-    code, said = ended("--kubeconfig", str(dead), "--metrics-port", "0")
+async def test_an_unreachable_server_is_one_line(tmp_path: Path, server: Server) -> None:
+    dead = server.kubeconfig(tmp_path, url=f"http://127.0.0.1:{free_port()}")
+    code, said = await ended("--kubeconfig", str(dead), "--metrics-port", "0")
     assert code == 1
     assert "is unreachable" in last_line(said)
 
 
-def test_a_refused_token_is_one_line_with_advice(tmp_path: Path, kubeconfig: str) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text(Path(kubeconfig).read_text().replace("right", "wrong"))
-    code, said = ended("--kubeconfig", str(wrong), "--metrics-port", "0", "--install-crds")
+async def test_a_refused_token_is_one_line_with_advice(tmp_path: Path, server: Server) -> None:
+    wrong = server.kubeconfig(tmp_path, token="wrong")
+    code, said = await ended("--kubeconfig", str(wrong), "--metrics-port", "0", "--install-crds")
     assert code == 1
     assert "401" in last_line(said)
     assert "check token" in last_line(said)
 
 
-def test_a_port_in_use_is_one_line(kubeconfig: str) -> None:
+async def test_a_port_in_use_is_one_line(tmp_path: Path, server: Server) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, said = ended("--kubeconfig", kubeconfig, "--metrics-port", str(port))
+        code, said = await ended("--kubeconfig", str(server.kubeconfig(tmp_path)), "--metrics-port", str(port))
     assert code == 2
     assert last_line(said) == f"cotide: --metrics-port: port {port} on 127.0.0.1 is in use; choose another one"
 
 
-def test_without_its_resources_it_waits_says_so_once_and_goes_on_when_they_come(
-    tmp_path: Path, server: ThreadedServer, kubeconfig: str
+async def test_without_its_resources_it_waits_says_so_once_and_goes_on_when_they_come(
+    tmp_path: Path, server: Server
 ) -> None:
-    waiting, installing = tmp_path / "waiting.log", tmp_path / "installing.log"
-    port = free_port()
-    with running(waiting, "--kubeconfig", kubeconfig, "--metrics-port", str(port)) as first:
-        wait_line("custom resources of cotide.dev are not installed", waiting)
-        # Another replica that may install them; the first one has been standing in line for the lease since.
-        with running(installing, "--kubeconfig", kubeconfig, "--metrics-port", "0", "--install-crds") as second:
-            wait_line("deciding with policy", installing)
-            wait_ready(port, waiting)  # a standby that has listed everything is ready
-            second.send_signal(signal.SIGTERM)
-            assert second.wait(DEADLINE_SECONDS) == 0
-        wait_line("deciding with policy", waiting)
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(DEADLINE_SECONDS) == 0
-    for log in (waiting, installing):
-        text = log.read_text()
+    async with KubeClient(server.credentials) as client:
+        await server.until_no_definitions(client)
+    kubeconfig = str(server.kubeconfig(tmp_path))
+    async with running(server, tmp_path / "waiting.log", "--kubeconfig", kubeconfig) as first:
+        await first.until_said("custom resources of cotide.dev are not installed")
+        # Another replica, which may install them. Who of the two leads is the lease's to say.
+        async with running(server, tmp_path / "installing.log", "--kubeconfig", kubeconfig, "--install-crds") as second:
+            both = {first: second, second: first}
+            leader = await server.until(
+                "one of the two decides", lambda: next((one for one in both if "deciding with" in one.text()), None)
+            )
+            standby = both[leader]
+            await standby.until_said("standing by")
+            await standby.until_ready()  # a standby that has listed everything is ready
+            assert "deciding with" not in standby.text()
+            assert await leader.end(signal.SIGTERM) == 0
+            await standby.until_said("deciding with policy")
+            assert await standby.end(signal.SIGTERM) == 0
+    for one in (first, second):
+        text = one.text()
         assert last_line(text).endswith("stopped")
         assert text.count("are not installed") <= 1
         assert " ERROR " not in text

@@ -170,6 +170,13 @@ async def test_a_list_is_fetched_in_chunks():
         assert server.requests[1][2] == {"labelSelector": "a=b,c in (d)", "limit": "500", "continue": "more"}
 
 
+async def test_no_answer_is_asked_for_compressed():
+    async with scripted_client() as (server, client):
+        server.then(lists())
+        await client.list("/api/v1/pods")
+        assert server.requests[0][4]["Accept-Encoding"] == "identity"
+
+
 async def test_a_list_whose_continuation_expired_starts_over_in_one_piece():
     async with scripted_client() as (server, client):
         server.then(lists({"n": 1}, token="more"), refuses(410, "Expired"), lists({"n": 1}, {"n": 2}))
@@ -216,3 +223,24 @@ def test_waits_grow_and_are_capped_and_jittered():
         assert min(waits) >= whole / 2
         assert max(waits) <= whole
         assert len(set(waits)) > 10
+
+
+async def test_a_fence_stops_what_writes_before_each_try_and_lets_reads_and_the_unfenced_pass():
+    async with scripted_client() as (server, client):
+        asked = 0
+
+        def fence():
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                raise ClusterError("not ours any more")
+
+        client.fence = fence
+        server.then(refuses(503, "ServiceUnavailable", "later"), answers(200, {}), answers(201, {}))
+        with pytest.raises(ClusterError, match="not ours any more"):
+            await client.patch(POD, {})  # the first try was let through, the second was not
+        assert (asked, len(server.requests)) == (2, 1)
+        assert (await client.bind("shop", "web", "u1", "n1")).message == "not ours any more"
+        await client.get(POD)
+        await client.unfenced().create(POD, {})
+        assert (asked, [one[0] for one in server.requests]) == (3, ["PATCH", "GET", "POST"])

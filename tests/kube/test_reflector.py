@@ -3,6 +3,7 @@ import random
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cotide_kube.answers import ApiError
@@ -10,7 +11,7 @@ from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 
 sys.path.insert(0, str(Path(__file__).parent))
-from scripted_server import QUICK, lists, refuses, scripted_client, watches
+from scripted_server import QUICK, answers, lists, refuses, scripted_client, watches
 
 
 def pod(name, version, uid=None):
@@ -177,3 +178,60 @@ async def test_selectors_are_sent_with_lists_and_watches():
         await first(reflector(client, label_selector="a=b", field_selector="spec.nodeName=n"), 2)
     for _, _, query, _, _ in server.requests[:2]:
         assert (query["labelSelector"], query["fieldSelector"]) == ("a=b", "spec.nodeName=n")
+
+
+async def test_the_next_page_is_asked_for_before_this_one_is_read():
+    order = []
+
+    class Recording(Reflector):
+        async def _page(self, query):
+            order.append(("asked", query.get("continue")))
+            return await super()._page(query)
+
+    def keep(found):
+        order.append(("read", found.metadata.name))
+        return found
+
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), token="t"), lists(pod("b", 2), token="u"), lists(pod("c", 3), version="3"))
+        seen = await first(Recording(client, "/api/v1/pods", PodObject, keep=keep), 4)
+    assert seen == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c"), ("SYNCED", None)]
+    assert order == [
+        ("asked", None),
+        ("asked", "t"),
+        ("read", "a"),
+        ("asked", "u"),
+        ("read", "b"),
+        ("read", "c"),
+    ]
+
+
+async def test_a_token_behind_the_items_or_inside_one_is_no_token_of_a_page_ahead():
+    labelled = pod("a", 1)
+    labelled["metadata"]["labels"] = {"continue": "nowhere"}
+    behind = {"items": [labelled], "metadata": {"resourceVersion": "1", "continue": "t"}}
+    async with scripted_client() as (server, client):
+        server.then(answers(200, behind), answers(200, {"items": [pod("b", 2)], "metadata": {"resourceVersion": "2"}}))
+        assert await first(reflector(client), 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", None)]
+        assert [query.get("continue") for _, _, query, _, _ in server.requests[:2]] == [None, "t"]
+
+
+async def test_a_page_ahead_that_expired_starts_the_list_over_in_one_piece():
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), token="t"), refuses(410, "Expired"), lists(pod("a", 1), pod("b", 2)))
+        assert await first(reflector(client), 3) == [("ADDED", "a"), ("ADDED", "b"), ("SYNCED", None)]
+        assert "limit" not in server.requests[2][2]
+
+
+async def test_what_is_kept_is_what_is_told():
+    def keep(found):
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, labels={"kept": "yes"}))
+
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1)), watches(event("MODIFIED", pod("a", 2)), event("DELETED", pod("a", 3))))
+        changes = []
+        async for change in reflector(client, keep=keep):
+            changes.append(change)
+            if len(changes) == 4:
+                break
+    assert [one.object.metadata.labels for one in changes if one.object] == [{"kept": "yes"}] * 3

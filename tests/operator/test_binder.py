@@ -94,7 +94,8 @@ ANSWERS = [
     ("a fault, and it is another pod now", Answer(500), {"metadata": {"uid": "v"}, "spec": {}}, (False, False)),
     ("a fault, and it is ending", Answer(500), {"metadata": {"uid": "u", "deletionTimestamp": "t"}, "spec": {}}, (False, False)),
     ("a fault, and it is gone", Answer(500), 404, (False, False)),
-    ("no answer to anything", Answer(0), 503, (False, True)),
+    ("a fault, and it is ending in its place", Answer(500), {"metadata": {"uid": "u", "deletionTimestamp": "t"}, "spec": {"nodeName": "n"}}, (True, False)),
+    ("throttled, and nobody tells more", Answer(429), 503, (False, True)),
     ("no answer, yet it was carried out", Answer(0), {"metadata": {"uid": "u"}, "spec": {"nodeName": "n"}}, (True, False)),
 ]  # fmt: skip
 
@@ -110,6 +111,48 @@ async def test_each_answer_leads_to_its_report(answer: Answer, pod: Any, expecte
         bench.binder.submit(bind())
         report = await bench.report()
     assert (report.bound, report.retry) == expected
+
+
+LOST = Answer(0, "Unreachable", uncertain=True)
+FAULT = Answer(500, "InternalError", uncertain=True)
+WAITS = {"metadata": {"uid": "u"}, "spec": {}}
+UNKNOWN = [
+    ("nobody answers, then it is taken", [LOST, LOST], 503, 3, (True, False)),
+    ("seen waiting, while the lost one may still come", [LOST], WAITS, 2, (True, False)),
+    ("a fault, and nobody tells more", [FAULT], 503, 2, (True, False)),
+    ("a fault, and another after it: it does wait", [FAULT, FAULT], WAITS, 2, (False, True)),
+    ("gone when it is posted again", [LOST, Answer(404)], 503, 2, (False, False)),
+]
+
+
+@pytest.mark.parametrize(
+    ("answers", "pod", "posts", "expected"), [case[1:] for case in UNKNOWN], ids=[case[0] for case in UNKNOWN]
+)
+async def test_a_binding_of_unknown_fate_keeps_its_place_until_it_is_known(
+    answers: list[Answer], pod: Any, posts: int, expected: tuple[bool, bool]
+) -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers, bench.api.pod = list(answers), pod
+    async with bench.at_work():
+        bench.binder.submit(bind())
+        report = await bench.report()  # one, and only when it is known
+    assert (report.bound, report.retry) == expected
+    assert bench.api.posted == [("p", "n")] * posts
+
+
+async def test_a_binding_of_unknown_fate_is_let_go_when_its_node_is_gone() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers, bench.api.pod = [LOST] * 9, 503
+    async with bench.at_work():
+        bench.binder.submit(bind())
+        while not bench.api.posted:
+            await asyncio.sleep(0)
+        bench.mirror.apply("nodes", "DELETED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
+        report = await bench.report()
+    assert (report.bound, report.retry) == (False, True)
+    assert bench.api.posted == [("p", "n")]
 
 
 STALE = [

@@ -18,7 +18,8 @@ from cotide_operator.crds import RESOURCES, definition
 from cotide_sim.apiserver.testing import server_in_thread
 
 sys.path.insert(0, str(Path(__file__).parent))
-from refused_resources import SELECTOR, TEMPLATE, cases, resource
+from refused_resources import REFUSED, SELECTOR, TEMPLATE, cases, resource
+from schema_violations import Violation, refusal, rules, violations
 
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 
@@ -73,3 +74,18 @@ async def test_a_workload_can_be_scaled(credentials: Credentials) -> None:
     async with KubeClient(credentials) as client:
         await client.patch(f"{WORKLOADS}/scaled/scale", {"spec": {"replicas": 3}})
         assert (await client.get(f"{WORKLOADS}/scaled"))["spec"]["replicas"] == 3
+
+
+@pytest.mark.parametrize("violation", violations(), ids=lambda one: f"{one.plural} {one.case}")
+async def test_each_constraint_of_the_schemas_refuses_with_its_field(
+    credentials: Credentials, violation: Violation
+) -> None:
+    async with KubeClient(credentials) as client:
+        said = await refusal(client, "default", violation)
+    assert said
+    assert all(words in said for words in violation.words), said
+
+
+def test_each_rule_in_cel_has_a_case() -> None:
+    sentences = [sentence for _, _, _, sentence in REFUSED.values()]
+    assert [rule for rule in rules() if not any(rule in sentence for sentence in sentences)] == []

@@ -7,7 +7,7 @@ import pytest
 from cotide_core.errors import InputError
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_operator.board import Decision
-from cotide_operator.decision_note import NOTE_LIMIT_BYTES, decode, encode
+from cotide_operator.decision_note import NOTE_LIMIT_BYTES, decode, decode_past, encode
 
 
 def decision(**changes: object) -> Decision:
@@ -88,3 +88,11 @@ def test_a_nomination_is_noted_with_the_victims_that_have_room() -> None:
     text = encode(long)
     assert len(text.encode()) <= NOTE_LIMIT_BYTES
     assert len(decode(text, "shop/count-0").decision.victims) == 1, "each takes more than 300 of 400 bytes"
+
+
+def test_what_a_restart_needs_of_a_note_is_read_alone() -> None:
+    known = decision()
+    assert decode_past(encode(known)) == (known.uid, known.attempts, known.demotions)
+    assert decode_past('{"v":2,"uid":"u","attempts":1}') is None, "another version"
+    assert decode_past("not a note") is None
+    assert decode_past('{"v":1,"uid":"u","attempts":"many"}') is None

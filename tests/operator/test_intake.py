@@ -35,7 +35,12 @@ class Scene:
 
     def pod(self, change: str = "ADDED", uid: str = "u1", *, created: float = 1000.0, **parts: Any) -> None:
         status = {"phase": parts.pop("phase", "Pending"), **parts.pop("status", {})}
-        metadata = {"name": "p", "namespace": "ns", "uid": uid, "creationTimestamp": format_timestamp(created)}
+        metadata = {
+            "name": parts.pop("name", "p"),
+            "namespace": "ns",
+            "uid": uid,
+            "creationTimestamp": format_timestamp(created),
+        }
         metadata |= {
             key: parts.pop(key)
             for key in ("labels", "annotations", "ownerReferences", "resourceVersion")
@@ -169,6 +174,14 @@ def test_under_a_fast_clock_what_is_seen_live_is_timed_by_the_clock() -> None:
     scene.pod("MODIFIED", created=1010.0, nodeName="n", phase="Succeeded")
     pod = told(scene)
     assert (pod.started_seconds, pod.finished_seconds) == (pytest.approx(1220.0), pytest.approx(1270.0))
+
+
+def test_of_a_list_who_was_made_first_is_told_first_and_within_a_second_by_name(scene: Scene) -> None:
+    scene.clock.wall = 1060.0
+    for name, created in (("a", 1030.0), ("b", 1010.0), ("c", 1030.0), ("d", 1020.0)):
+        scene.pod(name=name, uid=name, created=created)
+    listed = [event.pod.uid for event in scene.intake.collect() if isinstance(event, PodUpserted)]
+    assert listed == ["b", "d", "a", "c"]
 
 
 def test_what_happened_before_we_watched_is_timed_by_timestamps() -> None:

@@ -143,3 +143,40 @@ async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) ->
     candidates = [scene.candidate(name)[0] for name in ("one", "two", "three")]
     won = await asyncio.gather(*(candidate._try() for candidate in candidates))
     assert won.count(True) == 1
+
+
+async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through_it(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    with pytest.raises(LeadershipLost):
+        one.permit()  # not yet
+    await one.acquire()
+    time.now = 9.9
+    one.permit()
+    time.now = 10.0
+    with pytest.raises(LeadershipLost, match="may be another's by now"):
+        one.permit()
+    await one._renew()
+    one.permit()
+    await one.release()
+    with pytest.raises(LeadershipLost):
+        one.permit()
+
+
+async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Scene) -> None:
+    """The server may have written it at once and answered late: others count from the writing."""
+    one, time = scene.candidate("one")
+    await one.acquire()
+    ask = one._try
+
+    async def slow() -> bool:
+        held = await ask()
+        time.now += 9.0
+        return held
+
+    one._try = slow  # type: ignore[method-assign]  # an answer that takes nine seconds
+    await one._renew()
+    time.now = 9.9
+    one.permit()
+    time.now = 10.0
+    with pytest.raises(LeadershipLost):
+        one.permit()

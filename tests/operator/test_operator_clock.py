@@ -30,7 +30,36 @@ def test_there_and_back_is_the_same_second(origin: float, speed: float, wall: fl
     assert clock.to_wall(clock.from_wall(wall)) == pytest.approx(wall, abs=1e-3)
 
 
-def test_a_wall_that_is_set_back_holds_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, walls = ScaledClock(), iter([100.0, 50.0, 101.0])
-    monkeypatch.setattr(time, "time", lambda: next(walls))
-    assert [clock.now() for _ in range(3)] == [100.0, 100.0, 101.0]
+class Machine:
+    """A machine's two clocks, of which only one can be set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall, self.uptime = 1000.0, 50.0
+        monkeypatch.setattr(time, "time", lambda: self.wall)
+        monkeypatch.setattr(time, "monotonic", lambda: self.uptime)
+
+    def passes(self, seconds: float) -> None:
+        self.wall += seconds
+        self.uptime += seconds
+
+
+@pytest.mark.parametrize(("set_by", "after_ten"), [(-3600.0, 9.0), (3600.0, 11.0), (-0.5, 9.5), (0.0, 10.0)])
+def test_a_machine_clock_that_is_set_is_followed_slowly(
+    monkeypatch: pytest.MonkeyPatch, set_by: float, after_ten: float
+) -> None:
+    machine, clock = Machine(monkeypatch), ScaledClock()
+    assert clock.now() == 1000.0
+    machine.wall += set_by
+    assert clock.now() == 1000.0  # nothing has passed
+    machine.passes(10.0)
+    assert clock.now() == pytest.approx(1000.0 + after_ten)
+
+
+def test_a_clock_catches_up_with_the_machine_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(monkeypatch), ScaledClock()
+    clock.now()
+    machine.wall += 60.0
+    for _ in range(600):  # a tenth of 600 s is the minute
+        machine.passes(1.0)
+        clock.now()
+    assert clock.now() == pytest.approx(machine.wall)

@@ -109,7 +109,8 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_engine_keeps_its_own_defaults() -> None:
-    assert engine_config(read_settings(None)) == SchedulerConfig()
+    # Only live does a place stay taken for as long as an outage may last.
+    assert engine_config(read_settings(None)) == SchedulerConfig(assume_timeout_seconds=3600)
 
 
 def test_every_engine_knob_comes_through() -> None:
@@ -129,8 +130,8 @@ def test_every_engine_knob_comes_through() -> None:
         age_back_seconds=40,
         overtaking_seconds=50,
         max_decisions_per_cycle=60,
-        # an unconfirmed binding is a matter of wall time: 120 s are 2,400 s of a clock that runs 20 times as fast
-        assume_timeout_seconds=2400,
+        # an unconfirmed binding is a matter of wall time: an hour is 72,000 s of a clock that runs 20 times as fast
+        assume_timeout_seconds=72_000,
         max_queue=70,
     )
 
@@ -164,7 +165,8 @@ def test_every_knob_of_the_policy_hierarchical_comes_through_and_what_waits_for_
 
 
 def test_the_policy_hierarchical_has_the_engines_defaults_and_other_policies_none_of_its_knobs() -> None:
-    assert engine_config(parse_settings(HEAD + "policy: hierarchical\n")) == SchedulerConfig(policy="hierarchical")
+    hierarchical = SchedulerConfig(policy="hierarchical", assume_timeout_seconds=3600)
+    assert engine_config(parse_settings(HEAD + "policy: hierarchical\n")) == hierarchical
     assert engine_config(parse_settings(HEAD + "overload: {share: 0.95}\n")).hierarchical is None
 
 

@@ -9,103 +9,28 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote
 
+from call_tables import (
+    BASES,
+    CONTENT,
+    DELETE,
+    FIELD_SELECTORS,
+    JSON_PATCH,
+    KIND,
+    LABEL_SELECTORS,
+    LIST_QUERIES,
+    MERGE,
+    METADATA,
+    MISTAKES,
+    SCALES,
+    SHOW,
+    STRATEGIC,
+    Json,
+)
 from hypothesis import strategies as st
-
-Json = dict[str, Any]
-BASES: Final = {"configmaps": "/api/v1", "pods": "/api/v1", "jobs": "/apis/cotide.dev/v1alpha1"}
-KIND: Final = {"configmaps": ("v1", "ConfigMap"), "pods": ("v1", "Pod"), "jobs": ("cotide.dev/v1alpha1", "Job")}
-POD_SPEC: Final = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}]}
-CONTENT: Final[dict[str, Json]] = {
-    "configmaps": {"data": {"k": "v"}},
-    "pods": {"spec": POD_SPEC},
-    "jobs": {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}},
-}
-METADATA: Final[dict[str, Json]] = {
-    "plain": {},
-    "labelled": {"labels": {"app": "x", "tier": "1"}},
-    "annotated": {"annotations": {"note": "n"}},
-    "finalized": {"finalizers": ["cotide.dev/test"]},
-    "bad label": {"labels": {"app": "not a label!"}},
-    "bad finalizer": {"finalizers": ["nodomain"]},
-    "bad name": {"name": "Bad_Name"},
-    "no name": {"name": None},
-    "generated": {"name": None, "generateName": "g-"},
-    "elsewhere": {"namespace": "elsewhere"},
-    "versioned": {"resourceVersion": "1"},
-}
-MERGE: Final[dict[str, Any]] = {
-    "label": {"metadata": {"labels": {"app": "y"}}},
-    "unlabel": {"metadata": {"labels": None}},
-    "annotate": {"metadata": {"annotations": {"a": "1"}}},
-    "number label": {"metadata": {"labels": {"n": 1}}},
-    "rename": {"metadata": {"name": "other"}},
-    "stale": {"metadata": {"resourceVersion": "1", "labels": {"z": "z"}}},
-    "other uid": {"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}},
-    "finalize": {"metadata": {"finalizers": ["cotide.dev/test"]}},
-    "unfinalize": {"metadata": {"finalizers": None}},
-    "data": {"data": {"x": "y"}},
-    "nothing": {},
-    "a list": [],
-    "spec": {"spec": {"priority": 7}},
-    "image": {"spec": {"containers": [{"name": "c", "image": "z"}]}},
-    "status": {"status": {"phase": "Running"}},
-}
-JSON_PATCH: Final[dict[str, Any]] = {
-    "add label": [{"op": "add", "path": "/metadata/labels", "value": {"j": "1"}}],
-    "replace missing": [{"op": "replace", "path": "/metadata/annotations/none", "value": "1"}],
-    "remove missing": [{"op": "remove", "path": "/metadata/annotations/none"}],
-    "test fails": [{"op": "test", "path": "/metadata/name", "value": "zzz"}],
-    "test holds": [{"op": "test", "path": "/kind", "value": "Pod"}],
-    "no op": [{"path": "/metadata/name"}],
-    "bad op": [{"op": "frobnicate", "path": "/metadata/name", "value": 1}],
-    "an object": {"op": "add"},
-    "empty": [],
-}
-STRATEGIC: Final[dict[str, Any]] = {
-    "label": {"metadata": {"labels": {"s": "1"}}},
-    "finalize": {"metadata": {"finalizers": ["cotide.dev/second"]}},
-    "unfinalize": {"metadata": {"$deleteFromPrimitiveList/finalizers": ["cotide.dev/second"]}},
-    "image": {"spec": {"containers": [{"name": "c", "image": "w"}]}},
-}
-MISTAKES: Final = ("dryRun=Some", "no kind", "other kind", "no json")
-LABEL_SELECTORS: Final = (
-    "app=x",
-    "app!=x",
-    "app in (x,y)",
-    "app notin (x)",
-    "!app",
-    "app",
-    "tier=1,app=x",
-    "",
-    "app in",
-    "=x",
-    "a b",
-)
-FIELD_SELECTORS: Final = (
-    "metadata.name=a",
-    "metadata.name!=a",
-    "spec.nodeName=",
-    "spec.nodeName=n1",
-    "status.phase=Pending",
-    "spec.nonsense=1",
-    "metadata.name",
-)
-DELETE: Final[dict[str, Json]] = {
-    "plainly": {},
-    "at once": {"gracePeriodSeconds": 0},
-    "in a while": {"gracePeriodSeconds": 5},
-    "another": {"preconditions": {"uid": "11111111-1111-1111-1111-111111111111"}},
-    "that very one": {"preconditions": {"uid": "THE UID"}},
-    "another version": {"preconditions": {"resourceVersion": "1"}},
-    "background": {"propagationPolicy": "Background"},
-    "nonsense": {"propagationPolicy": "Sideways"},
-    "for show": {"dryRun": ["All"]},
-    "two ways": {"propagationPolicy": "Background", "orphanDependents": True},
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,14 +67,17 @@ def _calls() -> st.SearchStrategy[Call]:
         call("create"),
         call("get"),
         call("list", LABEL_SELECTORS, extra=["", *FIELD_SELECTORS]),
-        call("replace", METADATA, version=versions),
-        call("merge", MERGE),
-        call("json", JSON_PATCH),
-        call("strategic", STRATEGIC),
+        call("pages", LIST_QUERIES),
+        call("replace", METADATA, version=versions, extra=SHOW),
+        call("merge", MERGE, extra=SHOW),
+        call("json", JSON_PATCH, extra=SHOW),
+        call("strategic", STRATEGIC, extra=SHOW),
         call("apply", ("plain", "labelled", "annotated"), extra=("one", "two", "two force", "")),
-        call("status", ("status", "label")),
+        call("status", ("status", "label"), extra=SHOW),
+        call("replace status", ("plain", "labelled"), version=versions, extra=SHOW),
+        call("scale", SCALES, kind=st.sampled_from(["workloads", "workloads", "jobs"]), extra=SHOW),
         call("delete", DELETE),
-        call("collection", ("app=x", "app=y")),
+        call("collection", ("app=x", "app=y"), extra=("", "", "at once", "for show", "nonsense")),
         call("bind", ("right uid", "wrong uid", "no uid", "no target"), kind=pods),
         # Refused options leave the condition DisruptionTarget on a real server's pod.
         call("evict", sorted(DELETE.keys() - {"nonsense", "two ways"}), kind=pods),
@@ -205,6 +133,8 @@ class Caller:
 
     def answer(self, call: Call) -> tuple[int, Json]:
         """Carry a call out and return the code and what its answer comes to."""
+        if call.verb == "pages":
+            return self._pages(f"{BASES[call.kind]}/namespaces/{self.namespace}/{call.kind}?{call.how}")
         code, body = self.send(*self._request(call))
         code = 400 if code == 500 and not body.get("reason") else code
         meta = body.get("metadata") or {}
@@ -213,6 +143,18 @@ class Caller:
             self.versions.setdefault(key, []).append(meta["resourceVersion"])
             self.uids[key] = meta["uid"]
         return code, comes_to(body, self.namespace)
+
+    def _pages(self, path: str) -> tuple[int, Json]:
+        """Read a list to its end, page by page."""
+        pages: list[Json] = []
+        code, body = self.send("GET", path)
+        while True:
+            metadata = body.get("metadata") or {}
+            pages.append({**comes_to(body, self.namespace), "left": metadata.get("remainingItemCount")})
+            token = metadata.get("continue")
+            if code >= 300 or not token:
+                return code, {"pages": pages}
+            code, body = self.send("GET", f"{path}&continue={token}")
 
     def watched(self, kind: str, since: str, seconds: int) -> dict[str, list[tuple[str, Json]]]:
         """Return the events of a kind since a version, by namespace."""
@@ -225,7 +167,8 @@ class Caller:
             space = event["object"]["metadata"].get("namespace", "")
             seen = found.setdefault(space, [])
             now = event["type"], comes_to(event["object"], space)
-            if not seen or seen[-1] != now:  # a write that changes nothing compared here may be one or none
+            # A write that changes nothing compared here may be one or none.
+            if not (seen and now[0] == "MODIFIED" and seen[-1][1] == now[1]):
                 seen.append(now)
         return found
 
@@ -233,6 +176,7 @@ class Caller:
         collection = f"{BASES[call.kind]}/namespaces/{self.namespace}/{call.kind}"
         path, key = f"{collection}/{call.name}", (call.kind, call.name)
         plain = "application/json"
+        show = f"?{call.extra}" if call.extra == "dryRun=All" else ""
         match call.verb:
             case "create":
                 query = f"?{call.extra}" if call.extra.startswith("dryRun") else ""
@@ -249,19 +193,21 @@ class Caller:
             case "list":
                 fields = f"&fieldSelector={quote(call.extra)}" if call.extra else ""
                 return "GET", f"{collection}?labelSelector={quote(call.how)}{fields}", None, plain
-            case "replace":
+            case "replace" | "replace status":
                 body = self._body(call)
+                if call.verb == "replace status":
+                    body["status"] = {"phase": "Running"}
                 seen = self.versions.get(key, ["1"])
                 version = {"current": seen[-1], "first": seen[0], "nonsense": "abc"}.get(call.version)
                 if version is not None:
                     body["metadata"]["resourceVersion"] = version
-                return "PUT", path, body, plain
+                return "PUT", (f"{path}/status" if call.verb == "replace status" else path) + show, body, plain
             case "merge":
-                return "PATCH", path, MERGE[call.how], "application/merge-patch+json"
+                return "PATCH", path + show, MERGE[call.how], "application/merge-patch+json"
             case "json":
-                return "PATCH", path, JSON_PATCH[call.how], "application/json-patch+json"
+                return "PATCH", path + show, JSON_PATCH[call.how], "application/json-patch+json"
             case "strategic":
-                return "PATCH", path, STRATEGIC[call.how], "application/strategic-merge-patch+json"
+                return "PATCH", path + show, STRATEGIC[call.how], "application/strategic-merge-patch+json"
             case "apply":
                 manager, _, force = call.extra.partition(" ")
                 query = f"?fieldManager={manager}" if manager else "?"
@@ -272,11 +218,17 @@ class Caller:
                     "application/apply-patch+yaml",
                 )
             case "status":
-                return "PATCH", f"{path}/status", MERGE[call.how], "application/merge-patch+json"
+                return "PATCH", f"{path}/status{show}", MERGE[call.how], "application/merge-patch+json"
+            case "scale":
+                scale = f"{path}/scale{show}"
+                if call.how == "read":
+                    return "GET", scale, None, plain
+                return "PATCH", scale, SCALES[call.how], "application/merge-patch+json"
             case "delete":
                 return "DELETE", path, self._delete_options(call), plain
             case "collection":
-                return "DELETE", f"{collection}?labelSelector={quote(call.how)}", None, plain
+                options = self._delete_options(replace(call, how=call.extra)) if call.extra else None
+                return "DELETE", f"{collection}?labelSelector={quote(call.how)}", options, plain
             case "bind":
                 uid = {"right uid": self.uids.get(key, ""), "wrong uid": "1"}.get(call.how, "")
                 target = {} if call.how == "no target" else {"target": {"kind": "Node", "name": "n1"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,8 @@ from real_cluster import DEPLOY, RealCluster, apply, until_served
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +47,8 @@ def deployed(plane: ControlPlane) -> ControlPlane:
 @pytest.fixture
 async def cluster(deployed: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[RealCluster]:
     """A namespace of the test's own, on the session's server."""
-    name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
+    name = f"t{next(NUMBERS)}-{words}"  # one before may still be going
     async with KubeClient(deployed.admin) as client:
         one = RealCluster(deployed, client, name)
         await client.create("/api/v1/namespaces", {"metadata": {"name": name}})

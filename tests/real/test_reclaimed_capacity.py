@@ -7,6 +7,8 @@ from typing import Any
 
 from real_cluster import ALONE, RealCluster
 
+from cotide_core.units import resource_amount
+
 SPEED = 40
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"
 SETTINGS = """\
@@ -52,13 +54,13 @@ async def test_slack_is_published_asked_for_and_taken_back(cluster: RealCluster)
 
             async def offered() -> bool:
                 # 4000 x 0.95 - 500 in use = 3300; by requests it would be 4000 - 3000 = 1000.
-                found = [int(one["allocatable"].get(CPU, 0)) for one in await statuses()]
+                found = [resource_amount(CPU, one["allocatable"].get(CPU, 0)) for one in await statuses()]
                 return all(3000 <= millicores <= 3300 for millicores in found)
 
             await cluster.until("each node offers what its service leaves", offered)
             for status in await statuses():
                 assert status["capacity"][CPU] == status["allocatable"][CPU]
-                assert int(status["allocatable"][MEMORY]) > 0
+                assert resource_amount(MEMORY, status["allocatable"][MEMORY]) > 0
                 (trust,) = [one for one in status["conditions"] if one["type"] == "cotide.dev/ForecastTrusted"]
                 assert trust["status"] == "True"
             container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}

@@ -13,6 +13,7 @@ from cotide_kube.answers import ApiError
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from refused_resources import cases, resource
+from schema_violations import refusal, violations
 
 
 async def test_each_is_refused_in_our_words(cluster: RealCluster) -> None:
@@ -24,4 +25,13 @@ async def test_each_is_refused_in_our_words(cluster: RealCluster) -> None:
             await cluster.client.create(path, copy.deepcopy(body))
         if refusal.value.status != 422 or sentence not in str(refusal.value):
             told[case] = f"{refusal.value.status} {refusal.value}, and not {sentence}"
+    assert told == {}
+
+
+async def test_each_constraint_of_the_schemas_refuses_with_its_field(cluster: RealCluster) -> None:
+    told = {}
+    for violation in violations():
+        said = await refusal(cluster.client, cluster.namespace, violation)
+        if not all(words in said for words in ("422", *violation.words)):
+            told[f"{violation.plural} {violation.case}"] = said
     assert told == {}

@@ -18,6 +18,7 @@ from binaries import Binaries
 from control_plane import ControlPlane, control_plane
 from real_cluster import ALONE, DEPLOY, RealCluster, apply, until_served
 
+from cotide_core.units import resource_amount
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 
@@ -127,7 +128,7 @@ async def install_and_use(cluster: RealCluster, port: int, origin: float) -> Non
             web = await client.get(f"{cluster.pods}/web")
             waits = await client.get(f"{cluster.pods}/waits")
             return (
-                all(int(capacity.get(CPU, 0)) > 0 for capacity in nodes)
+                all(resource_amount(CPU, capacity.get(CPU, 0)) > 0 for capacity in nodes)
                 and "cotide.dev/workload" in web["metadata"]["labels"]
                 and "cotide.dev/decision" in waits["metadata"].get("annotations", {})
                 and len(await cluster.placed("cotide.dev/job=count")) == 2

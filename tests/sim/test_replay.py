@@ -47,7 +47,7 @@ def random_jobs(count=3000, seed=1):
     )
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "trees"])
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_schedule_is_feasible_and_the_same_again(name, runtime):
     jobs = random_jobs()
@@ -55,6 +55,43 @@ def test_every_schedule_is_feasible_and_the_same_again(name, runtime):
     assert faults_of(jobs, schedule) == []
     again = run_policy(jobs, POLICIES[name], runtime, watch=lambda done: None)
     assert again.start.tobytes() == schedule.start.tobytes()
+
+
+@pytest.mark.parametrize("name", ["easy", "conservative", "slack", "online-svf", "hybrid"])
+def test_a_replay_on_boosted_trees_is_feasible_and_the_same_again_in_another_thread(name):
+    """600 jobs of ten days: trees are grown on all but the first days, of which fewer than 100 jobs have ended."""
+    jobs = random_jobs(600)
+    schedule = run_policy(jobs, POLICIES[name], "trees", reliability="trees")
+    assert 6 <= schedule.rebuilds <= 10
+    assert faults_of(jobs, schedule) == []
+    again = run_policy(jobs, POLICIES[name], "trees", reliability="trees", watch=lambda done: None)
+    assert again.start.tobytes() == schedule.start.tobytes()
+    assert schedule.start.tobytes() != run_policy(jobs, POLICIES[name], "learned").start.tobytes()
+
+
+def test_trees_that_rate_the_mixtures_forecasts_change_who_is_predictable():
+    jobs = random_jobs(600)
+    by_trees = run_policy(jobs, POLICIES["hybrid"], reliability="trees")
+    assert (by_trees.source, by_trees.rebuilds > 0) == ("learned, rated by trees", True)
+    assert by_trees.start.tobytes() != run_policy(jobs, POLICIES["hybrid"]).start.tobytes()
+    # Nobody else asks how sure a forecast is, so no tree is grown for them.
+    assert run_policy(jobs, POLICIES["easy"], "learned", reliability="trees").rebuilds == 0
+
+
+def test_a_run_time_that_is_not_over_changes_nothing_of_a_schedule_on_trees():
+    """A job that ran 3 h after day 5 runs for a week instead: all starts and forecasts before its end stay."""
+    jobs = dataclasses.replace(random_jobs(600), request=np.full(600, 10 * 86_400))
+    one = run_policy(jobs, POLICIES["hybrid"], "trees", reliability="trees")
+    long = (jobs.run > 8000) & (one.start > 5 * 86_400) & (jobs.run < one.forecast)
+    job = int(np.argmax(long))
+    run = jobs.run.copy()
+    run[job] = 7 * 86_400
+    other = run_policy(dataclasses.replace(jobs, run=run), POLICIES["hybrid"], "trees", reliability="trees")
+    end = one.start[job] + jobs.run[job]
+    before, submitted = one.start < end, jobs.submit < end
+    assert np.array_equal(one.start[before], other.start[before])
+    assert np.array_equal(one.forecast[submitted], other.forecast[submitted])
+    assert not np.array_equal(one.start, other.start)
 
 
 def test_a_hand_made_day_shows_what_each_policy_is_about():

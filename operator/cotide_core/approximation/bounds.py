@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.approximation.block_scheduling import gamma, size_classes
-from cotide_core.approximation.hybrid import machine_shares
+from cotide_core.approximation.hybrid import high_demand, machine_shares
 from cotide_core.approximation.job_list import Integers, JobList
 from cotide_core.approximation.single_machine import completable
 
@@ -34,12 +34,12 @@ def compressed_starts(lengths: Integers, machines: int) -> Integers:
 def optimum_floor(jobs: JobList, machines: int) -> float:
     """Return a lower bound of the optimal total completion time.
 
-    The largest of: all sizes; the optimum with every job squeezed to a whole machine for its volume (Lemma 1); and the
-    relaxation of section 3.3.4.
+    The largest of: all sizes; the optimum with every job squeezed to a whole machine for its volume (Lemma 1); the
+    relaxation of section 3.3.4; and `volume_floor`.
     """
     volumes = jobs.volumes
     squeezed = float((compressed_starts(volumes, machines) + volumes).sum()) / jobs.capacity
-    return max(float(jobs.sizes.sum()), squeezed, alive_area(jobs, machines))
+    return max(float(jobs.sizes.sum()), squeezed, alive_area(jobs, machines), volume_floor(jobs, machines))
 
 
 def alive_area(jobs: JobList, machines: int, *, above: bool = False) -> float:
@@ -66,6 +66,27 @@ def _completed(volumes: Integers, speed: int, by: int) -> int:
     return int(np.count_nonzero(-(-np.cumsum(volumes) // speed) <= by))
 
 
+def volume_floor(jobs: JobList, machines: int) -> float:
+    """Return a lower bound of the optimum from volumes and sizes together.
+
+    A job's mean busy date is its completion less half its size, and the busy dates of all jobs add up to least when one
+    machine of all capacity runs them by volume, smallest first (Goemans' bound; unit weights).
+    """
+    volumes = np.sort(jobs.volumes).astype(np.float64) / (jobs.capacity * machines)
+    return float((np.cumsum(volumes) - volumes / 2).sum()) + float(jobs.sizes.sum()) / 2
+
+
+def apart_floor(jobs: JobList, machines: int, high_machines: int) -> float:
+    """Return the least that any schedule can cost that runs high-demand jobs on so many machines, and only there.
+
+    No two of them ever share a machine: SJF is optimal. The others cost `optimum_floor` at least on what is left.
+    """
+    is_high = high_demand(jobs)
+    sizes = jobs.sizes[is_high]
+    low = jobs.taken(np.flatnonzero(~is_high))
+    return float((compressed_starts(sizes, high_machines) + sizes).sum()) + optimum_floor(low, machines - high_machines)
+
+
 def svf_ef_promise(jobs: JobList, machines: int) -> float:
     """Return the most SVF-EF can cost (Theorem 2, its sharper form): infinite if a job needs a whole machine.
 
@@ -83,7 +104,7 @@ def svf_ef_promise(jobs: JobList, machines: int) -> float:
 def hybrid_promise(jobs: JobList, machines: int) -> float:
     """Return the most HYBRID can cost (Lemmas 7 and 9, summed over the jobs)."""
     high_machines, low_machines = machine_shares(machines)
-    is_high = 2 * jobs.demands > jobs.capacity
+    is_high = high_demand(jobs)
     low, high = jobs.taken(np.flatnonzero(~is_high)), jobs.taken(np.flatnonzero(is_high))
     low_starts = float(compressed_starts(low.volumes, machines).sum()) / jobs.capacity
     low_cost = 2 * machines / low_machines * low_starts + ((machines - 1) / low_machines + 1) * float(low.sizes.sum())

@@ -22,8 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    Past,
+    corrected,
+    forecast_at_submit,
+    last_two_mean,
+    learn,
+    note_last,
+)
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -67,6 +77,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     start: Integers,
     promise: Integers,
     progress: Integers,
+    kept: Kept,
 ) -> int:
     """Replay a log; return the number of rounds.
 
@@ -76,36 +87,35 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     user : (n,) numbers from 0, or -1 for unknown.
     past : of `run_forecasts.past_of`, for this log and mode; used up by the call.
     order, backfill : order of the queue, and of the jobs tried behind its first; `NO_BACKFILL` for none.
-    mode : `run_forecasts.GIVEN`, `LAST_TWO` or `LEARNED`.
-    one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends,
-        which is how the simulator pyss counts and what published figures rest on.
+    mode : of `run_forecasts`.
+    one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends.
+        (What published figures rest on frees processors by planned end, too: `cotide_sim.replay.event_by_event`.)
     forecast : (n,) seconds; read if given, else filled with what was forecast at submission.
     start : (n,) out.
     promise : (n,) out: the first reserved start a job was given as the queue's first, else -1.
     progress : (2,) jobs submitted so far; the caller's wish to stop.
+    kept : of `kept.kept_of`; after a pause, as the call before left it.
     """
     jobs = submit.shape[0]
-    most = min(jobs, capacity)
-    event_time = np.empty(most, np.int64)
-    event_job = np.empty(most, np.int64)
-    end_time = np.empty(most, np.int64)
-    end_job = np.empty(most, np.int64)
-    planned_end = np.empty(jobs, np.int64)
-    queue_key = np.empty(jobs, np.int64)
-    queue = np.empty(jobs, np.int64)
+    event_time, event_job = kept.heap[0], kept.heap[1]
+    end_time, end_job = kept.ends[0], kept.ends[1]
+    planned_end = kept.planned_end
+    queue_key, queue = kept.queue[0], kept.queue[1]
     two = backfill not in (NO_BACKFILL, order)
-    line_key = np.empty(jobs, np.int64) if two else queue_key
-    line = np.empty(jobs, np.int64) if two else queue
-    waiting = 0
-    running = 0
-    free = capacity
-    arrived = 0
-    rounds = 0
+    line_key = kept.line[0] if two else queue_key
+    line = kept.line[1] if two else queue
+    last, before, upper = past.last, past.before, past.upper
+    waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
+    arrived = kept.counts[ARRIVED]
+    rounds: int = kept.counts[ROUNDS]
+    free = capacity - kept.counts[SPARE]
     while (arrived < jobs or running > 0) and progress[STOP] == 0:
-        rounds += 1
         now = submit[arrived] if arrived < jobs else event_time[0]
         if running > 0 and event_time[0] < now:
             now = event_time[0]
+        if now >= kept.until[0]:
+            break
+        rounds += 1
         everything = waiting == 0
         first_before = queue[0] if waiting > 0 else -1
         # 1. Jobs that end, and jobs that outlive their forecast.
@@ -118,13 +128,15 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], upper)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                if mode != GIVEN:
+                if mode == LAST_TWO:
+                    note_last(last, before, run[job], user[job])
+                elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
             if one_by_one == 1:
                 break
@@ -135,7 +147,9 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
         ):
             job = arrived
             guess = forecast[job]
-            if mode != GIVEN:  # `past` counts references to all its tables at each call, half of a round's cost
+            if mode == LAST_TWO:
+                guess = last_two_mean(last, before, request[job], user[job])
+            elif mode != GIVEN:
                 guess = forecast_at_submit(mode, job, guess, request[job], user[job], past)
             forecast[job] = guess
             promise[job] = -1
@@ -201,4 +215,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             planned_end[job] = now + forecast[job]
             insert(end_time, end_job, running, planned_end[job], job)
             running = heap_push(event_time, event_job, running, now + min(forecast[job], run[job]), job)
+    kept.counts[WAITING], kept.counts[RUNNING] = waiting, running
+    kept.counts[ARRIVED], kept.counts[ROUNDS] = arrived, rounds
+    kept.counts[SPARE] = capacity - free
     return rounds

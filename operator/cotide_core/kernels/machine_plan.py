@@ -128,7 +128,7 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
             sizes[held] = occupy(times[held], free[held], sizes[held], limit, limit + lasts, take[of], -1)
             if opened[held]:
                 limit = earliest_on(times[held], free[held], sizes[held], now, lasts, need[of], limit)
-        found, begin = _first_machine(
+        found, begin = first_machine(
             times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
             bound[slot[of]], limit, held, slot[of] == 0, opened,
         )  # fmt: skip
@@ -151,16 +151,16 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
             starts += 1
         else:
             reserved += 1
-    present = _present(times, free, sizes, now)
+    present = present_on(times, free, sizes, now)
     for pod in second:
         if starts >= most_starts or most_reserved > group.shape[0]:
             break
         if served[pod]:
             continue
         of = group[pod]
-        if not _fits_somewhere(present, may[fit[of]], need[of]):
+        if not fits_somewhere(present, may[fit[of]], need[of]):
             continue
-        found, begin = _first_machine(
+        found, begin = first_machine(
             times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
             bound[slot[of]], now + 1, -1, slot[of] == 0, opened,
         )  # fmt: skip
@@ -180,7 +180,7 @@ def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each
 
 
 @compiled
-def _present(times: Integers, free: Integers, sizes: Integers, now: int) -> Integers:
+def present_on(times: Integers, free: Integers, sizes: Integers, now: int) -> Integers:
     """Return (N, R) what is free at this moment: a quick look, before a machine's future is looked at."""
     found = np.empty((sizes.shape[0], free.shape[2]), np.int64)
     for at in range(sizes.shape[0]):
@@ -193,7 +193,8 @@ def _present(times: Integers, free: Integers, sizes: Integers, now: int) -> Inte
 
 
 @compiled
-def _fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
+def fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
+    """Whether a machine that may be used has all that is needed at this moment."""
     at = 0
     while at < present.shape[0] and not (may[at] and is_enough(present, at, need)):
         at += 1
@@ -202,7 +203,7 @@ def _fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
 
 
 @compiled
-def _first_machine(
+def first_machine(
     times: Integers,
     free: Integers,
     sizes: Integers,

@@ -19,9 +19,19 @@ import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import order_key
+from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earliest_start
-from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    Past,
+    corrected,
+    forecast_at_submit,
+    last_two_mean,
+    learn,
+    note_last,
+)
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -44,29 +54,28 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
     forecast: Integers,
     start: Integers,
     progress: Integers,
+    kept: Kept,
 ) -> int:
     """Replay a log; return the number of rounds. Parameters as in `easy.replay_queue`."""
     jobs = submit.shape[0]
-    most = min(jobs, capacity)
-    event_time = np.empty(most, np.int64)
-    event_job = np.empty(most, np.int64)
-    end_time = np.empty(most, np.int64)
-    end_job = np.empty(most, np.int64)
-    planned_end = np.empty(jobs, np.int64)
-    queue_key = np.empty(jobs, np.int64)
-    queue = np.empty(jobs, np.int64)
+    event_time, event_job = kept.heap[0], kept.heap[1]
+    end_time, end_job = kept.ends[0], kept.ends[1]
+    planned_end = kept.planned_end
+    queue_key, queue = kept.queue[0], kept.queue[1]
     times = np.empty(256, np.int64)
     levels = np.empty(256, np.int64)
-    waiting = 0
-    running = 0
-    free = capacity
-    arrived = 0
-    rounds = 0
+    last, before, upper = past.last, past.before, past.upper
+    waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
+    arrived = kept.counts[ARRIVED]
+    rounds: int = kept.counts[ROUNDS]
+    free = capacity - kept.counts[SPARE]
     while (arrived < jobs or running > 0) and progress[STOP] == 0:
-        rounds += 1
         now = submit[arrived] if arrived < jobs else event_time[0]
         if running > 0 and event_time[0] < now:
             now = event_time[0]
+        if now >= kept.until[0]:
+            break
+        rounds += 1
         events = running
         while events > 0 and event_time[0] == now:
             job = event_job[0]
@@ -74,17 +83,21 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], upper)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
-                if mode != GIVEN:
+                if mode == LAST_TWO:
+                    note_last(last, before, run[job], user[job])
+                elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            if mode != GIVEN:
+            if mode == LAST_TWO:
+                forecast[job] = last_two_mean(last, before, request[job], user[job])
+            elif mode != GIVEN:
                 forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             key = order_key(order, forecast[job], demand[job])
             waiting = insert(queue_key, queue, waiting, key, job)
@@ -120,4 +133,7 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
             planned_end[job] = now + forecast[job]
             insert(end_time, end_job, running, planned_end[job], job)
             running = heap_push(event_time, event_job, running, now + min(forecast[job], run[job]), job)
+    kept.counts[WAITING], kept.counts[RUNNING] = waiting, running
+    kept.counts[ARRIVED], kept.counts[ROUNDS] = arrived, rounds
+    kept.counts[SPARE] = capacity - free
     return rounds

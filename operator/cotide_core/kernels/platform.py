@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earliest_start
 from cotide_core.kernels.run_forecasts import LEARNED, Past, corrected, forecast_at_submit, learn
@@ -79,6 +80,7 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     predictable: Integers,
     start: Integers,
     progress: Integers,
+    kept: Kept,
 ) -> int:
     """Replay a log; return the number of rounds.
 
@@ -89,33 +91,34 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     """
     jobs = submit.shape[0]
     most = min(jobs, capacity)
-    event_time = np.empty(most, np.int64)
-    event_job = np.empty(most, np.int64)
-    end_time = np.empty(most, np.int64)
-    end_job = np.empty(most, np.int64)
-    planned_end = np.empty(jobs, np.int64)
+    event_time, event_job = kept.heap[0], kept.heap[1]
+    end_time, end_job = kept.ends[0], kept.ends[1]
+    planned_end, volume = kept.planned_end, kept.volume
     # Waiting: all in order of submission; the predictable (kind 1) and the others (kind 0) in order of volume.
-    queue = np.empty(jobs, np.int64)
-    volume = np.empty(jobs, np.int64)
-    line_key = np.empty((2, jobs), np.int64)
-    line = np.empty((2, jobs), np.int64)
-    lengths = np.zeros(2, np.int64)
-    no_keys = np.zeros(jobs, np.int64)
+    no_keys, queue = kept.queue[0], kept.queue[1]
+    line_key, line = kept.keys, kept.lines
+    lengths = kept.counts[SPARE + 1 :]
     times = np.empty(256, np.int64)
     levels = np.empty(256, np.int64)
-    waiting = 0
-    running = 0
+    waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
+    arrived = kept.counts[ARRIVED]
+    rounds: int = kept.counts[ROUNDS]
+    held = kept.counts[SPARE]
     free = capacity
-    held = 0
-    arrived = 0
-    rounds = 0
-    asked_by_predictable = FIRST_SHARE * FIRST_DEMAND
-    asked = FIRST_DEMAND
+    for place in range(running):
+        free -= demand[end_job[place]]
+    asked_by_predictable, asked = kept.shares[0], kept.shares[1]
+    if rounds == 0:
+        asked_by_predictable = FIRST_SHARE * FIRST_DEMAND
+        asked = FIRST_DEMAND
+        no_keys[:] = 0
     while (arrived < jobs or running > 0) and progress[STOP] == 0:
-        rounds += 1
         now = submit[arrived] if arrived < jobs else event_time[0]
         if running > 0 and event_time[0] < now:
             now = event_time[0]
+        if now >= kept.until[0]:
+            break
+        rounds += 1
         # 1. Jobs that end, and jobs that outlive what they were planned to take.
         events = running
         while events > 0 and event_time[0] == now:
@@ -124,7 +127,7 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past.upper)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
@@ -136,9 +139,9 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
         while arrived < jobs and submit[arrived] == now:
             job = arrived
             forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
-            if mode == LEARNED:
-                upper[job] = past.habits.upper[job]
-                predictable[job] = 1 if past.habits.reliability[job] >= PREDICTABLE else 0
+            if mode >= LEARNED:
+                upper[job] = past.upper[job]
+                predictable[job] = 1 if past.reliability[job] >= PREDICTABLE else 0
             asked += demand[job] - asked / RECENT_JOBS
             asked_by_predictable += demand[job] * predictable[job] - asked_by_predictable / RECENT_JOBS
             if demand[job] > int(capacity * asked_by_predictable / asked):
@@ -220,4 +223,8 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                 planned_end[job] = now + length
                 insert(end_time, end_job, running, planned_end[job], job)
                 running = heap_push(event_time, event_job, running, now + min(length, run[job]), job)
+    kept.counts[WAITING], kept.counts[RUNNING] = waiting, running
+    kept.counts[ARRIVED], kept.counts[ROUNDS] = arrived, rounds
+    kept.counts[SPARE] = held
+    kept.shares[0], kept.shares[1] = asked_by_predictable, asked
     return rounds

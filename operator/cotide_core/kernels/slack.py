@@ -21,9 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
-from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    Past,
+    corrected,
+    forecast_at_submit,
+    last_two_mean,
+    learn,
+    note_last,
+)
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -57,6 +67,7 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     start: Integers,
     promise: Integers,
     progress: Integers,
+    kept: Kept,
 ) -> int:
     """Replay a log; return the number of rounds.
 
@@ -64,33 +75,36 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     each job is promised.
     """
     jobs = submit.shape[0]
-    most = min(jobs, capacity)
-    event_time = np.empty(most, np.int64)
-    event_job = np.empty(most, np.int64)
-    end_time = np.empty(most, np.int64)
-    end_job = np.empty(most, np.int64)
-    planned_end = np.empty(jobs, np.int64)
-    queue = np.empty(jobs, np.int64)
-    line_key = np.empty(jobs, np.int64)
-    line = np.empty(jobs, np.int64)
+    event_time, event_job = kept.heap[0], kept.heap[1]
+    end_time, end_job = kept.ends[0], kept.ends[1]
+    planned_end = kept.planned_end
+    queue = kept.queue[1]
+    line_key, line = kept.line[0], kept.line[1]
     trial = np.empty(jobs, np.int64)
     times = np.empty(256, np.int64)
     free = np.empty(256, np.int64)
     other_times = np.empty(256, np.int64)
     other_free = np.empty(256, np.int64)
+    last, before, upper = past.last, past.before, past.upper
+    waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
+    arrived = kept.counts[ARRIVED]
+    rounds: int = kept.counts[ROUNDS]
+    waited, started = kept.counts[SPARE + 1], kept.counts[SPARE + 2]
     times[0] = 0
     free[0] = capacity
     size = 1
     idle = capacity
-    waiting = 0
-    running = 0
-    arrived = 0
-    rounds = 0
-    waited = 0
-    started = 0
     next_start: int = -1
+    if rounds > 0:
+        size = kept.counts[SPARE]
+        times = _grown(kept.profile[0, :size], 2 * (running + waiting) + 256)
+        free = _grown(kept.profile[1, :size], 2 * (running + waiting) + 256)
+        for place in range(running):
+            idle -= demand[end_job[place]]
+        for place in range(waiting):
+            if next_start < 0 or start[queue[place]] < next_start:
+                next_start = start[queue[place]]
     while (arrived < jobs or running > 0 or waiting > 0) and progress[STOP] == 0:
-        rounds += 1
         now: int = -1
         if arrived < jobs:
             now = submit[arrived]
@@ -98,6 +112,9 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             now = event_time[0]
         if waiting > 0 and (now < 0 or next_start < now):
             now = next_start
+        if now >= kept.until[0]:
+            break
+        rounds += 1
         size = forget_past(times, free, size, now)
         # 1. Jobs that end, and jobs that outlive their forecast.
         gained = False
@@ -109,7 +126,7 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past)
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], upper)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
@@ -119,7 +136,9 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
                     size = change(times, free, size, now, planned_end[job], demand[job])
                     gained = True
                 idle += demand[job]
-                if mode != GIVEN:
+                if mode == LAST_TWO:
+                    note_last(last, before, run[job], user[job])
+                elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         room = 2 * (running + waiting) + 8
         if room > times.shape[0]:
@@ -148,7 +167,9 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
         # 3. Submissions.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            if mode != GIVEN:
+            if mode == LAST_TWO:
+                forecast[job] = last_two_mean(last, before, request[job], user[job])
+            elif mode != GIVEN:
                 forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             room = 2 * (running + waiting) + 8
             if room > times.shape[0]:
@@ -192,7 +213,7 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
                         room_now -= demand[moved]
                     start[moved] = trial[moved]
         # 5. Starts.
-        kept = 0
+        staying = 0
         next_start = -1
         for place in range(waiting):
             job = queue[place]
@@ -203,14 +224,19 @@ def replay_slack(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
                 idle -= demand[job]
                 waited += now - submit[job]
                 started += 1
-                left = waiting - place + kept
+                left = waiting - place + staying
                 remove_at(line_key, line, left, place_of(line_key, line, left, forecast[job], job))
                 continue
-            queue[kept] = job
-            kept += 1
+            queue[staying] = job
+            staying += 1
             if next_start < 0 or start[job] < next_start:
                 next_start = start[job]
-        waiting = kept
+        waiting = staying
+    kept.counts[WAITING], kept.counts[RUNNING] = waiting, running
+    kept.counts[ARRIVED], kept.counts[ROUNDS] = arrived, rounds
+    kept.counts[SPARE], kept.counts[SPARE + 1], kept.counts[SPARE + 2] = size, waited, started
+    kept.profile[0, :size] = times[:size]
+    kept.profile[1, :size] = free[:size]
     return rounds
 
 

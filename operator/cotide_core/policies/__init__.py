@@ -14,6 +14,7 @@ from cotide_core.policies.fifo import fifo
 from cotide_core.policies.guarded import fifo_guarded, random_guarded
 from cotide_core.policies.guarded_plans import GUARDED_PLANS
 from cotide_core.policies.hierarchical import hierarchical
+from cotide_core.policies.hybrid import hybrid
 from cotide_core.policies.list_scheduling import LIST_POLICIES, hybrid_machines
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
@@ -34,6 +35,7 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "slack": slack,
     **GUARDED_PLANS,
     **LIST_POLICIES,
+    "hybrid": hybrid,
     "hybrid-machines": hybrid_machines,
 }
 """Policy name to its builder."""

@@ -33,7 +33,16 @@ from cotide_sim.apiserver.refusals import (
     success,
     unsupported_media,
 )
-from cotide_sim.apiserver.request_reading import Target, flag, number, object_in, target_of, write_options, yaml_in
+from cotide_sim.apiserver.request_reading import (
+    Target,
+    check_version_match,
+    flag,
+    number,
+    object_in,
+    target_of,
+    write_options,
+    yaml_in,
+)
 from cotide_sim.apiserver.resources import Json
 from cotide_sim.apiserver.scaling import change_scale, scale_of
 from cotide_sim.apiserver.selectors import Selection
@@ -178,7 +187,10 @@ class Dispatcher:
         wanted = query.get("resourceVersion", "")
         if wanted and not wanted.isdigit():
             raise bad_request(f'resourceVersion: Invalid value: "{wanted}"')
-        if query.get("resourceVersionMatch") == "Exact" and int(wanted or 0) != self._cluster.store.version:
+        match = query.get("resourceVersionMatch", "")
+        if match:
+            check_version_match(match, wanted, query.get("continue", ""))
+        if match == "Exact" and int(wanted or 0) != self._cluster.store.version:
             raise expired("The resourceVersion for the provided list is too old.")
         page = self._lists.page(
             target.resource,
@@ -311,9 +323,8 @@ class Dispatcher:
                 raise unsupported_media(f"the patch is in an unknown format: {kind or 'no content type'}")
         if target.subresource == "scale":
             scale = change(scale_of(resource, cluster.find(resource, target.space, target.name).decode()))
-            return _json(
-                change_scale(cluster, resource, target.version.name, target.space, target.name, scale, options)
-            )
+            version, space, name = target.version.name, target.space, target.name
+            return _json(change_scale(cluster, resource, version, space, name, scale, options, patched=True))
         raw = writing.patch(
             cluster, resource, target.version.name, target.space, target.name, change, target.subresource, options
         )

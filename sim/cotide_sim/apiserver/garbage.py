@@ -2,7 +2,7 @@
 
 Called by `reactions` with every change (`note`) and when the loop is free (`collect`).
 
-- background: an owner is gone: dependents whose every owner is gone are deleted;
+- background: an owner is gone: dependents whose every owner is gone are deleted, others forget it;
 - foreground: an owner waits (finalizer `foregroundDeletion`) until the dependents that block it are gone;
 - orphan: an owner waits (finalizer `orphan`) until its dependents have forgotten it.
 
@@ -74,7 +74,12 @@ class Garbage:
         if found is None:
             return
         collection, entry = found
-        if any(owner in store.by_uid for owner in entry.owners) or b'"deletionTimestamp"' in entry.raw:
+        if b'"deletionTimestamp"' in entry.raw:
+            return
+        dangling = {owner for owner in entry.owners if owner not in store.by_uid}
+        if len(dangling) < len(entry.owners):
+            if dangling:  # it lives on, without those who are gone
+                self._disown(collection, entry, dangling)
             return
         delete(self._cluster, collection.resource, entry, DeleteOptions(propagation="Background"))
 
@@ -93,7 +98,7 @@ class Garbage:
         ]
         if ORPHAN in finalizers:
             for of, dependent in dependents:
-                self._disown(of, dependent, uid)
+                self._disown(of, dependent, {uid})
             self._take_off(collection, entry, ORPHAN)
         elif FOREGROUND in finalizers:
             blocking = False
@@ -105,7 +110,7 @@ class Garbage:
                 )
                 others = [owner for owner in dependent.owners if owner != uid and owner in self._cluster.store.by_uid]
                 if others:
-                    self._disown(of, dependent, uid)
+                    self._disown(of, dependent, {uid})
                     continue
                 gone = False
                 if "deletionTimestamp" not in obj["metadata"]:
@@ -117,9 +122,9 @@ class Garbage:
         else:
             self._waiting.discard(uid)
 
-    def _disown(self, collection: Collection, entry: Entry, owner: str) -> None:
+    def _disown(self, collection: Collection, entry: Entry, owners: set[str]) -> None:
         obj = entry.decode()
-        left = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("uid") != owner]
+        left = [one for one in obj["metadata"].get("ownerReferences") or () if one.get("uid") not in owners]
         if left:
             obj["metadata"]["ownerReferences"] = left
         else:

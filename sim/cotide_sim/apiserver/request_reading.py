@@ -132,3 +132,23 @@ def yaml_in(body: bytes) -> Any:
         return yaml.safe_load(body)
     except yaml.YAMLError as error:
         raise bad_request(f"the object provided can't be read as YAML: {' '.join(str(error).split())}") from None
+
+
+def check_version_match(match: str, version: str, token: str) -> None:
+    """Refuse what can't be asked of a list's version, as a real server does.
+
+    Source: ValidateListOptions in
+    https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/apis/meta/internalversion/validation/validation.go
+    """
+    field, forbidden = "resourceVersionMatch", "Forbidden: resourceVersionMatch is forbidden"
+    if token:
+        text = f"{forbidden} when continue is provided"
+    elif not version:
+        text = f"{forbidden} unless resourceVersion is provided"
+    elif match not in ("Exact", "NotOlderThan"):
+        raise bad_option("ListOptions", Cause(field, f'Unsupported value: "{match}"', "FieldValueNotSupported"))
+    elif match == "Exact" and version == "0":
+        text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+    else:
+        return
+    raise bad_option("ListOptions", Cause(field, text, "FieldValueForbidden"))

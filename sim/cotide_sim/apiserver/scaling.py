@@ -9,7 +9,7 @@ from cotide_sim.apiserver import writing
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
 from cotide_sim.apiserver.refusals import Cause, invalid
 from cotide_sim.apiserver.resources import Json, Resource
-from cotide_sim.apiserver.shapes import SCALE, check_body_shape
+from cotide_sim.apiserver.shapes import SCALE, check_body_shape, misfit
 
 
 def _paths(resource: Resource) -> tuple[list[str], list[str]]:
@@ -40,9 +40,19 @@ def scale_of(resource: Resource, obj: Json) -> Json:
 
 
 def change_scale(
-    cluster: Cluster, resource: Resource, version: str, namespace: str, name: str, scale: Json, options: WriteOptions
+    cluster: Cluster,
+    resource: Resource,
+    version: str,
+    namespace: str,
+    name: str,
+    scale: Json,
+    options: WriteOptions,
+    *,
+    patched: bool = False,
 ) -> Json:
-    """Write the replicas of a Scale into its object and return the new Scale."""
+    """Write the replicas of a Scale into its object and return the new Scale; ``patched`` says how it came about."""
+    if patched and (found := misfit(scale, SCALE, "")) is not None:  # a patch that spoils what it changes
+        raise invalid(resource, name, [Cause("patch", f"Invalid value: {found.removeprefix(': ')}")])
     check_body_shape(scale, SCALE, "scale")
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:

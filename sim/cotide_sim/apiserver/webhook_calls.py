@@ -1,9 +1,9 @@
 """The calls to webhooks: HTTPS, verified against the configuration's authority, with its timeout.
 
-Called by the server for every `Consult`. A webhook behind a service is reached at the first address of the Endpoints of
-that name: this emulator gives services no addresses of their own and writes no Endpoints, so whoever wants that writes
-them (loopback addresses are taken, which a real server refuses). Invariant: a call ends with an answer or with a
-`Failure`, within its timeout; it never raises.
+Called by the server for every `Consult`. A webhook behind a service is reached at the service's external name, or at
+the first address of the Endpoints of that name: this emulator gives services no addresses of their own and writes no
+Endpoints, so whoever wants that writes them (loopback addresses are taken, which a real server refuses). Invariant: a
+call ends with an answer or with a `Failure`, within its timeout; it never raises.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ class WebhookCalls:
         found = self._cluster.collection("services").get(service.namespace, service.name)
         if found is None:
             return Failure(f'failed to call webhook: service "{service.name}" not found')
-        offered = ((found.decode().get("spec") or {}).get("ports")) or ()
+        spec = found.decode().get("spec") or {}
+        if spec.get("type") == "ExternalName":  # at whatever port the webhook names, as a real server does
+            return str(spec.get("externalName")), service.port
+        offered = spec.get("ports") or ()
         named = next((port for port in offered if port.get("port") == service.port), None)
         if named is None:
             return Failure(f'failed to call webhook: no service port {service.port} found for service "{service.name}"')

@@ -30,10 +30,16 @@ from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import Figure, figures_of
 from cotide_sim.replay.policies import POLICIES
-from cotide_sim.replay.runner import Runtime, run_policy
+from cotide_sim.replay.runner import Reliability, Runtime, run_policy
 from cotide_sim.traces.batch_jobs import BatchJobs
 
 PLATFORM: Final = "hybrid"
+BY_TREES: Final[tuple[tuple[Runtime, Reliability], ...]] = (
+    ("learned", "trees"),
+    ("trees", "mixture"),
+    ("trees", "trees"),
+)
+"""Forecasts and reliability of the platform's further rows, where asked for; the first row has learned and mixture."""
 BACKFILLING: Final = ("easy", "easy-sjbf", "easy-svbf", "conservative", "slack")
 """Pure backfilling; easy-sjbf and easy-svbf are the seed's FCFS-BF1 and FCFS-BF2 (section 4.5.2)."""
 PLANS: Final = ("online-sjf", "online-svf")
@@ -116,19 +122,27 @@ class Report:
 
 
 @on_one_thread
-def run(logs: Sequence[BatchJobs], *, seed: int = 0, workers: int = 1, progress: Progress | None = None) -> Report:
+def run(
+    logs: Sequence[BatchJobs],
+    *,
+    trees: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Report:
     """Replay every log under the platform and its rivals.
 
     Parameters
     ----------
-    seed : of the drawn weeks.
+    trees : also replay the platform on boosted trees, which takes minutes a log; judged is the first row alone.
+    seed : of the drawn weeks and of the trees.
     workers : replays at a time; kernels hold no interpreter lock, so threads do.
     progress : told what was replayed and the share that is done.
     """
-    cells = [(jobs, policy, source) for jobs in logs for policy, source in _cells()]
+    cells = [(jobs, *cell) for jobs in logs for cell in _cells(trees)]
 
     def told(place: int, done: int) -> None:
-        jobs, policy, source = cells[place]
+        jobs, policy, source, _ = cells[place]
         if progress is not None:
             progress(f"{Path(jobs.name).name}: {policy}, {source}", done / len(cells))
 
@@ -137,17 +151,19 @@ def run(logs: Sequence[BatchJobs], *, seed: int = 0, workers: int = 1, progress:
     return _report(found)
 
 
-def _cells() -> Iterator[tuple[str, Runtime]]:
-    yield PLATFORM, "learned"
+def _cells(trees: bool) -> Iterator[tuple[str, Runtime, Reliability]]:
+    yield PLATFORM, "learned", "mixture"
+    for source, reliability in BY_TREES if trees else ():
+        yield PLATFORM, source, reliability
     for policy in (*BACKFILLING, *PLANS):
         for source in SOURCES:
-            yield policy, source
+            yield policy, source, "mixture"
     for policy in ("easy-sjbf", *PLANS, PLATFORM):
-        yield policy, "clairvoyant"
+        yield policy, "clairvoyant", "mixture"
 
 
-def _row(jobs: BatchJobs, policy: str, source: Runtime, seed: int, watch: Watch) -> Row:
-    schedule = run_policy(jobs, POLICIES[policy], source, watch=watch)
+def _row(jobs: BatchJobs, policy: str, source: Runtime, reliability: Reliability, seed: int, watch: Watch) -> Row:
+    schedule = run_policy(jobs, POLICIES[policy], source, reliability=reliability, seed=seed, watch=watch)
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule of {policy} failed its check, please report this: {faults[0]}")
@@ -155,7 +171,7 @@ def _row(jobs: BatchJobs, policy: str, source: Runtime, seed: int, watch: Watch)
     wait, slowdown = figures["wait_seconds_mean"], figures["bounded_slowdown_mean"]
     return Row(
         policy=policy,
-        source=source,
+        source=schedule.source,
         accuracy=float(accuracy(schedule.forecast.astype(np.float64), jobs.run.astype(np.float64)).mean()),
         wait_seconds=wait.value,
         wait_interval=_interval(wait),

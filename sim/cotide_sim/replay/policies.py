@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cotide_core.errors import InputError
-from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
+from cotide_core.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 
 Kernel = Literal["queue", "conservative", "slack", "plan", "platform"]
 
@@ -47,6 +47,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("conservative", "every job is promised a start when submitted", "conservative"),
         ReplayPolicy("slack", "promises with slack, which is spent when that helps the others more", "slack"),
         ReplayPolicy("online-sjf", "plan anew at each event, shortest first", "plan", BY_RUN),
+        ReplayPolicy("online-sdf", "plan anew at each event, smallest demand first", "plan", BY_DEMAND),
         ReplayPolicy("online-svf", "plan anew at each event, smallest volume first", "plan", BY_VOLUME),
         ReplayPolicy("hybrid", "plans the predictable on a share, backfills the rest", "platform", BY_VOLUME),
     )
@@ -59,6 +60,8 @@ ALIASES: Final[dict[str, str]] = {
     "easy-sabf": "easy-svbf",
     "sjf-plan": "online-sjf",
     "svf-plan": "online-svf",
+    # One pool leaves a rule for the machine nothing to choose.
+    **{f"{order}-{machine}": f"online-{order}" for order in ("sjf", "sdf", "svf") for machine in ("ef", "lw", "random")},
 }
 """Other names of the same policies."""
 

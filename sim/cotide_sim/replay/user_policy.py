@@ -1,6 +1,7 @@
 """A policy that a user wrote in a file of their own: what it is shown, what it answers, and how its faults are told.
 
-Called by `cotide simulate --policy-file`. Invariant: a policy is never shown the run time of a job that has not ended;
+Called by `cotide simulate` and, through its sweeps, on worker processes and other machines: a `PolicySource` is what
+travels there. Invariant: a policy is never shown the run time of a job that has not ended;
 what goes wrong in the user's file is an `InputError` that names this file and its line.
 
 The protocol::
@@ -16,6 +17,7 @@ free processors when its turn comes; everything else is the policy's affair.
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import sys
 import traceback
@@ -172,6 +174,29 @@ class UserPolicy:
         return [int(place) for place in places]
 
 
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """A policy as it is written: all that another process needs to load it, without the file.
+
+    Attributes
+    ----------
+    name : in tables.
+    file : where it is written, as given.
+    defined : the name of the function or class; None for ``Policy``, else ``choose``.
+    text : of the whole file.
+    """
+
+    name: str
+    file: str
+    defined: str | None
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Return the checksum of the file's content."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
 def load_policy(given: str) -> UserPolicy:
     """Load ``FILE`` or ``FILE:NAME``.
 
@@ -182,12 +207,37 @@ def load_policy(given: str) -> UserPolicy:
     InputError
         When the file can't be read or run, or defines no such policy.
     """
+    return policy_of_source(read_policy(given))
+
+
+def read_policy(given: str) -> PolicySource:
+    """Read ``FILE`` or ``FILE:NAME`` without running it.
+
+    Raises
+    ------
+    InputError
+        When the file can't be read.
+    """
     path, name = _parts(given)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {getattr(error, 'strerror', None) or error}", file=str(path)) from error
-    code = _compiled(text, path)
+    # A file may be called as one of our policies is; its schedules must not be held to that policy's promises.
+    stem = path.name if path.stem in POLICIES or path.stem in ALIASES else path.stem
+    return PolicySource(f"{stem}:{name}" if name else stem, str(path), name or None, text)
+
+
+def policy_of_source(source: PolicySource) -> UserPolicy:
+    """Run the text of a file and return the policy that it defines.
+
+    Raises
+    ------
+    InputError
+        When the text can't be run, or defines no such policy.
+    """
+    path, name = Path(source.file), source.defined
+    code = _compiled(source.text, path)
     # A module of its own, findable by name: dataclasses and pickle look their classes' module up.
     module = ModuleType(f"policy_from_{path.stem}")
     module.__file__ = str(path)
@@ -201,9 +251,7 @@ def load_policy(given: str) -> UserPolicy:
     if not callable(found):
         wanted = repr(name) if name else f"class {CLASS} and no function {FUNCTION}"
         raise InputError(f"defines no {wanted}", file=str(path))
-    # A file may be called as one of our policies is; its schedules must not be held to that policy's promises.
-    stem = path.name if path.stem in POLICIES or path.stem in ALIASES else path.stem
-    return UserPolicy(f"{stem}:{name}" if name else stem, path, found)
+    return UserPolicy(source.name, path, found)
 
 
 def is_policy_file(given: str) -> bool:

@@ -16,12 +16,23 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, corrected, forecast_at_submit, learn, past_of
+from cotide_core.kernels.kept import NEVER
+from cotide_core.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    LEARNED,
+    TREES,
+    corrected,
+    forecast_at_submit,
+    learn,
+    past_of,
+)
+from cotide_predictors.run_time.boosted import DAY_SECONDS, Gardener
 from cotide_sim.replay.runner import Runtime, Schedule
 from cotide_sim.replay.user_policy import Integers, Job, Machine, Queue, UserPolicy
 from cotide_sim.traces.batch_jobs import BatchJobs
 
-MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
+MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED, "trees": TREES}
 """Where forecasts are made in the replay; the others are given before it."""
 WATCH_ROUNDS: Final = 1000
 """Rounds between two looks at the progress; chosen."""
@@ -32,12 +43,14 @@ def run_user_policy(
     policy: UserPolicy,
     runtime: Runtime = "request",
     *,
+    seed: int = 0,
     watch: Callable[[int], None] | None = None,
 ) -> Schedule:
     """Replay a log.
 
     Parameters
     ----------
+    seed : of what trees draw.
     watch : called now and then with the number of jobs submitted so far.
 
     Raises
@@ -47,19 +60,22 @@ def run_user_policy(
     """
     policy.begin()
     begin = time.perf_counter()
-    loop = _Loop(jobs, policy, runtime)
+    loop = _Loop(jobs, policy, runtime, seed)
     rounds = loop.run(watch)
     promise = np.full(len(jobs), -1, dtype=np.int64)
-    return Schedule(policy.name, runtime, loop.start, loop.forecast, promise, rounds, time.perf_counter() - begin)
+    wall, rebuilds = time.perf_counter() - begin, loop.gardener.rebuilds
+    return Schedule(policy.name, runtime, loop.start, loop.forecast, promise, rounds, wall, None, rebuilds)
 
 
 class _Loop:
-    def __init__(self, jobs: BatchJobs, policy: UserPolicy, runtime: Runtime) -> None:
+    def __init__(self, jobs: BatchJobs, policy: UserPolicy, runtime: Runtime, seed: int) -> None:
         self.jobs, self.policy = jobs, policy
         known, numbered = np.unique(jobs.user, return_inverse=True)
         self.users: Integers = np.where(jobs.user < 0, -1, numbered).astype(np.int64)
         self.mode = MODES.get(runtime, GIVEN)
-        self.past = past_of(self.mode, len(known), self.users, jobs.demand, jobs.request)
+        self.past = past_of(self.mode, len(known), self.users, jobs.demand, jobs.request, jobs.submit)
+        self.gardener = Gardener(self.mode, jobs.submit, seed=seed)
+        self.next_growth = int(jobs.submit[0]) if self.mode == TREES else NEVER
         self.forecast: Integers = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
         self.start: Integers = np.full(len(jobs), -1, dtype=np.int64)
         # As lists of Python numbers, which single look-ups are fastest in.
@@ -100,7 +116,7 @@ class _Loop:
             del self.running[place]
             began = int(self.start[job])
             if began + self.run_seconds[job] > now:
-                end = began + int(corrected(self.mode, job, self.request[job], now - began, self.past))
+                end = began + int(corrected(self.mode, job, self.request[job], now - began, self.past.upper))
                 insort(self.running, (end, job))
                 heapq.heappush(self.events, (min(end, began + self.run_seconds[job]), job))
                 continue
@@ -111,6 +127,11 @@ class _Loop:
 
     def _submit(self, job: int) -> None:
         user = int(self.users[job])
+        if self.submit[job] >= self.next_growth:
+            at = self.gardener.next_pause(job)
+            finish = np.where(self.start >= 0, self.start + self.jobs.run, NEVER)
+            self.past = self.gardener.grown(self.past, at, self.jobs.run, finish, self.forecast)
+            self.next_growth = at + DAY_SECONDS
         self.forecast[job] = forecast_at_submit(
             self.mode, job, int(self.forecast[job]), self.request[job], user, self.past
         )

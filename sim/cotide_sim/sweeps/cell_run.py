@@ -14,22 +14,32 @@ from cotide_sim.replay.check import faults_of
 from cotide_sim.replay.metrics import figures_of
 from cotide_sim.replay.policies import policy_of
 from cotide_sim.replay.runner import run_policy
+from cotide_sim.replay.user_policy import PolicySource, policy_of_source
+from cotide_sim.replay.user_replay import run_user_policy
 from cotide_sim.sweeps.cells import Cell, Columns, Outcome, Source, SyntheticSource
 from cotide_sim.sweeps.weeks import resampled
 from cotide_sim.traces.batch_jobs import BatchJobs
 from cotide_sim.workloads.generated_log import generated_log
 
 
-def run_cell(cell: Cell, source: Source, columns: Columns | None = None, *, interruptible: bool = False) -> Outcome:
+def run_cell(
+    cell: Cell,
+    source: Source,
+    columns: Columns | None = None,
+    policy: PolicySource | None = None,
+    *,
+    interruptible: bool = False,
+) -> Outcome:
     """Run a cell.
 
     Parameters
     ----------
+    policy : the cell's policy where it is from a file; loaded anew for each cell, so that none sees what another left.
     columns : the log's jobs when they travel apart from their source (shared memory, scattered on a cluster).
     interruptible : replay in a second thread, so that this one hears signals; for a run in the main process.
     """
     try:
-        return _run(cell, source, columns, interruptible)
+        return _run(cell, source, columns, policy, interruptible)
     except CotideError as error:
         return failed(cell, str(error))
     except Exception as error:  # noqa: BLE001  one broken cell must not lose the others; the reason is kept
@@ -41,10 +51,15 @@ def failed(cell: Cell, reason: str) -> Outcome:
     return Outcome(cell, 0, 0, {}, " ".join(reason.split()), 0.0)
 
 
-def _run(cell: Cell, source: Source, columns: Columns | None, interruptible: bool) -> Outcome:
+def _run(
+    cell: Cell, source: Source, columns: Columns | None, policy: PolicySource | None, interruptible: bool
+) -> Outcome:
     jobs = _jobs(cell, source, columns)
     watch = (lambda _: None) if interruptible else None
-    schedule = run_policy(jobs, policy_of(cell.policy), cell.runtime, watch=watch)
+    if policy is None:
+        schedule = run_policy(jobs, policy_of(cell.policy), cell.runtime, watch=watch)
+    else:
+        schedule = run_user_policy(jobs, policy_of_source(policy), cell.runtime)
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule failed its check, please report this: {faults[0]}")

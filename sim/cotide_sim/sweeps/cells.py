@@ -30,8 +30,9 @@ class Cell:
     trace_sha256 : of the file as it stands, or of a sample of what the generator makes.
     settings : in words, how rows became jobs and how weeks are drawn.
     runtime : what the policy believes of run times, a name of `replay.runner.RUNTIMES`.
-    policy : a name of `replay.policies.POLICIES`.
+    policy : a name of `replay.policies.POLICIES`, or of a policy from a file.
     seed : None for a log as it is; else of the drawn weeks, or of the generator.
+    policy_sha256 : of the policy's file; None for one of ours.
     """
 
     trace: str
@@ -40,18 +41,22 @@ class Cell:
     runtime: Runtime
     policy: str
     seed: int | None
+    policy_sha256: str | None = None
 
     @property
     def key(self) -> str:
         """Return the sha256 of all parameters: what the cell is known by."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        parameters = asdict(self)
+        if self.policy_sha256 is None:
+            del parameters["policy_sha256"]  # cells of our policies were known by the others before there was any
+        text = json.dumps(parameters, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def rank(self) -> tuple[str, str, str, int, str, str]:
+    def rank(self) -> tuple[str, str, str, int, str, str, str]:
         """Return the place in a table, which no order of running can change; a log as it is stands before its draws."""
         seed = -1 if self.seed is None else self.seed
-        return (self.trace, self.trace_sha256, self.settings, seed, self.runtime, self.policy)
+        return (self.trace, self.trace_sha256, self.settings, seed, self.runtime, self.policy, self.policy_sha256 or "")
 
 
 @dataclass(frozen=True, slots=True)

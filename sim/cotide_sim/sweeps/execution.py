@@ -14,14 +14,15 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_sim.replay.user_policy import PolicySource
 from cotide_sim.sweeps.cell_run import failed, run_cell
 from cotide_sim.sweeps.cells import Cell, Columns, LogSource, Outcome, Source
 
@@ -38,10 +39,14 @@ Task = tuple[Cell, Source]
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Where cells run: ``count`` processes here, or the workers of a Dask ``client``."""
+    """Where cells run: ``count`` processes here, or the workers of a Dask ``client``.
+
+    ``policies`` are those from files, by the sha256 that cells know them by; their text travels to the workers.
+    """
 
     count: int
     client: Any = None
+    policies: Mapping[str, PolicySource] = field(default_factory=dict)
 
     def run(self, tasks: Sequence[Task]) -> Generator[Outcome]:
         """Yield the outcome of each task, in the order in which they finish.
@@ -79,7 +84,7 @@ class Workers:
     def _pool(self, tasks: Sequence[Task], *, spare: int = 0) -> Generator[Outcome]:
         if self.client is None and self.count + spare == 1:
             for cell, source in tasks:
-                yield run_cell(cell, source, interruptible=True)
+                yield run_cell(cell, source, None, self._policy(cell), interruptible=True)
             return
         import joblib  # type: ignore[import-untyped]  # it ships no types
 
@@ -92,7 +97,7 @@ class Workers:
             parallel = joblib.Parallel(
                 n_jobs=self.count + spare, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
             )
-            outcomes = parallel(_calls(joblib.delayed(run_cell), tasks))
+            outcomes = parallel(self._calls(joblib.delayed(run_cell), tasks))
         try:
             for outcome in outcomes:  # noqa: UP028  `yield from` would close them outside the lines below
                 yield outcome
@@ -100,6 +105,18 @@ class Workers:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns that the rest is lost; it is run again when resumed
                 outcomes.close()
+
+    def _policy(self, cell: Cell) -> PolicySource | None:
+        return None if cell.policy_sha256 is None else self.policies[cell.policy_sha256]
+
+    def _calls(self, call: Any, tasks: Sequence[Task]) -> Iterator[Any]:
+        bare: dict[int, Source] = {}
+        for cell, source in tasks:
+            if isinstance(source, LogSource):
+                light = bare.setdefault(id(source), replace(source, columns=_NO_COLUMNS))
+                yield call(cell, light, source.columns, self._policy(cell))
+            else:
+                yield call(cell, source, None, self._policy(cell))
 
     def _check_death(self, error: Exception) -> None:
         """Let pass the death of a worker; raise what ends the whole sweep."""
@@ -109,16 +126,6 @@ class Workers:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise ClusterError(f"the Dask cluster failed, finished cells are kept ({said})") from error
         raise error
-
-
-def _calls(call: Any, tasks: Sequence[Task]) -> Iterator[Any]:
-    bare: dict[int, Source] = {}
-    for cell, source in tasks:
-        if isinstance(source, LogSource):
-            light = bare.setdefault(id(source), replace(source, columns=_NO_COLUMNS))
-            yield call(cell, light, source.columns)
-        else:
-            yield call(cell, source)
 
 
 def leave_with(parent: int) -> None:

@@ -89,6 +89,25 @@ class Journal:
                     file=str(self.path),
                 )
 
+    def check_policies(self, cells: list[Cell]) -> None:
+        """Refuse a policy's file that is not the one which the journal has results of under the same name.
+
+        Raises
+        ------
+        InputError
+            Names the policy and both checksums.
+        """
+        known = {outcome.cell.policy: outcome.cell.policy_sha256 for outcome in self.outcomes.values()}
+        for cell in cells:
+            digest = known.setdefault(cell.policy, cell.policy_sha256)
+            if digest != cell.policy_sha256:
+                then, now = (f"sha256 {one[:12]}..." if one else "one of ours" for one in (digest, cell.policy_sha256))
+                raise InputError(
+                    f"holds results of another policy {cell.policy} ({then}, now {now}): its file was changed; rename "
+                    "it or choose another output",
+                    file=str(self.path),
+                )
+
     def _lock(self) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,9 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_sim.replay.policies import policy_of
 from cotide_sim.replay.runner import Runtime
+from cotide_sim.replay.user_policy import PolicySource, is_policy_file, policy_of_source, read_policy
 from cotide_sim.sweeps.cells import Cell, LogSource, Source, SyntheticSource
 from cotide_sim.sweeps.execution import Task
 from cotide_sim.sweeps.weeks import WHOLE_WEEKS_MIN, whole_weeks
@@ -89,7 +91,7 @@ def synthetic_source(kind: Generator, count: int, load: float) -> SyntheticSourc
 
 def tasks_of(
     sources: Sequence[Source],
-    policies: Sequence[str],
+    policies: Sequence[str | PolicySource],
     runtimes: Sequence[Runtime],
     seeds: Sequence[int | None] | None,
 ) -> list[Task]:
@@ -97,6 +99,7 @@ def tasks_of(
 
     Parameters
     ----------
+    policies : by name, or read from a file.
     seeds : None stands for a log as it is, and for a generator's seed 0.
 
     Raises
@@ -112,12 +115,39 @@ def tasks_of(
     for source in sources:
         chosen = _seeds_for(source, seeds)
         tasks += [
-            (Cell(source.trace, source.trace_sha256, _settings(source, seed), runtime, policy, seed), source)
+            (_cell(source, runtime, policy, seed), source)
             for seed in chosen
             for runtime in runtimes
             for policy in policies
         ]
     return tasks
+
+
+def _cell(source: Source, runtime: Runtime, policy: str | PolicySource, seed: int | None) -> Cell:
+    name, digest = (policy, None) if isinstance(policy, str) else (policy.name, policy.sha256)
+    return Cell(source.trace, source.trace_sha256, _settings(source, seed), runtime, name, seed, digest)
+
+
+def policies_of(names: Sequence[str], files: Sequence[str]) -> list[str | PolicySource]:
+    """Return policies by name, and those from files: read, and run once to see that they define what they should.
+
+    Raises
+    ------
+    InputError
+        At an unknown name, a file that can't be read or run, and two files of one name.
+    """
+    found: dict[str, str | PolicySource] = {}
+    for given in [*names, *files]:
+        policy: str | PolicySource
+        if given in files or is_policy_file(given):
+            policy = source = read_policy(given)
+            policy_of_source(source).begin()
+            name = source.name
+        else:
+            policy = name = policy_of(given).name
+        if found.setdefault(name, policy) != policy:
+            raise InputError(f"two policies are named {name}; rename a file", field="--policy")
+    return list(found.values())
 
 
 def _seeds_for(source: Source, seeds: Sequence[int | None] | None) -> Sequence[int | None]:

@@ -20,7 +20,7 @@ from cotide_core.errors import InputError
 from cotide_sim.replay.metrics import METRICS
 from cotide_sim.sweeps.cells import Outcome
 
-TEXT: Final = ("trace", "trace_sha256", "settings", "runtime", "policy")
+TEXT: Final = ("trace", "trace_sha256", "settings", "runtime", "policy", "policy_sha256")
 COUNTS: Final = ("seed", "processors", "jobs")
 COLUMNS: Final[tuple[str, ...]] = (
     *TEXT,

@@ -74,6 +74,7 @@ def run_sweep(
         for remark in journal.remarks:
             tell(remark)
         journal.check_traces([cell for cell, _ in tasks])
+        journal.check_policies([cell for cell, _ in tasks])
         left = [task for task in tasks if _is_left(journal.outcomes.get(task[0].key), retry_failed)]
         kept = len(tasks) - len(left)
         watch(kept, len(tasks))

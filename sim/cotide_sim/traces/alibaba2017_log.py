@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cotide_sim.traces.csv_log import UNKNOWN, CsvTrace
+from cotide_sim.traces.machines import Asked, units_of
 from cotide_sim.traces.pool import Demand, Pool
 from cotide_sim.traces.rows import Row
 from cotide_sim.traces.swf import Field, OnBad, SwfLog
@@ -33,8 +34,8 @@ STATUSES: Final = {"Terminated": 1.0, "Failed": 0.0}
 """Status in the words of the Standard Workload Format: 1 completed, 0 failed; of the others it knows nothing."""
 
 
-def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, str]:
-    """Return the tasks and the conversion in words.
+def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, str, list[Asked]]:
+    """Return the tasks, the conversion in words, and what each asks for.
 
     Raises
     ------
@@ -42,6 +43,8 @@ def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[Swf
         As `CsvTrace.read`.
     """
     pool = Pool("1,313 machines of 64 cores", "a tenth of a core", CPU_PER_PROCESSOR, TOTALS, demand)
+
+    vectors: list[Asked] = []
 
     def job_of(row: Row) -> Mapping[Field, float]:
         created = row.number(COLUMNS[0], minimum=-math.inf)
@@ -51,6 +54,8 @@ def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[Swf
             raise row.error("status", "is empty")
         instances = row.number("number_of_instances")
         cores, memory = row.optional_number(CPU), row.optional_number(MEMORY)
+        one = {"cpu": (cores or 0.0) / 100.0, "memory": memory or 0.0}
+        vectors.append(Asked(int(instances), units_of("alibaba2017", one)))
         asked = {"cpu": instances * (cores or 0.0) / 100.0, "memory": instances * (memory or 0.0)}
         return {
             Field.SUBMIT: created,
@@ -61,4 +66,4 @@ def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[Swf
 
     trace = CsvTrace(WHAT, COLUMNS, job_of, lambda row: f"{row.text('job_id')}/{row.text('task_id')}", COLUMNS)
     header = (("MaxProcs", str(pool.processors)), ("Note", pool.sentence()))
-    return trace.read(path, on_bad, header), pool.sentence()
+    return trace.read(path, on_bad, header), pool.sentence(), vectors

@@ -7,6 +7,7 @@ reports of broken rows are the same for all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -14,6 +15,7 @@ from typing import Final, Literal
 from cotide_core.errors import InputError
 from cotide_sim.traces import alibaba2017_log, google2011_log, ledger_log, openb_log
 from cotide_sim.traces.csv_log import first_line
+from cotide_sim.traces.machines import Asked
 from cotide_sim.traces.pool import Demand
 from cotide_sim.traces.swf import OnBad, SwfLog, read_swf
 
@@ -36,12 +38,14 @@ class JobTrace:
     log : the rows; its header names the size of the machine.
     format : how the file was read.
     conversion : how demands became processors, in words; empty where the format counts processors.
+    asked : what each row asks for in several resources; empty where the format names none.
     in_order : whether the format promises rows by submission, so that a row out of order is a fault.
     """
 
     log: SwfLog
     format: Format
     conversion: str = ""
+    asked: Sequence[Asked] = ()
 
     @property
     def in_order(self) -> bool:
@@ -98,15 +102,16 @@ def read_any_log(path: Path, *, form: Format | None = None, on_bad: OnBad = "fai
         When the file can't be read or holds no job, or at the first fault; names file and line.
     """
     chosen = form or format_of(path)
+    asked: Sequence[Asked] = ()
     match chosen:
         case "alibaba2017":
-            log, conversion = alibaba2017_log.read_alibaba2017_log(path, on_bad, demand)
+            log, conversion, asked = alibaba2017_log.read_alibaba2017_log(path, on_bad, demand)
         case "openb":
-            log, conversion = openb_log.read_openb_log(path, on_bad, demand)
+            log, conversion, asked = openb_log.read_openb_log(path, on_bad, demand)
         case "google2011":
             log, conversion = google2011_log.read_google2011_log(path, on_bad, demand)
         case "ledger":
             log, conversion = ledger_log.read_ledger_log(path, on_bad, demand)
         case "swf":
             log, conversion = read_swf(path, on_bad=on_bad), ""
-    return JobTrace(log, chosen, conversion)
+    return JobTrace(log, chosen, conversion, asked)

@@ -9,19 +9,21 @@ that ``--exclude 'queue=1'`` leaves the latency-sensitive pods out. No user, no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from cotide_sim.traces.csv_log import UNKNOWN, CsvTrace
+from cotide_sim.traces.machines import Asked
 from cotide_sim.traces.pool import Demand, Pool
 from cotide_sim.traces.rows import Row
 from cotide_sim.traces.swf import Field, OnBad, SwfLog
 
 WHAT: Final = "OpenB pods"
 COLUMNS: Final = (
-    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "pod_phase", "creation_time", "deletion_time",
-    "scheduled_time",
+    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
+    "deletion_time", "scheduled_time",
 )  # fmt: skip
 TOTALS: Final[Mapping[str, float]] = {"cpu": 125_514_000.0, "memory": 612_028_416.0, "GPUs": 6_212_000.0}
 """Millicores, MiB and thousandths of GPUs of the 1,523 nodes in the trace's openb_node_list_all_node.csv."""
@@ -32,8 +34,8 @@ STATUSES: Final = {"Succeeded": 1.0, "Failed": 0.0, "Running": 1.0}
 """A pod still running at the end of the trace has the end of the trace as its deletion; it counts as completed."""
 
 
-def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, str]:
-    """Return the pods and the conversion in words.
+def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, str, list[Asked]]:
+    """Return the pods, the conversion in words, and what each asks for.
 
     Raises
     ------
@@ -42,12 +44,16 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
     """
     pool = Pool("1,523 nodes of the trace", "a tenth of a core", CPU_PER_PROCESSOR, TOTALS, demand)
 
+    vectors: list[Asked] = []
+
     def job_of(row: Row) -> Mapping[Field, float]:
         created, scheduled = row.number("creation_time"), row.optional_number("scheduled_time")
         deleted = row.optional_number("deletion_time")
         gpus = row.number("num_gpu") * row.number("gpu_milli")
         asked = {"cpu": row.number("cpu_milli"), "memory": row.number("memory_mib"), "GPUs": gpus}
         ran = scheduled is not None and deleted is not None
+        models = tuple(name for name in row.text("gpu_spec").split("|") if name)
+        vectors.append(Asked(1, tuple(math.ceil(asked[name]) for name in ("cpu", "memory", "GPUs")), models))
         return {
             Field.SUBMIT: created,
             Field.WAIT: scheduled - created if scheduled is not None else UNKNOWN,
@@ -59,4 +65,4 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
 
     trace = CsvTrace(WHAT, COLUMNS, job_of, lambda row: row.text("name"))
     header = (("MaxProcs", str(pool.processors)), ("Note", pool.sentence()))
-    return trace.read(path, on_bad, header), pool.sentence()
+    return trace.read(path, on_bad, header), pool.sentence(), vectors

@@ -1,0 +1,68 @@
+"""How far the forecast of a run time can be relied on: its expected accuracy, learned from what came of others.
+
+Owned by `plan_platform`. The accuracy of a forecast is the smaller of forecast and run time over the larger (seed 002,
+eq. 4.2), and is learned by type of job. Before a type has ended anything, a forecast is believed what its own spread
+says; each end then counts, the latest most. Invariant: the same ends in the same order give the same reliability, on
+any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+SPREAD_COUNTS: Final = 3.0
+"""Ends that what a forecast says of itself stands for (chosen: a few ends say more)."""
+RECENT_ENDS: Final = 50.0
+"""Reliability follows about so many ends of a type (chosen)."""
+DIGITS: Final = 9
+"""Rounded to so many digits (chosen): the last bits of a logarithm differ between machines' libraries."""
+_NORMAL: Final = NormalDist()
+_Z90: Final = _NORMAL.inv_cdf(0.9)
+
+
+def accuracy(forecast_seconds: float, run_seconds: float) -> float:
+    """Return the smaller of the two over the larger, in [0, 1]."""
+    larger = max(forecast_seconds, run_seconds)
+    return min(forecast_seconds, run_seconds) / larger if larger > 0.0 else 1.0
+
+
+def expected_accuracy(p50: float, p90: float) -> float:
+    """Return the mean accuracy of p50 when run times are log-normal about it: ``2 exp(s^2 / 2) Phi(-s)``.
+
+    s is the spread of the logarithm, ``ln(p90 / p50) / z90``: the mean of ``exp(-|x|)`` for a normal x of that spread.
+    """
+    if p50 <= 0.0:
+        return 0.0
+    spread = math.log(max(1.0, p90 / p50)) / _Z90
+    if spread > 30.0:
+        return 0.0
+    return round(2.0 * math.exp(spread * spread / 2.0) * _NORMAL.cdf(-spread), DIGITS)
+
+
+@dataclass(slots=True)
+class _Ends:
+    count: float = 0.0
+    sum: float = 0.0
+
+
+class Reliability:
+    """Expected accuracy by type of job."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, _Ends] = {}
+
+    def learn(self, job_type: str, forecast_seconds: float, run_seconds: float) -> None:
+        """Take in a run that has ended."""
+        ends = self._ends.setdefault(job_type, _Ends())
+        fades = 1.0 - 1.0 / RECENT_ENDS
+        ends.count = fades * ends.count + 1.0
+        ends.sum = fades * ends.sum + accuracy(forecast_seconds, run_seconds)
+
+    def of(self, job_type: str, p50: float, p90: float) -> float:
+        """Return the expected accuracy of a forecast."""
+        ends = self._ends.get(job_type) or _Ends()
+        said = SPREAD_COUNTS * expected_accuracy(p50, p90)
+        return (said + ends.sum) / (SPREAD_COUNTS + ends.count)

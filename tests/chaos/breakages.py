@@ -1,0 +1,122 @@
+"""Operators that are broken on purpose: each must be caught.
+
+Used inside the operator's process (`operator_child`) for plans that ask for it. Each breakage is a fault that somebody
+could make, or that we had.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def install(name: str) -> None:
+    """Break this process."""
+    _BREAKAGES[name]()
+
+
+def _hasty() -> None:
+    """A binding whose answer is lost is given up, and its place given away."""
+    from cotide_operator.binder import Binder
+
+    async def fate(self: Any, bind: Any, answer: Any, *, last: bool) -> Any:
+        if answer.ok or answer.code == 404:
+            return answer.ok, False
+        return await self._look(bind) or (False, True)
+
+    Binder._fate = fate  # type: ignore[method-assign]  # on purpose
+
+
+def _forgetful() -> None:
+    """A pod that was decided on holds nothing until the watch tells of it."""
+    from cotide_core.state import ClusterState
+
+    hold = ClusterState._hold
+
+    def held(self: Any, record: Any) -> None:
+        if record.assumed_seconds is None:
+            hold(self, record)
+
+    ClusterState._hold = held  # type: ignore[method-assign]  # on purpose
+
+
+def _by_the_wall() -> None:
+    """Time is what the machine's clock says, held where that was set back."""
+    from cotide_operator.clock import ScaledClock
+
+    latest = [0.0]
+
+    def now(self: Any) -> float:
+        latest[0] = max(latest[0], time.time())
+        return latest[0]
+
+    ScaledClock.now = now  # type: ignore[method-assign]  # on purpose
+
+
+def _complacent() -> None:
+    """A status that met a conflict is taken for written."""
+    from cotide_kube.answers import ApiError
+    from cotide_operator.status_writer import StatusWriter
+
+    write = StatusWriter.write
+
+    async def written(self: Any, item: Any, kept: Any, status: Any, *, at_once: bool = False) -> Any:
+        try:
+            return await write(self, item, kept, status, at_once=at_once)
+        except ApiError:
+            kept.status = status
+            return None
+
+    StatusWriter.write = written  # type: ignore[method-assign]  # on purpose
+
+
+def _discreet() -> None:
+    """Every third call of the engine is left out of the ledger."""
+    from cotide_operator.ledger_file import LedgerFile
+
+    entry, calls = LedgerFile.entry, [0]
+
+    def kept(self: Any, *call: Any) -> None:
+        calls[0] += 1
+        if calls[0] % 3:
+            entry(self, *call)
+
+    LedgerFile.entry = kept  # type: ignore[method-assign]  # on purpose
+
+
+def _unfair() -> None:
+    """After a restart whoever is last in the alphabet came first."""
+    from dataclasses import replace
+
+    from cotide_operator.intake import Intake
+
+    collect = Intake.collect
+
+    def collected(self: Any) -> Any:
+        fresh = not self._live
+        events = collect(self)
+        if not fresh:
+            return events
+        first = min((event.pod.created_seconds for event in events if hasattr(event, "pod")), default=0.0)
+        told = []
+        for event in events:
+            if hasattr(event, "pod"):
+                pod = replace(event.pod, created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
+                self.pods[pod.key] = pod
+                told.append(type(event)(pod))
+            else:
+                told.append(event)
+        return told
+
+    Intake.collect = collected  # type: ignore[method-assign]  # on purpose
+
+
+_BREAKAGES: dict[str, Callable[[], None]] = {
+    "hasty": _hasty,
+    "forgetful": _forgetful,
+    "by the wall": _by_the_wall,
+    "complacent": _complacent,
+    "discreet": _discreet,
+    "unfair": _unfair,
+}

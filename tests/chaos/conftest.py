@@ -1,0 +1,130 @@
+"""Options of the chaos runs, the nursery of operators, and the servers that they are hurt on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "controlplane"), str(Path(__file__).parent)]
+
+from account import Account  # noqa: E402 - beside these tests
+from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr  # noqa: E402
+from chaos_plan import Plan  # noqa: E402
+from chaos_run import Run  # noqa: E402
+from emulated_site import emulated_site  # noqa: E402
+from nursery import Nursery, open_nursery  # noqa: E402
+from witness import Witness  # noqa: E402
+
+from cotide_kube.client import KubeClient  # noqa: E402
+
+RunPlan = Callable[[Plan], Account]
+SHOWN_LINES = 120
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("chaos")
+    group.addoption("--chaos-runs", type=int, default=1, help="seeded runs (default 1)")
+    group.addoption("--chaos-seed", type=int, default=0, help="the first seed (default 0)")
+    group.addoption("--chaos-server", choices=["emulated", "real"], default="emulated", help="what is hurt")
+    group.addoption("--chaos-every", type=int, default=0, help="kill at every n-th await point (default 0: at one)")
+    group.addoption("--chaos-burst", type=int, default=0, help="pods of the burst (default 0: none)")
+
+
+def option(config: pytest.Config, name: str, default: int | str) -> int | str:
+    """Return an option; where this folder is not named on the command line, pytest does not know ours."""
+    found: int | str = config.getoption(f"--chaos-{name}", default)
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first = int(option(metafunc.config, "seed", 0))
+        metafunc.parametrize("seed", range(first, first + int(option(metafunc.config, "runs", 1))))
+
+
+@pytest.fixture(scope="session")
+def server(pytestconfig: pytest.Config) -> str:
+    return str(option(pytestconfig, "server", "emulated"))
+
+
+@pytest.fixture(scope="session")
+def every(pytestconfig: pytest.Config) -> int:
+    return int(option(pytestconfig, "every", 0))
+
+
+@pytest.fixture(scope="session")
+def burst(pytestconfig: pytest.Config) -> int:
+    return int(option(pytestconfig, "burst", 0))
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with open_nursery(tmp_path_factory.mktemp("nursery")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
+    """Carry plans out on the chosen server."""
+    with contextlib.ExitStack() as stack:
+        if server == "real":
+            from real_site import readable_plane, real_site
+
+            try:
+                binaries = find_or_build(tell_on_stderr)
+            except NotToBeHad as reason:
+                if os.environ.get(REQUIRED) == "required":
+                    raise
+                pytest.skip(f"no real API server: {reason}")
+            plane = stack.enter_context(readable_plane(binaries, tmp_path_factory.mktemp("plane")))
+
+        async def carry_out(plan: Plan, folder: Path) -> Account:
+            witness = Witness()
+            at = real_site(plane, witness, f"chaos-{plan.seed}") if server == "real" else emulated_site(folder, witness)
+            async with at as site, KubeClient(site.credentials()) as client:
+                return await Run(plan, site, witness, nursery, folder, client).carry_out()
+
+        def run(plan: Plan) -> Account:
+            folder = Path(tempfile.mkdtemp(prefix=f"{plan.seed}-", dir=tmp_path_factory.getbasetemp()))
+            account = asyncio.run(carry_out(plan, folder))
+            account.folder = folder
+            return account
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def run_plan(server: str, account_of: RunPlan) -> RunPlan:
+    """Carry plans out; one that is not clean fails the test."""
+
+    def run(plan: Plan) -> Account:
+        account = account_of(plan)
+        if account.violations:
+            pytest.fail(report(plan, account, server), pytrace=False)
+        return account
+
+    return run
+
+
+def report(plan: Plan, account: Account, server: str) -> str:
+    """Say what was planned, what broke, and how to see it again."""
+    return "\n".join(
+        (
+            f"seed {plan.seed} on the {server} server is not clean:",
+            *(f"  {line}" for line in account.violations),
+            "the plan:",
+            plan.words(),
+            f"the last {SHOWN_LINES} changes:",
+            *(f"  {line}" for line in account.history[-SHOWN_LINES:]),
+            f"logs and ledgers: {account.folder}",
+            f"again: .venv/bin/python -m pytest tests/chaos/test_seeded_runs.py --chaos-server {server} "
+            f"--chaos-seed {plan.seed} --chaos-runs 1",
+        )
+    )

@@ -1,0 +1,80 @@
+"""Chaos on the emulator: a server of its own for each run, whose store tells the witness every change at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from witness import Witness
+
+from cotide_kube.credentials import Credentials
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.store import Change, Collection
+
+KINDS: Final = {"pods": "pods", "nodes": "nodes", "configmaps": "configmaps", "jobs.cotide.dev": "jobs"}
+
+
+class EmulatedSite:
+    """One emulated cluster, kept in a file, so that it can be restarted."""
+
+    name = "emulated"
+
+    def __init__(self, folder: Path, witness: Witness) -> None:
+        self._file, self._witness = folder / "objects.sqlite", witness
+        self._server = ApiServer(data=self._file)
+        self._port = 0
+
+    def credentials(self) -> Credentials:
+        return Credentials(f"http://127.0.0.1:{self._port}")
+
+    async def start(self) -> None:
+        await self._server.start()
+        self._port = self._server.port
+        self._server.cluster.store.listeners.append(self._changed)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def restart_api(self, down_seconds: float) -> None:
+        """Stop the server, and start another on the same file and port."""
+        await self._server.stop()
+        await asyncio.sleep(down_seconds)
+        self._server = ApiServer(data=self._file, port=self._port)
+        await self.start()
+        pods = self._server.cluster.collection("pods")
+        kept = {f"{one.namespace}/{one.name}": one.uid for one in pods.entries()}
+        known = {key: pod.uid for key, pod in self._witness.pods.items()}
+        if kept != known:
+            self._witness.violations.append(f"the restarted server holds {kept}, its history has {known}")
+
+    async def restart_store(self, down_seconds: float) -> None:
+        """The emulator is its own store."""
+        await self.restart_api(down_seconds)
+
+    async def compact(self) -> None:
+        """Forget all history: who watches from before must list again."""
+        store = self._server.cluster.store
+        for collection in store.collections.values():
+            collection.log.clear()
+            collection.floor = store.version
+
+    def _changed(self, collection: Collection, change: Change) -> None:
+        plural = KINDS.get(collection.resource.key)
+        if plural is None:
+            return
+        old = change.old.decode() if change.old is not None else None
+        new = change.new.decode() if change.new is not None else None
+        self._witness.see(plural, change.version, old, new)
+
+
+@asynccontextmanager
+async def emulated_site(folder: Path, witness: Witness) -> AsyncIterator[EmulatedSite]:
+    site = EmulatedSite(folder, witness)
+    await site.start()
+    try:
+        yield site
+    finally:
+        await site.stop()

@@ -1,0 +1,80 @@
+"""An operator that is broken on purpose is caught, and the same run with a whole one is clean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from account import Account
+from chaos_plan import Plan, Step
+from fault_proxy import Rule
+
+SOME = {"cls": "gratis", "cpu": "1"}
+CALM = Plan(
+    seed=0,
+    theme="an operator that is broken",
+    policy="fifo",
+    nodes=(2,),
+    election=False,
+    standby=False,
+    jumps=(),
+    steps=(Step(0.0, "pods", {"prefix": "x", "count": 6, "seconds": 0.3, **SOME}), Step(2.5, "calm")),
+    rules=(),
+)
+WAITING = (
+    Step(0.0, "pods", {"prefix": "full", "count": 2, "seconds": None, **SOME, "cls": "online"}),
+    Step(0.2, "pods", {"prefix": "a", "count": 2, "seconds": 0.1, **SOME}),
+    Step(1.6, "pods", {"prefix": "m", "count": 2, "seconds": 0.1, **SOME}),
+    Step(3.0, "pods", {"prefix": "z", "count": 2, "seconds": 0.1, **SOME}),
+    Step(4.5, "kill"),
+    Step(6.5, "take", {"of": "bound", "which": 0.0}),
+    Step(6.5, "take", {"of": "bound", "which": 0.5}),
+)
+CASES: Final[dict[str, tuple[Plan, str]]] = {
+    "hasty": (
+        replace(
+            CALM,
+            steps=(Step(0.0, "pods", {"prefix": "x", "count": 6, "seconds": 3.0, **SOME}), Step(2.5, "jump")),
+            rules=(Rule("bind", 1, 1, "tell-before", what="blackout drop-after 4.0"),),
+        ),
+        "node chaos-0-n0 offers 2000 cpu, its pods ask for",
+    ),
+    "forgetful": (CALM, "node chaos-0-n0 offers 2000 cpu, its pods ask for"),
+    "by the wall": (
+        replace(
+            CALM,
+            jumps=(-7200.0,),
+            rules=(Rule("bind", 1, 1, "tell-before", what="jump"), Rule("bind", 2, 8, "status", status=409)),
+        ),
+        "not settled 8 s after everything was healed",
+    ),
+    "complacent": (
+        replace(
+            CALM,
+            steps=(
+                Step(
+                    0.0,
+                    "job",
+                    {"name": "j", "cls": "batch", "completions": 2, "parallelism": 2, "cpu": "1", "seconds": 0.1},
+                ),
+                Step(3.0, "calm"),
+            ),
+            rules=(Rule("status", 1, 1000, "status", status=409),),
+        ),
+        "not settled 8 s after everything was healed: chaos-0/j",
+    ),
+    "discreet": (CALM, "does not replay"),
+    "unfair": (replace(CALM, steps=WAITING), "after a restart"),
+}
+
+
+@pytest.mark.parametrize("broken", CASES)
+def test_what_is_broken_is_caught(broken: str, every: int, account_of: Callable[[Plan], Account]) -> None:
+    if not every and broken != "forgetful":
+        return  # `make test-chaos` tries them all
+    plan, caught_by = CASES[broken]
+    told = account_of(replace(plan, broken=broken, liveness_seconds=8.0)).violations
+    assert any(caught_by in line for line in told), told
+    assert account_of(plan).violations == []

@@ -1,0 +1,19 @@
+"""Ten thousand pods at once, the operator killed and cut off on the way; only where ``--chaos-burst N`` asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from account import Account
+from chaos_plan import Plan, burst_plan
+
+PODS_A_NODE = 160
+"""More than a node takes (110), so that some wait."""
+
+
+def test_a_burst_comes_to_an_end(burst: int, run_plan: Callable[[Plan], Account]) -> None:
+    if not burst:
+        return  # nobody asked for one
+    account = run_plan(burst_plan(burst, max(2, burst // PODS_A_NODE)))
+    print(f"{account.bound} pods in {account.seconds:.0f} s, {account.starts} operators")
+    assert account.bound >= burst // 10 * 10

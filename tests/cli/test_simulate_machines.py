@@ -1,0 +1,151 @@
+"""`cotide simulate --machines`: traces with several resources on many machines, from a user's chair."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cotide_cli.simulate_command import command
+from cotide_core.errors import InputError
+from cotide_sim.replay.machine_jobs import machine_jobs_of
+from cotide_sim.replay.machine_runner import machine_faults_of, run_on_machines, use_of_resources
+from cotide_sim.replay.policies import policy_of
+from cotide_sim.traces.any_log import read_any_log
+from cotide_sim.traces.machines import alike, beside, read_machines
+from cotide_sim.traces.swf_cleaning import Cleaning, clean
+
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nnode-0,4000,8192,0,\nnode-1,8000,8192,2,T4\nnode-2,8000,8192,2,V100\n"
+TASKS = "100,160,3,4,5,Terminated,50,0.25\n100,130,3,5,1,Terminated,100,0.1\n"
+SERVERS = "0,7,add,,64,0.5,1\n0,8,add,,64,1,1\n9,7,softerror,links_broken,64,0.5,1\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Forty pods, every fourth with a whole GPU of a T4, beside three nodes."""
+    rng = np.random.default_rng(2)
+    lines, now = [PODS], 0
+    for number in range(40):
+        now += int(rng.integers(0, 40))
+        run = int(rng.integers(10, 300))
+        gpu = "1,1000,T4" if number % 4 == 0 else "0,0,"
+        size = f"{1000 * int(rng.integers(1, 4))},{int(rng.integers(500, 5000))}"
+        lines.append(f"pod-{number},{size},{gpu},BE,Succeeded,{now},{now + run},{now}\n")
+    (tmp_path / "openb_node_list_all_node.csv").write_text(NODES)
+    path = tmp_path / "pods.csv"
+    path.write_text("".join(lines))
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], standalone_mode=False)
+
+
+def test_the_machines_beside_the_trace_are_used_and_each_policy_has_its_row(trace, tmp_path):
+    names = "fcfs,easy,easy-sjbf,conservative,svf-plan"
+    done = run(
+        "--trace", trace, "--machines", "trace", "--policy", names, "-o", "json", "--report", tmp_path / "r.html"
+    )
+    document = json.loads(done.stdout)
+    assert (document["machines"], document["processors"]) == (3, 20_000)
+    assert document["machines_source"] == "3 machines of openb_node_list_all_node.csv"
+    assert set(document["policies"]) == {"fcfs", "easy", "easy-sjbf", "conservative", "online-svf"}
+    assert set(document["load"]) == {"cpu", "memory", "gpu"}
+    assert document["policies"]["fcfs"]["wait_seconds_mean"] > document["policies"]["easy"]["wait_seconds_mean"] > 0
+    assert (tmp_path / "r.html").stat().st_size > 10_000
+    table = run("--trace", trace, "--machines", "trace", "--policy", "easy").stdout
+    assert "on 3 machines of openb_node_list_all_node.csv" in table
+
+
+def test_so_many_machines_of_a_size_may_be_named(trace):
+    done = run("--trace", trace, "--machines", 5, "--machine-capacity", "cpu=8,memory=16,gpu=1", "--policy", "easy",
+               "-o", "json", "--on-bad", "skip")  # fmt: skip
+    document = json.loads(done.stdout)
+    # No kind is named, so the ten pods that must have a T4 fit nowhere.
+    assert (document["machines"], document["processors"], document["left_out"]) == (5, 40_000, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--machines", "1"), "asks for 1 x"),
+        (("--machines", "0"), "0 is not between 1 and"),
+        (("--machines", "nowhere.csv"), "no such file"),
+        (("--machines", "trace", "--policy", "hybrid"), "hybrid knows one pool only"),
+        (("--machines", "trace", "--runtime", "trees"), "--runtime: trees are not grown"),
+        (("--machines", "trace", "--processors", "9"), "--processors: is the size of one pool"),
+        (("--machines", "trace", "--resources", "dominant"), "--resources: is for one pool"),
+        (("--machine-capacity", "cpu=1"), "--machine-capacity: is for --machines N"),
+        (("--machines", "trace", "--machine-capacity", "cpu=1"), "is for a number of machines"),
+        (("--machines", "3", "--machine-capacity", "cpu=x"), "'cpu=x' is not like cpu=64"),
+        (("--machines", "3", "--machine-capacity", "tape=1"), "openb has no 'tape'; it has cpu, memory, gpu"),
+        (("--machines", "3", "--machine-capacity", "memory=1"), "names no cpu above 0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(trace, options, words):
+    with pytest.raises(InputError) as told:
+        raise run("--trace", trace, *options).exception
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_job_that_fits_no_machine_is_named_with_its_line(trace):
+    with trace.open("a") as file:
+        file.write("huge,64000,100,0,0,,BE,Succeeded,9000,9100,9000\n")
+    with pytest.raises(
+        InputError, match=r"pods.csv:42: asks for 1 x \(64 cores, 0.0976562 GiB\), which the 3 machines"
+    ):
+        raise run("--trace", trace, "--machines", "trace").exception
+    document = json.loads(run("--trace", trace, "--machines", "trace", "--on-bad", "skip", "-o", "json").stdout)
+    assert (document["jobs"], document["left_out"]) == (40, 1)
+
+
+def test_alibaba_tasks_are_gangs_and_their_machines_are_those_that_were_added(tmp_path):
+    """Two machines with .5 and 1 of memory; five instances of .25 fit as 2 + 3; the other task's .1 finds room beside."""
+    (tmp_path / "server_event.csv").write_text(SERVERS)
+    path = tmp_path / "batch_task.csv"
+    path.write_text(TASKS)
+    found = read_any_log(path)
+    machines = beside(found.format, path)
+    assert machines.capacity.tolist() == [[64_000, 500_000], [64_000, 1_000_000]]
+    given = machine_jobs_of(found, clean(found.log, Cleaning())[0], machines)
+    assert (given.pieces.tolist(), given.need.tolist()) == ([5, 1], [[500, 250_000], [1000, 100_000]])
+    placement = run_on_machines(given, policy_of("easy"))
+    assert placement.schedule.start.tolist() == [0, 0]
+    assert (placement.machine.tolist(), placement.count.tolist()) == ([0, 1, 1], [2, 3, 1])
+    # 5 x .25 x 60 s + .1 x 30 s of 1.5 x 60 s.
+    assert use_of_resources(given, placement)["memory"] == pytest.approx((75 + 3) / 90)
+
+
+def test_the_check_finds_spoiled_places(trace):
+    found = read_any_log(trace)
+    given = machine_jobs_of(found, clean(found.log, Cleaning())[0], beside(found.format, trace))
+    placement = run_on_machines(given, policy_of("conservative"), watch=lambda done: None)
+    assert machine_faults_of(given, placement) == []
+    crowded = replace(placement, machine=np.ones_like(placement.machine))
+    assert any("machine 1 holds too much memory" in fault for fault in machine_faults_of(given, crowded))
+    elsewhere = replace(placement, machine=np.where(placement.machine == 1, 0, placement.machine))
+    assert any("a machine that it may not use" in fault for fault in machine_faults_of(given, elsewhere))
+    lost = replace(placement, used=np.where(np.arange(40) == 5, 0, placement.used))
+    assert any("job 6 has not all its pieces placed" in fault for fault in machine_faults_of(given, lost))
+
+
+def test_machines_are_taken_evenly_and_a_broken_file_is_told(tmp_path):
+    path = tmp_path / "nodes.csv"
+    path.write_text(NODES)
+    nodes = read_machines("openb", path)
+    assert nodes.kinds == ("", "T4", "V100")
+    assert nodes.spread(2).kind.tolist() == [0, 1]
+    assert nodes.spread(7).kind.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert alike("alibaba2017", 2, {"cpu": 64, "memory": 0.69}).capacity.tolist() == [[64_000, 690_000]] * 2
+    path.write_text(NODES.replace("4000", "many"))
+    with pytest.raises(InputError, match=r"nodes.csv:2: cpu_milli: 'many' is not a number"):
+        read_machines("openb", path)
+    path.write_text("0,7,add,,64\n")
+    with pytest.raises(InputError, match="5 cells where Alibaba 2017's server events have 7"):
+        read_machines("alibaba2017", path)

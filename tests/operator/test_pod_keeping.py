@@ -1,0 +1,66 @@
+"""What is kept of pods says the same as what came, and equal parts are one object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cotide_kube.objects import PodObject
+from cotide_operator import pod_keeping
+from cotide_operator.pod_keeping import PodKeeping
+
+
+def pod(name: str = "p", node: str = "", volume: str = "", **metadata: Any) -> PodObject:
+    spec: dict[str, Any] = {
+        "containers": [{"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}],
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "nodeName": node,
+        "volumes": [{"name": volume}] if volume else [],
+    }
+    meta = {"name": name, "namespace": "shop", "uid": f"u-{name}", "labels": {"app": "web"}, **metadata}
+    status = {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T13:00:00Z"}],
+    }
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, PodObject)
+
+
+def test_pods_of_one_template_share_what_is_equal() -> None:
+    keep = PodKeeping()
+    one, other, third = (
+        keep(pod("a", "n1", "api-x7k2p")),
+        keep(pod("b", "n2", "api-9qz4m")),
+        keep(pod("c", "", "api-0")),
+    )
+    assert one.spec.containers is other.spec.containers is third.spec.containers
+    assert one.spec.tolerations is other.spec.tolerations
+    assert one.metadata.labels is other.metadata.labels
+    assert one.status.conditions is other.status.conditions
+    assert [kept.spec.node_name for kept in (one, other, third)] == ["n1", "n2", ""]
+    assert [kept.metadata.uid for kept in (one, other, third)] == ["u-a", "u-b", "u-c"]
+
+
+def test_nothing_that_is_read_changes() -> None:
+    came = pod("a", "n1", annotations={"x": "y"}, creationTimestamp="2026-11-20T13:00:00Z")
+    assert PodKeeping()(came) == replace(came, status=replace(came.status, pod_ip=""))
+
+
+def test_volumes_that_tie_a_pod_stay_in_their_places_with_their_claims() -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    came = msgspec.convert({"metadata": {"name": "a"}, "spec": {"volumes": [{"name": "x"}, claim]}}, PodObject)
+    kept = PodKeeping()(came).spec.volumes
+    assert [one.persistent_volume_claim is not None for one in kept] == [False, True]
+    assert kept[1] == came.spec.volumes[1]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_sharing_that_begins_anew_loses_nothing(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(pod_keeping, "MOST", most)
+    keep = PodKeeping()
+    for number in range(8):
+        came = pod(f"p{number}", f"n{number % 2}", labels={"app": f"a{number % 3}"})
+        assert keep(came) == replace(came, status=replace(came.status, pod_ip=""))
