@@ -33,7 +33,13 @@ LOGS = (
     "KTH-SP2-1996-2.1-cln", "CTC-SP2-1996-3.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln",
     "SDSC-BLUE-2000-4.2-cln",
 )  # fmt: skip
-NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "online-svf")
+NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "slack", "online-svf", "hybrid")
+BARS_MS = {"KTH-SP2-1996-2.1-cln": 30, "HPC2N-2002-2.2-cln": 300, "SDSC-BLUE-2000-4.2-cln": 400}
+"""EASY's goals in milliseconds; easy-sjbf, easy-svbf and conservative shall stay within ten times EASY."""
+WITHIN = 10
+GROWS_MOST = 1.5
+"""Time a job of a log eight times as long, as a multiple: what counts as flat (chosen)."""
+MACHINE_POLICIES = ("fcfs", "easy", "conservative", "online-svf")
 
 
 def made_up(count: int = 50_000) -> BatchJobs:
@@ -59,6 +65,49 @@ def repeated(jobs: BatchJobs, times: int) -> BatchJobs:
 
 def load(data: Path | None, name: str) -> BatchJobs:
     return made_up() if data is None else clean(read_swf(data / f"{name}.swf.gz"))[0]
+
+
+def judged(name: str, medians: dict[str, float]) -> str:
+    """What is said of the goals behind a row; medians in milliseconds."""
+    said = [] if name not in BARS_MS else [f"easy {'within' if medians['easy'] <= BARS_MS[name] else 'ABOVE'} its goal"]
+    slow = [one for one in ("easy-sjbf", "easy-svbf", "conservative") if medians[one] > WITHIN * medians["easy"]]
+    said += [f"{', '.join(slow)} more than {WITHIN} times easy"] if slow else []
+    return "; ".join(said)
+
+
+def show_machines(data: Path | None, runs: int) -> None:
+    """Vector demands on many machines: OpenB's pods on all and on 20 of its machines, or made-up pods on 100."""
+    from cotide_sim.replay.machine_jobs import MachineJobs, machine_jobs_of
+    from cotide_sim.replay.machine_runner import run_on_machines
+    from cotide_sim.traces.any_log import read_any_log
+    from cotide_sim.traces.machines import alike, beside
+    from cotide_sim.traces.swf_cleaning import Cleaning
+
+    path = data.parent / "alibaba" / "openb_pod_list_default.csv" if data else None
+    given: dict[str, MachineJobs] = {}
+    if path is not None and path.exists():
+        trace = read_any_log(path)
+        machines = beside("openb", path)
+        for count in (len(machines), 20):
+            jobs = clean(trace.log, Cleaning(unsorted="sort", processors=10**9))[0]
+            given[f"OpenB on {count}"] = machine_jobs_of(trace, jobs, machines.spread(count), skip=True)
+    for times in (1, 4):
+        jobs = repeated(made_up(5000), times)
+        rng = np.random.default_rng(1)
+        need = np.column_stack([1000 * jobs.demand, 1024 * rng.integers(1, 128, len(jobs))])
+        ones = np.ones(len(jobs), dtype=np.int64)
+        given[f"made up on 4, {len(jobs):,}"] = MachineJobs(
+            jobs, ones, need, ones, alike("alibaba2017", 4, {"cpu": 32, "memory": 0.131072})
+        )
+    print("\nvector demands on many machines: milliseconds (microseconds a job)")
+    print(f"  {'trace':24} {'jobs':>8} " + " ".join(f"{name:>16}" for name in MACHINE_POLICIES))
+    for name, one in given.items():
+        cells = []
+        for policy in MACHINE_POLICIES:
+            walls = [run_on_machines(one, POLICIES[policy]).schedule.wall_seconds for _ in range(min(runs, 3))]
+            wall = statistics.median(walls)
+            cells.append(f"{wall * 1000:9.1f} ({wall * 1e6 / len(one):4.0f})")
+        print(f"  {name:24} {len(one):8} " + " ".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
 def median_seconds(action, runs: int) -> float:
@@ -138,20 +187,27 @@ def main() -> None:
     for name in names:
         jobs = load(data, name)
         read = median_seconds(lambda path=name: read_swf(data / f"{path}.swf.gz"), 3) if data else 0.0
-        cells = []
+        medians = {}
         for policy in NAMES:
-            walls = [run_policy(jobs, POLICIES[policy]).wall_seconds for _ in range(arguments.runs)]
-            cells.append(f"{statistics.median(walls) * 1000:12.1f}")
-        print(f"{name:24} {len(jobs):8} {read * 1000:7.0f} " + " ".join(cells), flush=True)
+            runs = 1 if policy == "slack" else arguments.runs
+            walls = [run_policy(jobs, POLICIES[policy]).wall_seconds for _ in range(runs)]
+            medians[policy] = statistics.median(walls) * 1000
+        cells = [f"{medians[policy]:12.1f}" for policy in NAMES]
+        print(f"{name:24} {len(jobs):8} {read * 1000:7.0f} " + " ".join(cells), judged(name, medians), flush=True)
     longest = "HPC2N-2002-2.2-cln" if data else "made up"
     jobs = load(data, longest)
     print(f"\n{longest} repeated end to end: nanoseconds a job")
-    for policy in ("easy", "conservative"):
+    for policy in ("easy", "conservative", "hybrid"):
+        found = []
         for times in (1, 2, 4, 8):
             log = repeated(jobs, times)
             runs = arguments.runs if policy == "easy" else 1
             wall = statistics.median(run_policy(log, POLICIES[policy]).wall_seconds for _ in range(runs))
-            print(f"  {policy:14} {len(log):9} jobs {wall * 1e9 / len(log):9.0f}", flush=True)
+            found.append(wall * 1e9 / len(log))
+            print(f"  {policy:14} {len(log):9} jobs {found[-1]:9.0f}", flush=True)
+        flat = found[-1] <= GROWS_MOST * found[0]
+        print(f"  {policy:14} {'flat' if flat else 'NOT FLAT'} in the log's length: x {found[-1] / found[0]:.2f}")
+    show_machines(data, arguments.runs)
     if arguments.accasim:
         time_first_log(data, arguments.runs)
     if not Path("/proc/self/status").exists():

@@ -46,8 +46,6 @@ from cotide_operator.preflight import await_resources, install
 RACERS: Final = ("bare", "kube-scheduler", "cotide-fifo", "cotide-qpsm")
 QPS: Final = 5000
 DEADLINE_SECONDS: Final = 300.0
-EVENTS_SECONDS: Final = 60.0
-"""How long a racer may take to write the events that it still owes."""
 REST_SECONDS: Final = 1.0
 Json = dict[str, Any]
 
@@ -141,7 +139,7 @@ async def backlog(course: Course, process: Process, racer: str, number: int) -> 
         "events_at_last_bind": events,
     }
     if racer != "bare" and number == 0:
-        deadline = time.monotonic() + EVENTS_SECONDS
+        deadline = time.monotonic() + course.options.events_seconds
         while events < pods and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
             events = await count_events(course.client)
@@ -217,7 +215,11 @@ async def scale(course: Course) -> Json:
 async def race(course: Course) -> Json:
     """Return all rounds and their medians."""
     options, runs = course.options, []
+    begun = time.monotonic()
     for number in range(options.rounds):
+        if time.monotonic() - begun > options.seconds:
+            tell(f"{number} of {options.rounds} rounds, since their time is over")
+            break
         # Each begins once in a while, so that nobody always runs on what another one left behind.
         turn = number % len(options.racers)
         for racer in options.racers[turn:] + options.racers[:turn]:
@@ -341,6 +343,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steady", type=int, default=1000, help="pods that come one by one; 0 for none")
     parser.add_argument("--rate", type=float, default=100.0, help="of those, a second")
     parser.add_argument("--burst", type=int, default=1000, help="pods that come as fast as can be; 0 for none")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no round begins after these")
+    parser.add_argument(
+        "--events-seconds", type=float, default=60.0, help="longest wait for events still to be written"
+    )
     parser.add_argument("--scale", action="store_true", help="measure starts in a full cluster")
     parser.add_argument("--waiting", type=int, default=200, help="pods that wait in it")
     parser.add_argument("--watch-memory-seconds", type=float, default=10.0, help="before memory is looked at")

@@ -168,8 +168,8 @@ class Settings(Section):
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (seed 000: a slot's value is its maximum)."""
     seed: int = Field(default=0, ge=0)
-    concurrent_binds: int = Field(default=32, ge=1, le=512)
-    """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 16-64."""
+    concurrent_binds: int = Field(default=64, ge=1, le=512)
+    """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 64; with fewer it waits for us."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()

@@ -272,8 +272,7 @@ class FaultProxy:
         return out
 
     async def _end(self, request: web.BaseRequest, out: web.StreamResponse, how: Cut) -> web.StreamResponse:
-        if how == "gone" and not out.prepared:
-            return _refusal(410)
+        # A server tells in the stream that a version is too old; a watch that is not open yet can only be cut off.
         if how == "abrupt" or not out.prepared:
             return _drop(request)
         if how == "gone":

@@ -37,11 +37,12 @@ def test_it_scores_every_forecast_on_the_last_four_fifths(small_log: Path) -> No
     scores = report["forecasts"]
     assert set(scores) == {
         *("user-estimate", "last-two-runs", "maximum-of-five", "online-regression"),
-        *("trees-most-accurate", "trees-median", "trees-mean"),
+        *("trees-most-accurate", "trees-median", "trees-mean", "replay-mixture", "replay-trees"),
     }
     assert scores["last-two-runs"]["accuracy"] > scores["user-estimate"]["accuracy"]
     assert [one["level"] for one in report["coverage"]] == [0.8, 0.95]
-    assert set(report["reliability"]) == {"trees-most-accurate", "online-regression"}
+    replays = {"replay-mixture", "replay-mixture, rated by trees", "replay-trees"}
+    assert set(report["reliability"]) == {"trees-most-accurate", "online-regression"} | replays
 
 
 def test_it_prints_tables(small_log: Path) -> None:

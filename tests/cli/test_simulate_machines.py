@@ -106,7 +106,7 @@ def test_a_job_that_fits_no_machine_is_named_with_its_line(trace):
 
 
 def test_alibaba_tasks_are_gangs_and_their_machines_are_those_that_were_added(tmp_path):
-    """Two machines with .5 and 1 of memory; five instances of .25 fit as 2 + 3; the other task's .1 finds room beside."""
+    """Two machines with .5 and 1 of memory: five instances of .25 fit as 2 + 3, the other task's .1 beside them."""
     (tmp_path / "server_event.csv").write_text(SERVERS)
     path = tmp_path / "batch_task.csv"
     path.write_text(TASKS)

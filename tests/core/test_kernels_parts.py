@@ -116,6 +116,7 @@ from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import replay_queue
 from cotide_core.kernels.forest import Forest
 from cotide_core.kernels.kept import kept_of
+from cotide_core.kernels.machine_replay import replay_machines
 from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.platform import replay_platform
 from cotide_core.kernels.run_forecasts import past_of
@@ -143,6 +144,14 @@ for mode in (3, 4, 5):
     arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)]
     replay_platform(*log, past, 16, mode, *arrays, np.zeros(2, dtype=np.int64), kept_of(jobs))
     for array in (*arrays, past.upper, past.reliability, past.trees.rated):
+        said.update(array.tobytes())
+need = np.stack([log[2], 17 - log[2]], axis=1)
+for rule, order in ((0, 1), (1, 0), (2, 0), (3, 2)):
+    outs = [log[3].copy(), *np.full((4, jobs), -1, dtype=np.int64)]
+    past, pieces, shape = past_of(2, 4, log[4], log[2], log[3]), 1 + log[0] % 3, np.arange(jobs)
+    found = replay_machines(*log[:2], pieces, need, pieces, shape, log[3], log[4], past, np.full((4, 2), 40),
+                            np.array([0, 1, 0, 1]), rule, order, 0, 2, log[2], *outs, np.zeros(2, dtype=np.int64))
+    for array in (*outs, *found[1:]):
         said.update(array.tobytes())
 fifty, progress = np.full(jobs, 50), np.zeros(2, dtype=np.int64)
 for mode in (0, 2):

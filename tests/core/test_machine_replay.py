@@ -29,8 +29,9 @@ def on_machines(log, pieces, need, allowed, capacity, kind, rule, order, backfil
     jobs = len(log["submit"])
     start, promise, first, used = np.full((4, jobs), -1, dtype=np.int64)
     volume = pieces * need[:, 0]
+    shape = np.unique(np.column_stack([allowed, need]), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     past = past_of(LEARNED, 2, log["user"], volume, log["request"])
-    times = (log["submit"], log["run"], pieces, need, allowed, log["request"], log["user"], past, capacity, kind)
+    times = (log["submit"], log["run"], pieces, need, allowed, shape, log["request"], log["user"], past, capacity, kind)
     outs = (log["forecast"], start, promise, first, used, np.zeros(2, dtype=np.int64))
     _, placed, counts = replay_machines(*times, rule, order, backfill, mode, volume, *outs)
     where = [
@@ -265,7 +266,7 @@ def test_gangs_on_machines_equal_the_slow_reference_in_starts_promises_and_place
 
 
 def test_memory_on_one_machine_is_no_help_on_another():
-    """Two machines of 4 cores and 8 GiB. Four jobs of 2 cores, 5 GiB: one a machine, though in one pool three would fit."""
+    """Two machines of 4 cores and 8 GiB. Jobs of 2 cores and 5 GiB: one a machine, where one pool would hold three."""
     log = {name: np.array(values) for name, values in (
         ("submit", [0, 0, 0]), ("run", [10, 10, 10]), ("request", [10, 10, 10]), ("user", [0, 0, 0]),
         ("forecast", [10, 10, 10]),

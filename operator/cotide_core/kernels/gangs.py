@@ -52,6 +52,84 @@ def fits_now(present: Integers, need: Integers, pieces: int, allowed: int, kind:
 
 
 @compiled
+def room_of(present: Integers, room: Integers) -> None:
+    """Write the most that is free of each resource on one machine, and on all together: (2, R)."""
+    for resource in range(room.shape[1]):
+        room[0, resource] = 0
+        room[1, resource] = 0
+        for at in range(present.shape[0]):
+            room[0, resource] = max(room[0, resource], present[at, resource])
+            room[1, resource] += max(present[at, resource], 0)
+
+
+@compiled
+def still_fits(
+    present: Integers,
+    need: Integers,
+    pieces: int,
+    allowed: int,
+    kind: Integers,
+    shape: int,
+    failed: Integers,
+    since: Integers,
+    version: int,
+    room: Integers,
+) -> bool:
+    """Return what `fits_now` does, without a look at machines where fewer pieces of the same shape have failed already.
+
+    Parameters
+    ----------
+    failed, since : (shapes,) the fewest pieces that failed, and the version of ``present`` then.
+    version : grows whenever something becomes free; between two versions less and less is.
+    room : (2, R) of `room_of` since this version began.
+    """
+    if since[shape] == version and pieces >= failed[shape]:
+        return False
+    for resource in range(need.shape[0]):
+        if need[resource] > room[0, resource] or need[resource] * pieces > room[1, resource]:
+            return False
+    if fits_now(present, need, pieces, allowed, kind):
+        return True
+    failed[shape] = pieces
+    since[shape] = version
+    return False
+
+
+@compiled
+def earliest_unreserved(
+    times: Integers,
+    free: Integers,
+    sizes: Integers,
+    length: int,
+    need: Integers,
+    pieces: int,
+    allowed: int,
+    kind: Integers,
+    ends: Integers,
+) -> int:
+    """Return the earliest of ``ends``, which rise, from which all pieces fit, where nothing is reserved.
+
+    Then more and more is free as time goes on, so the first end at which they fit is found by halves. At the last all
+    machines are empty.
+    """
+    low = 0
+    high = ends.shape[0] - 1
+    while low < high:
+        middle = (low + high) >> 1
+        left = pieces
+        for at in range(sizes.shape[0]):
+            if left > 0 and (allowed >> kind[at]) & 1:
+                begin = ends[middle]
+                left -= fitting_for(times[at], free[at], sizes[at], begin, begin + length, need, left)
+        if left == 0:
+            high = middle
+        else:
+            low = middle + 1
+    found: int = ends[low]
+    return found
+
+
+@compiled
 def earliest_gang(
     times: Integers,
     free: Integers,

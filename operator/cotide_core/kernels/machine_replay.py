@@ -27,7 +27,7 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import order_key
 from cotide_core.kernels.gang_lists import book_gang, laid_at, laid_now
-from cotide_core.kernels.gangs import earliest_gang, fits_now
+from cotide_core.kernels.gangs import earliest_gang, earliest_unreserved, room_of, still_fits
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
@@ -53,6 +53,7 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     pieces: Integers,
     need: Integers,
     allowed: Integers,
+    shape: Integers,
     request: Integers,
     user: Integers,
     past: Past,
@@ -76,6 +77,7 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     ----------
     submit, run, request, user, past, mode, forecast, start, progress : as in `easy.replay_queue`.
     pieces, need : (n,) and (n, R): a job is so many pieces, each of which needs its row on one machine.
+    shape : (n,) jobs of one number need the same on the same kinds of machines; numbered from 0.
     allowed, kind : (n,) and (N,): bit k of a job's number is set when it may use machines of kind k, k < 62.
     capacity : (N, R). Every job must fit the empty machines.
     rule, order, backfill : see above; order of the queue, and of the jobs tried behind a reservation.
@@ -88,12 +90,21 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     event_time = np.empty(jobs, np.int64)
     event_job = np.empty(jobs, np.int64)
     planned_end = np.empty(jobs, np.int64)
+    ends = np.empty(jobs, np.int64)
     queue_key = np.empty(jobs, np.int64)
     queue = np.empty(jobs, np.int64)
     line_key = np.empty(jobs, np.int64)
     line = np.empty(jobs, np.int64)
     held_job = np.empty(jobs, np.int64)
     held_start = np.empty(jobs, np.int64)
+    # The fewest pieces of each shape that failed, and when: beside what is free now, and beside a reservation.
+    shapes = shape.max() + 1
+    failed = np.empty((2, shapes), np.int64)
+    since = np.full((2, shapes), -1, np.int64)
+    failed_length = np.empty(shapes, np.int64)
+    room = np.zeros((2, capacity.shape[1]), np.int64)
+    version = 0
+    roomed: int = -1
     times = np.zeros((machines, SEGMENTS), np.int64)
     free = np.zeros((machines, SEGMENTS, capacity.shape[1]), np.int64)
     for at in range(machines):
@@ -134,6 +145,7 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                 running = heap_push(event_time, event_job, running, next_event, job)
                 broken = True
                 continue
+            version += 1
             for place in range(on.shape[0]):
                 for resource in range(capacity.shape[1]):
                     present[on[place], resource] += need[job, resource] * of[place]
@@ -196,6 +208,9 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                 insert(line_key, line, waiting, order_key(backfill, forecast[job], volume[job]), job)
             waiting = insert(queue_key, queue, waiting, order_key(order, forecast[job], volume[job]), job)
         progress[0] = arrived
+        if roomed != version:
+            room_of(present, room)
+            roomed = version
         # 4. Starts, and under EASY and in plans the reservations of this round.
         next_start = -1
         held = 0
@@ -203,7 +218,18 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
         while (
             rule == PLAN
             and last > 0
-            and not fits_now(present, need[queue[last - 1]], pieces[queue[last - 1]], allowed[queue[last - 1]], kind)
+            and not still_fits(
+                present,
+                need[queue[last - 1]],
+                pieces[queue[last - 1]],
+                allowed[queue[last - 1]],
+                kind,
+                shape[queue[last - 1]],
+                failed[0],
+                since[0],
+                version,
+                room,
+            )
         ):
             last -= 1  # it can't start now, nor can any behind it, so no plan is needed from here on
         place = 0
@@ -215,21 +241,40 @@ def replay_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
                 begin = start[job]
                 if begin > now and (next_start < 0 or begin < next_start):
                     next_start = begin
-            elif not fits_now(present, need[job], pieces[job], allowed[job], kind):
+            elif not still_fits(
+                present, need[job], pieces[job], allowed[job], kind, shape[job], failed[0], since[0], version, room
+            ) or (
+                behind
+                and since[1, shape[job]] == rounds
+                and pieces[job] >= failed[1, shape[job]]
+                and forecast[job] >= failed_length[shape[job]]
+            ):
                 begin = now + 1
-            elif held > 0:
+            elif held > 0 and not (behind and now + forecast[job] <= held_start[0]):
                 begin = earliest_gang(
                     times, free, sizes, now, forecast[job], need[job], pieces[job], allowed[job], kind, now + 1
                 )
+                if behind and begin > now:
+                    since[1, shape[job]] = rounds
+                    failed[1, shape[job]] = pieces[job]
+                    failed_length[shape[job]] = forecast[job]
             if begin > now:
                 if rule == IN_ORDER:
                     break
                 place += 1
                 if rule == CONSERVATIVE or behind:
                     continue
-                begin = earliest_gang(
-                    times, free, sizes, now, forecast[job], need[job], pieces[job], allowed[job], kind, never
-                )
+                if rule == EASY:
+                    for at in range(running):
+                        ends[at] = planned_end[event_job[at]]
+                    begin = earliest_unreserved(
+                        times, free, sizes, forecast[job], need[job], pieces[job], allowed[job], kind,
+                        np.sort(ends[:running]),
+                    )  # fmt: skip
+                else:
+                    begin = earliest_gang(
+                        times, free, sizes, now, forecast[job], need[job], pieces[job], allowed[job], kind, never
+                    )
                 filled, placed, counts = laid_at(
                     times, free, sizes, begin, forecast[job], need[job], pieces[job], allowed[job], kind, job, arrived,
                     first, used, filled, placed, counts,

@@ -21,8 +21,10 @@ import numpy as np
 from rich.table import Table
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.coverage import kept_quantile
+from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Floats, Ints, JobTable, RunLog, codes, event_order
@@ -35,6 +37,12 @@ from cotide_sim.traces.swf import Field, SwfLog, read_swf
 
 LEARNED_SHARE: Final = 0.2
 """First part of a log, by submission, that is not counted (issue 4: the last 80 % of each log)."""
+FORECASTS_OF_REPLAYS: Final = {
+    "replay-mixture": LEARNED,
+    "replay-mixture, rated by trees": RATED,
+    "replay-trees": TREES_RATED,
+}
+"""What `cotide simulate` has as --runtime learned, with --reliability trees, and as --runtime trees with that."""
 COVERED: Final = (0.8, 0.95)
 """Quantiles whose coverage is reported (issue 4)."""
 
@@ -132,6 +140,12 @@ def run(path: Path, *, progress: Callable[[str, float], object] | None = None) -
     made["trees-median"] = within_request(kept_quantile(events, trees, log.run_seconds, 0.5), jobs.requested_seconds)
     made["trees-mean"] = within_request(trees.mean(), jobs.requested_seconds)
     seconds["distributions"], clock = perf_counter() - clock, perf_counter()
+    in_replay = {
+        name: event_forecasts(log, mode, progress=partial(told, name)) for name, mode in FORECASTS_OF_REPLAYS.items()
+    }
+    made["replay-mixture"] = in_replay["replay-mixture"].point
+    made["replay-trees"] = in_replay["replay-trees"].point
+    seconds["forecasts of replays"], clock = perf_counter() - clock, perf_counter()
     counted = slice(int(len(log) * LEARNED_SHARE), None)
     actual = log.run_seconds[counted]
     coverage = [
@@ -147,6 +161,9 @@ def run(path: Path, *, progress: Callable[[str, float], object] | None = None) -
         columns = reliability_features(features, made[name], forecasts)
         estimate = rolling_reliability(log, columns, made[name], progress=partial(told, f"reliability of {name}"))
         reliability[name] = _reliability(estimate[counted], accuracy(made[name], log.run_seconds)[counted])
+    for name, forecast in in_replay.items():
+        point_accuracy = accuracy(forecast.point, log.run_seconds)[counted]
+        reliability[name] = _reliability(forecast.reliability[counted], point_accuracy)
     seconds["reliability"] = perf_counter() - clock
     return RunTimeReport(
         trace=path.name,

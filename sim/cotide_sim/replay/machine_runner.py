@@ -101,10 +101,12 @@ def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, progress: I
     start, promise = np.full((2, len(jobs)), -1, dtype=np.int64)
     first, used = np.zeros((2, len(jobs)), dtype=np.int64)
     rule = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
+    _, shape = np.unique(np.column_stack([given.allowed, given.need]), axis=0, return_inverse=True)
+    shape = shape.astype(np.int64).ravel()
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
     begin = time.perf_counter()
     rounds, machine, count = replay_machines(
-        jobs.submit, jobs.run, given.pieces, given.need, given.allowed, jobs.request, user, past,
+        jobs.submit, jobs.run, given.pieces, given.need, given.allowed, shape, jobs.request, user, past,
         given.machines.capacity, given.machines.kind, rule, policy.order, policy.backfill, mode, jobs.demand, forecast,
         start, promise, first, used, progress,
     )  # fmt: skip
