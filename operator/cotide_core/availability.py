@@ -75,6 +75,7 @@ class Availability:
     Attributes
     ----------
     times, free, sizes : (N, K), (N, K, R + 2), (N,); see `kernels.machines`. The first time of a row is far past.
+    outlived : rows that the latest `refresh` worked out and on which a pod has outlived what was first expected of it.
     """
 
     def __init__(self, state: ClusterState, run_times: RunTimes, stretches: Stretches, quantile: PlanQuantile) -> None:
@@ -87,6 +88,7 @@ class Availability:
         self._runs: dict[int, dict[str, _Run]] = {}
         self._ends: dict[int, list[int]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Integers] = {}
+        self.outlived: set[int] = set()
         self._make(0, 0)
 
     def _make(self, rows: int, resources: int) -> None:
@@ -116,6 +118,7 @@ class Availability:
         self._spec = columns.spec_clock
         changed = np.flatnonzero((columns.versions[: columns.size] > self._seen) | (self._due <= now))
         self._seen = columns.clock
+        self.outlived.clear()
         if len(changed):
             rows = changed.tolist()
             running = {row: self._running(row) for row in rows}
@@ -170,6 +173,8 @@ class Availability:
                 run = _Run(now, planned_length(seconds))
             if pod.started_seconds is not None:
                 run.began = min(now, microseconds(pod.started_seconds))
+            if run.began + run.lasts <= now:
+                self.outlived.add(row)
             runs[pod.uid] = run
             ends.append((run.end(now), self.vector(pod.requests)))
         ends.sort(key=lambda one: one[0])

@@ -1,16 +1,16 @@
 """Plans on a node that is chosen once for each pod: the one with the least work (LW), or a drawn one (RANDOM).
 
 A method of `planning`. Seed 002, section 3.2.2, knows all jobs at time 0; here a pod gets its node when it is first
-planned, in the order of the plan, and keeps it until it starts, or can't start there at all. "Workload" is what a node
-was given and did not finish yet, as time x its largest share of the node: what of running pods is left, and all of
-waiting ones. Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is
-that of `approximation.list_scheduling`.
+planned, in the order of the plan, and keeps it until it starts, or can't start there at all, or a pod there outlives
+what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was given and
+did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting ones.
+Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
+`approximation.list_scheduling`.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.availability import PHYSICAL, Profiles
 from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, Integers
@@ -50,20 +50,22 @@ class GivenMachines(PlanMethod):
 
     def _choose(self, base: Profiles, request: PlanRequest) -> Integers:
         """Return (n,) the row of each pod; -1 where no node can ever take it."""
-        problem, snapshot = request.problem, request.snapshot
+        snapshot = request.snapshot
         self._given = {entry: node for entry, node in self._given.items() if entry.place is Place.PLANNED}
         chosen = np.full(len(request.group), -1, np.int64)
+        at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
         for index, entry in enumerate(request.waiting):
             row = snapshot.columns.row_of.get(self._given.get(entry, ""), -1)
-            if row >= 0 and problem.may[problem.fit[request.group[index]], row]:
+            if row in self.around.availability.outlived:
+                continue
+            if row >= 0 and self._takes(request, index, at_last[row : row + 1], slice(row, row + 1)).any():
                 chosen[index] = row
         fresh = np.flatnonzero(chosen < 0).tolist()
         if not fresh:
             return chosen
-        at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
         work = self._work(request, chosen) if self.around.rule.machines is Machines.LEAST_WORK else None
         for index in fresh:
-            rows = self._takers(request, index, at_last)
+            rows = np.flatnonzero(self._takes(request, index, at_last, slice(None)))
             if not len(rows):
                 continue
             if work is None:
@@ -76,13 +78,13 @@ class GivenMachines(PlanMethod):
         return chosen
 
     @staticmethod
-    def _takers(request: PlanRequest, index: int, at_last: Integers) -> NDArray[np.intp]:
-        """Return the rows that a pod may use and that have room for it once all that runs there has ended."""
+    def _takes(request: PlanRequest, index: int, at_last: Integers, rows: slice) -> Booleans:
+        """Return for some rows whether a pod may use them and has room there once all that runs has ended."""
         problem = request.problem
         of = request.group[index]
         need = problem.need[of]
-        room = ((at_last >= need) | (need == 0)).all(axis=1)
-        return np.flatnonzero(room & problem.may[problem.fit[of]])
+        room: Booleans = ((at_last >= need) | (need == 0)).all(axis=1)
+        return room & problem.may[problem.fit[of], rows]
 
     def _work(self, request: PlanRequest, chosen: Integers) -> _Work:
         physical = slice(-PHYSICAL, None)

@@ -175,3 +175,12 @@ def test_a_pod_that_no_node_of_its_part_may_take_is_planned_on_all():
     picky = pod("picky", 1000, 5.0, node_selector=(("disk", "ssd"),))
     _, out = engine("hybrid-machines", large, node("tiny", 2000), picky, pod("free", 1000, 5.0))
     assert bound(out) == {"picky": "large", "free": "tiny"}
+
+
+def test_who_waits_behind_a_pod_that_outlives_its_forecast_gets_another_node():
+    """r was to end at 50. b joins at 10, empty; p waits for a until 50, and then it has the node with less work."""
+    scheduler, out = engine("sjf-lw", node("a"), running("r", 4000, 50.0, "a"), pod("p", 4000, 10.0))
+    assert not bound(out)
+    assert not bound(scheduler.handle([node("b")], 10.0))
+    assert scheduler.next_wakeup(10.0) == 50.0
+    assert bound(scheduler.handle([], 50.0)) == {"p": "b"}
