@@ -157,18 +157,18 @@ class Placer:
         if not guard.concerned(snapshot, shape, first[:1])[0]:
             return Placement(int(first[0]), None, self._unfit(snapshot, candidates), guarded=True)
         fits = candidates.codes == FITS
-        remaining = guard.not_refused(snapshot, shape, fits)
-        still = set(remaining.tolist())
-        if not still.isdisjoint(first.tolist()):
-            if upcoming is not None and not guard.knows(snapshot, shape, first):
+        if upcoming is not None and not guard.knows(snapshot, shape, first):
+            asked = first
+            if candidates.tally[FITS] <= 4 * FEW_ROWS:
                 # On a full cluster few rows are left and most refuse: then one call asks about all of them.
-                rows = first if len(remaining) > FEW_ROWS else np.union1d(first, remaining)
-                self._ask_ahead(snapshot, shape, forecaster, guard, rows, upcoming())
-            probabilities = guard.probabilities(snapshot, shape, first, forecaster)
-            chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
-            if chosen is not None:
-                return chosen
-            remaining = guard.not_refused(snapshot, shape, fits)
+                open_rows = guard.not_refused(snapshot, shape, fits)
+                asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
+            self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
+        probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+        chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
+        if chosen is not None:
+            return chosen
+        remaining = guard.not_refused(snapshot, shape, fits)
         width = WIDTH
         while len(remaining):
             width *= 4
