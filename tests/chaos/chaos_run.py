@@ -38,7 +38,7 @@ _CONFIG: Final = """\
 apiVersion: cotide.dev/v1alpha1
 kind: CotideConfiguration
 policy: {policy}
-leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 4, renewDeadlineSeconds: 3, \
+leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 6, renewDeadlineSeconds: 5, \
 retryPeriodSeconds: 0.1}}
 queue: {{backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4, unschedulableFlushSeconds: 1}}
 hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeoutSeconds: 2}}
