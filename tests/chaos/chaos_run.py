@@ -269,7 +269,12 @@ class Run:
             return
         if how == "freeze":
             operator.send(signal.SIGSTOP)
-            asyncio.get_running_loop().call_later(seconds, operator.send, signal.SIGCONT)
+
+            async def thaw() -> None:
+                await asyncio.sleep(seconds)
+                operator.send(signal.SIGCONT)
+
+            self._steps.add(asyncio.ensure_future(thaw()))
             return
         if ask and self.plan.policy in ("fifo", "fifo-guarded"):
             replica.positions = (await replica.state(operator)).get("positions", {})
