@@ -2,9 +2,10 @@
 
 A method of `planning`. Two such pods never share a machine, so they run one at a time, shortest first, on M1 =
 floor((M - 2) / 4) + 1 of the M nodes, the largest; all others by smallest volume on the rest, as in
-`approximation.hybrid`. A machine is as large as the largest node. Where the paper's machines are all alike, nodes
-differ and pods choose among them: a pod that no node of its part may ever take is planned on all nodes. Invariant: on
-two or more alike nodes, with all pods there from the start and run times as planned, the schedule is that of
+`approximation.hybrid`. A machine is as large as the largest node. Where the paper's machines are all alike and empty,
+nodes differ and hold online pods: a pod that no node of its part has room for, once all that ends has ended, is planned
+on all nodes, and so are those of a part at the moment when a pod there outlives its forecast. Invariant: on two or more
+alike nodes, with all pods there from the start and run times as planned, the schedule is that of
 `approximation.hybrid`.
 """
 
@@ -54,11 +55,18 @@ class Parts(PlanMethod):
         order = np.lexsort((np.arange(snapshot.size), -share, ~snapshot.alive))
         high: Booleans = np.zeros(snapshot.size, np.bool_)
         high[order[: machine_shares(nodes)[0]]] = True
+        whole = self.around.availability
+        at_last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, problem.used]
+        outlived: Booleans = np.zeros(snapshot.size, np.bool_)
+        outlived[sorted(whole.outlived)] = True
         for of, entry in enumerate(problem.firsts):
             fit = problem.fit[of]
             part = high if self._is_high(entry, largest / 2) else ~high
-            wide_enough = (size >= problem.amounts[of][:, None]).all(axis=0)
-            if (problem.may[fit] & part & wide_enough).any():
+            need = problem.need[of]
+            room = ((at_last >= need) | (need == 0)).all(axis=1)
+            if (outlived & part).any():
+                continue  # who hangs must not hold up those behind it: now they may start anywhere
+            if (problem.may[fit] & part & room).any():
                 problem.may[fit] &= part
 
     @staticmethod

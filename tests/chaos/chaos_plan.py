@@ -346,7 +346,7 @@ def _failover(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> Non
 
 def _frozen(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
     """The leader stands still for longer than its lease, and wakes up with bindings in its hands."""
-    seconds = round(rng.uniform(3.0, 6.0), 1)
+    seconds = round(rng.uniform(5.0, 8.0), 1)
     if rng.random() < 0.5:
         rules.append(Rule("bind", rng.randint(1, 12), 1, "tell-before", what=f"freeze {seconds}"))
     else:

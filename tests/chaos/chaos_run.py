@@ -38,7 +38,7 @@ _CONFIG: Final = """\
 apiVersion: cotide.dev/v1alpha1
 kind: CotideConfiguration
 policy: {policy}
-leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 4, renewDeadlineSeconds: 3, \
+leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 6, renewDeadlineSeconds: 5, \
 retryPeriodSeconds: 0.1}}
 queue: {{backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4, unschedulableFlushSeconds: 1}}
 hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeoutSeconds: 2}}
@@ -269,7 +269,12 @@ class Run:
             return
         if how == "freeze":
             operator.send(signal.SIGSTOP)
-            asyncio.get_running_loop().call_later(seconds, operator.send, signal.SIGCONT)
+
+            async def thaw() -> None:
+                await asyncio.sleep(seconds)
+                operator.send(signal.SIGCONT)
+
+            self._steps.add(asyncio.ensure_future(thaw()))
             return
         if ask and self.plan.policy in ("fifo", "fifo-guarded"):
             replica.positions = (await replica.state(operator)).get("positions", {})

@@ -147,7 +147,7 @@ def test_whoever_has_waited_for_long_has_a_start_reserved():
 
 def test_two_of_each_kind_have_a_start_reserved():
     """r holds two of four cores until 900. wide (3 cores) is reserved 900 to 1000, wider (4) 1000 to 1100; long, one
-    core from 501 on for 600 s, fits beside wide and would delay wider. third has no reservation, but the smaller volume.
+    core from 501 on for 600 s, fits beside wide and would delay wider. third has no reservation but a smaller volume.
     """
     scheduler, _ = engine(node(cpu=4000), pod("r", 2000, 900.0, type="900-900"))
     wide = [pod(name, cpu, 9.0, type=UNSURE) for name, cpu in (("wide", 3000), ("wider", 4000), ("third", 4000))]
