@@ -43,6 +43,18 @@ def option(config: pytest.Config, name: str, default: int | str) -> int | str:
     return found
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, and count as deselected, what takes long and was not asked for by its option."""
+    long = []
+    for item in items:
+        asked = item.get_closest_marker("asked_by")
+        if asked is not None and not option(config, asked.args[0], 0):
+            long.append(item)
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         first = int(option(metafunc.config, "seed", 0))

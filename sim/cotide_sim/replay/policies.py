@@ -61,7 +61,9 @@ ALIASES: Final[dict[str, str]] = {
     "sjf-plan": "online-sjf",
     "svf-plan": "online-svf",
     # One pool leaves a rule for the machine nothing to choose.
-    **{f"{order}-{machine}": f"online-{order}" for order in ("sjf", "sdf", "svf") for machine in ("ef", "lw", "random")},
+    **{
+        f"{order}-{machine}": f"online-{order}" for order in ("sjf", "sdf", "svf") for machine in ("ef", "lw", "random")
+    },
 }
 """Other names of the same policies."""
 
