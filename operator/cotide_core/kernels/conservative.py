@@ -19,10 +19,11 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
+from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past, move
 from cotide_core.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
+    LEARNED,
     Past,
     corrected,
     forecast_at_submit,
@@ -30,6 +31,7 @@ from cotide_core.kernels.run_forecasts import (
     learn,
     note_last,
 )
+from cotide_core.kernels.run_habits import foresee, note_habit
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -62,7 +64,7 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
     queue = kept.queue[1]
     times = np.empty(256, np.int64)
     free = np.empty(256, np.int64)
-    last, before, upper = past.last, past.before, past.upper
+    last, before, upper, habits = past.last, past.before, past.upper, past.habits
     waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
     arrived = kept.counts[ARRIVED]
     rounds: int = kept.counts[ROUNDS]
@@ -110,6 +112,8 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
                     gained = True
                 if mode == LAST_TWO:
                     note_last(last, before, run[job], user[job])
+                elif mode == LEARNED:
+                    note_habit(habits, job, run[job], request[job], forecast[job])
                 elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         room = 2 * (running + waiting) + 8
@@ -132,14 +136,15 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
                 held = start[job]
                 begin = earlier_start(times, free, size, now, forecast[job], demand[job], held)
                 if begin < held:
-                    size = change(times, free, size, held, held + forecast[job], demand[job])
-                    size = change(times, free, size, begin, begin + forecast[job], -demand[job])
+                    size = move(times, free, size, held, begin, forecast[job], demand[job])
                     start[job] = begin
         # 3. Submissions.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
             if mode == LAST_TWO:
                 forecast[job] = last_two_mean(last, before, request[job], user[job])
+            elif mode == LEARNED:
+                forecast[job] = foresee(habits, job, request[job])
             elif mode != GIVEN:
                 forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             room = 2 * (running + waiting) + 8

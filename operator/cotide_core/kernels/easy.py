@@ -27,6 +27,7 @@ from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
+    LEARNED,
     Past,
     corrected,
     forecast_at_submit,
@@ -34,6 +35,7 @@ from cotide_core.kernels.run_forecasts import (
     learn,
     note_last,
 )
+from cotide_core.kernels.run_habits import foresee, note_habit
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -104,7 +106,7 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
     two = backfill not in (NO_BACKFILL, order)
     line_key = kept.line[0] if two else queue_key
     line = kept.line[1] if two else queue
-    last, before, upper = past.last, past.before, past.upper
+    last, before, upper, habits = past.last, past.before, past.upper, past.habits
     waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
     arrived = kept.counts[ARRIVED]
     rounds: int = kept.counts[ROUNDS]
@@ -136,6 +138,8 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
                 free += demand[job]
                 if mode == LAST_TWO:
                     note_last(last, before, run[job], user[job])
+                elif mode == LEARNED:
+                    note_habit(habits, job, run[job], request[job], forecast[job])
                 elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
             if one_by_one == 1:
@@ -149,6 +153,8 @@ def replay_queue(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each 
             guess = forecast[job]
             if mode == LAST_TWO:
                 guess = last_two_mean(last, before, request[job], user[job])
+            elif mode == LEARNED:
+                guess = foresee(habits, job, request[job])
             elif mode != GIVEN:
                 guess = forecast_at_submit(mode, job, guess, request[job], user[job], past)
             forecast[job] = guess

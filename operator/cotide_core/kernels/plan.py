@@ -25,6 +25,7 @@ from cotide_core.kernels.profile import change, earliest_start
 from cotide_core.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
+    LEARNED,
     Past,
     corrected,
     forecast_at_submit,
@@ -32,6 +33,7 @@ from cotide_core.kernels.run_forecasts import (
     learn,
     note_last,
 )
+from cotide_core.kernels.run_habits import foresee, note_habit
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -64,7 +66,7 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
     queue_key, queue = kept.queue[0], kept.queue[1]
     times = np.empty(256, np.int64)
     levels = np.empty(256, np.int64)
-    last, before, upper = past.last, past.before, past.upper
+    last, before, upper, habits = past.last, past.before, past.upper, past.habits
     waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
     arrived = kept.counts[ARRIVED]
     rounds: int = kept.counts[ROUNDS]
@@ -91,12 +93,16 @@ def replay_plan(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each s
                 free += demand[job]
                 if mode == LAST_TWO:
                     note_last(last, before, run[job], user[job])
+                elif mode == LEARNED:
+                    note_habit(habits, job, run[job], request[job], forecast[job])
                 elif mode != GIVEN:
                     learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         while arrived < jobs and submit[arrived] == now:
             job = arrived
             if mode == LAST_TWO:
                 forecast[job] = last_two_mean(last, before, request[job], user[job])
+            elif mode == LEARNED:
+                forecast[job] = foresee(habits, job, request[job])
             elif mode != GIVEN:
                 forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             key = order_key(order, forecast[job], demand[job])

@@ -31,7 +31,8 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_core.kernels.profile import change, earliest_start
-from cotide_core.kernels.run_forecasts import LEARNED, Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_forecasts import GIVEN, LEARNED, Past, corrected, forecast_at_submit, learn
+from cotide_core.kernels.run_habits import foresee, note_habit
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
@@ -100,6 +101,7 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
     lengths = kept.counts[SPARE + 1 :]
     times = np.empty(256, np.int64)
     levels = np.empty(256, np.int64)
+    past_upper, reliability, habits = past.upper, past.reliability, past.habits
     waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
     arrived = kept.counts[ARRIVED]
     rounds: int = kept.counts[ROUNDS]
@@ -127,21 +129,27 @@ def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for ea
             place = place_of(end_time, end_job, running, planned_end[job], job)
             running = remove_at(end_time, end_job, running, place)
             if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past.upper)
+                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past_upper)
                 running = insert(end_time, end_job, running, planned_end[job], job)
                 next_event = min(planned_end[job], start[job] + run[job])
                 events = heap_push(event_time, event_job, events, next_event, job)
             else:
                 free += demand[job]
                 held -= demand[job] * predictable[job]
-                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
+                if mode == LEARNED:
+                    note_habit(habits, job, run[job], request[job], forecast[job])
+                elif mode != GIVEN:
+                    learn(mode, job, run[job], request[job], user[job], forecast[job], past)
         # 2. Submissions: forecast, kind, share.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
-            forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
+            if mode == LEARNED:
+                forecast[job] = foresee(habits, job, request[job])
+            elif mode != GIVEN:
+                forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
             if mode >= LEARNED:
-                upper[job] = past.upper[job]
-                predictable[job] = 1 if past.reliability[job] >= PREDICTABLE else 0
+                upper[job] = past_upper[job]
+                predictable[job] = 1 if reliability[job] >= PREDICTABLE else 0
             asked += demand[job] - asked / RECENT_JOBS
             asked_by_predictable += demand[job] * predictable[job] - asked_by_predictable / RECENT_JOBS
             if demand[job] > int(capacity * asked_by_predictable / asked):

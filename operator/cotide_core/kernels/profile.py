@@ -18,55 +18,71 @@ Integers = npt.NDArray[np.int64]
 @compiled
 def segment_at(times: Integers, size: int, time: int) -> int:
     """Return the last segment that begins at or before ``time``, or 0 when all begin later."""
-    low = 0
-    high = size
-    while low < high:
-        middle = (low + high) >> 1
-        if times[middle] <= time:
-            low = middle + 1
-        else:
-            high = middle
-    return max(0, low - 1)
+    place = 0
+    length = size
+    while length > 1:  # the comparison only picks a number, so that no branch is guessed wrong
+        half = length >> 1
+        place += half if times[place + half] <= time else 0
+        length -= half
+    return place
 
 
 @compiled
 def change(times: Integers, free: Integers, size: int, begin: int, end: int, amount: int) -> int:
-    """Add ``amount`` free processors over [begin, end), negative to occupy; return the new number of segments."""
+    """Add ``amount`` free processors over [begin, end), negative to occupy; return the new number of segments.
+
+    A border is put in or taken out at either end; what lies between moves by the first, what lies behind by both, once.
+    """
     if begin >= end:
         return size
     place = segment_at(times, size, begin)
-    if times[place] != begin:
-        size = _split(times, free, size, place, begin)
-        place += 1
     stop = segment_at(times, size, end)
-    if times[stop] != end:
-        size = _split(times, free, size, stop, end)
-        stop += 1
-    for at in range(place, stop):
-        free[at] += amount
-    if free[stop] == free[stop - 1]:
-        size = _drop(times, free, size, stop)
-    if place > 0 and free[place] == free[place - 1]:
-        size = _drop(times, free, size, place)
-    return size
+    level: int = free[place]
+    beyond: int = free[stop]
+    lead = 1
+    if times[place] == begin:
+        lead = -1 if place > 0 and free[place - 1] == level + amount else 0
+    last = stop
+    trail = 1
+    if times[stop] == end:
+        last = stop - 1
+        trail = -1 if free[last] + amount == beyond else 0
+    by = lead + trail
+    if by > 0:
+        for at in range(size - 1, last - min(trail, 0), -1):
+            times[at + by] = times[at]
+            free[at + by] = free[at]
+    if lead > 0:
+        for at in range(last, place, -1):
+            times[at + 1] = times[at]
+            free[at + 1] = free[at] + amount
+        times[place + 1] = begin
+        free[place + 1] = level + amount
+    elif lead < 0:
+        for at in range(place + 1, last + 1):
+            times[at - 1] = times[at]
+            free[at - 1] = free[at] + amount
+    else:
+        for at in range(place, last + 1):
+            free[at] += amount
+    if by < 0:
+        for at in range(last + 1 - min(trail, 0), size):
+            times[at + by] = times[at]
+            free[at + by] = free[at]
+    if trail > 0:
+        times[last + lead + 1] = end
+        free[last + lead + 1] = beyond
+    return size + by
 
 
 @compiled
-def _split(times: Integers, free: Integers, size: int, place: int, time: int) -> int:
-    for at in range(size, place + 1, -1):
-        times[at] = times[at - 1]
-        free[at] = free[at - 1]
-    times[place + 1] = time
-    free[place + 1] = free[place]
-    return size + 1
+def move(times: Integers, free: Integers, size: int, held: int, begin: int, seconds: int, demand: int) -> int:
+    """Move a reservation of ``demand`` processors from ``held`` to an earlier ``begin``; return the number of segments.
 
-
-@compiled
-def _drop(times: Integers, free: Integers, size: int, place: int) -> int:
-    for at in range(place, size - 1):
-        times[at] = times[at + 1]
-        free[at] = free[at + 1]
-    return size - 1
+    Where the two lie over one another nothing changes.
+    """
+    size = change(times, free, size, max(held, begin + seconds), held + seconds, demand)
+    return change(times, free, size, begin, min(held, begin + seconds), -demand)
 
 
 @compiled
