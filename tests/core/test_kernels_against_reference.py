@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_conservative_equals_the_reference_job_by_job(log):
     jobs, capacity, mode = log
     found = replay(replay_conservative, jobs, capacity, mode)
     reference_conservative(Pool(jobs, capacity, mode))
+    assert found == expected(jobs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_conservative_equals_the_reference_where_one_early_end_moves_many_of_a_long_queue(seed):
+    """Forty jobs of unlike sizes and lengths wait at once; half of them end before the half of their request."""
+    rng = random.Random(seed)
+    jobs = []
+    for number in range(40):
+        request = rng.randint(2, 40)
+        run = rng.randint(1, request if rng.random() < 0.5 else max(1, request // 2))
+        jobs.append(Job(number, number // 4, run, rng.choice([1, 2, 3, 5, 8, 13]), request, 0, request))
+    found = replay(replay_conservative, jobs, 16, GIVEN)
+    reference_conservative(Pool(jobs, 16, GIVEN))
     assert found == expected(jobs)
 
 

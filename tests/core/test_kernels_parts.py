@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cotide_core.kernels import compiled as compiled_module
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past
+from cotide_core.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
 from cotide_core.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
@@ -82,6 +82,35 @@ def test_a_reserved_job_moves_to_the_first_second_that_fits_without_itself(laid,
     size = change(times, free, size, held, held + length, -demand)
     found = earlier_start(times, free, size, now, length, demand, held)
     assert found == next(t for t in range(now, 60) if (seconds[t : t + length] >= demand).all())
+
+
+@unhurried
+@given(blocks)
+def test_a_profile_has_a_border_where_the_number_of_free_processors_changes_and_nowhere_else(laid):
+    times, free, size, seconds = build(laid)
+    borders = [0, *(t for t in range(1, 60) if seconds[t] != seconds[t - 1])]
+    assert times[:size].tolist() == borders
+    assert free[:size].tolist() == [int(seconds[t]) for t in borders]
+
+
+@unhurried
+@given(blocks, st.integers(0, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 2))
+def test_a_moved_reservation_leaves_the_profile_that_it_makes_when_it_is_laid_there_at_first(
+    laid, begin, later, length, demand
+):
+    held = begin + later
+    times, free, size, _ = build([*laid, (held, length, demand)], capacity=12)
+    size = move(times, free, size, held, begin, length, demand)
+    other_times, other_free, other_size, _ = build([*laid, (begin, length, demand)], capacity=12)
+    assert times[:size].tolist() == other_times[:other_size].tolist()
+    assert free[:size].tolist() == other_free[:other_size].tolist()
+
+
+@unhurried
+@given(blocks, st.integers(1, 10))
+def test_the_first_room_is_the_first_segment_with_as_many_free(laid, demand):
+    times, free, _, seconds = build(laid)
+    assert times[first_room(free, demand)] == next(t for t in range(60) if seconds[t] >= demand)
 
 
 @unhurried

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.profile import change, earlier_start, earliest_start, forget_past, move
+from cotide_core.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
 from cotide_core.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
@@ -127,17 +127,31 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
             free[0] = capacity
             for place in range(running):
                 size = change(times, free, size, now, end_time[place], -demand[end_job[place]])
-        for place in range(waiting):
-            job = queue[place]
-            if broken:
+            next_start = -1
+            for place in range(waiting):
+                job = queue[place]
                 start[job] = earliest_start(times, free, size, now, forecast[job], demand[job])
                 size = change(times, free, size, start[job], start[job] + forecast[job], -demand[job])
-            elif gained:
+                if next_start < 0 or start[job] < next_start:
+                    next_start = start[job]
+        elif gained:
+            narrow: int = 0
+            until: int = now  # before this moment there is no room for ``narrow`` processors or more
+            for place in range(waiting):
+                job = queue[place]
                 held = start[job]
-                begin = earlier_start(times, free, size, now, forecast[job], demand[job], held)
+                if held <= until and demand[job] >= narrow:
+                    continue
+                opens = times[first_room(free, demand[job])]
+                if opens >= held:
+                    narrow, until = demand[job], opens
+                    continue
+                begin = earlier_start(times, free, size, max(now, opens), forecast[job], demand[job], held)
                 if begin < held:
                     size = move(times, free, size, held, begin, forecast[job], demand[job])
                     start[job] = begin
+                    next_start = min(next_start, begin)
+                    until = min(until, max(held, begin + forecast[job]))
         # 3. Submissions.
         while arrived < jobs and submit[arrived] == now:
             job = arrived
@@ -153,12 +167,16 @@ def replay_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call fo
                 free = _grown(free, 2 * room)
             start[job] = earliest_start(times, free, size, now, forecast[job], demand[job])
             promise[job] = start[job]
+            if next_start < 0 or start[job] < next_start:
+                next_start = start[job]
             size = change(times, free, size, start[job], start[job] + forecast[job], -demand[job])
             queue[waiting] = job
             waiting += 1
             arrived += 1
         progress[0] = arrived
         # 4. Starts.
+        if next_start != now:
+            continue
         staying = 0
         next_start = -1
         for place in range(waiting):

@@ -28,7 +28,9 @@ def segment_at(times: Integers, size: int, time: int) -> int:
 
 
 @compiled
-def change(times: Integers, free: Integers, size: int, begin: int, end: int, amount: int) -> int:
+def change(  # noqa: PLR0912  what moves by one, by two or stays is decided once for both arrays
+    times: Integers, free: Integers, size: int, begin: int, end: int, amount: int
+) -> int:
     """Add ``amount`` free processors over [begin, end), negative to occupy; return the new number of segments.
 
     A border is put in or taken out at either end; what lies between moves by the first, what lies behind by both, once.
@@ -115,6 +117,15 @@ def earliest_start(times: Integers, free: Integers, size: int, now: int, seconds
         if place == size or times[place] >= begin + seconds:
             return begin
     return begin
+
+
+@compiled
+def first_room(free: Integers, demand: int) -> int:
+    """Return the first segment with ``demand`` processors free; there always is one."""
+    place = 0
+    while free[place] < demand:
+        place += 1
+    return place
 
 
 @compiled
