@@ -189,13 +189,18 @@ class Controllers:
         elif kind in ("jobs", "workloads"):
             if key not in self._mirror.objects(kind):
                 self._slots.pop((kind, key), None)
+                if kind == "jobs":
+                    self.jobs.forget(key)
             self.queue.add((kind, key))
         elif kind == "pods":
             self._pod_changed(key)
 
     def _pod_changed(self, key: str) -> None:
         job, workload = self._mirror.job_of(key), self._mirror.workload_of(key)
-        owners: list[WorkKey] = [("jobs", job)] if job is not None else []
+        owners: list[WorkKey] = []
+        if job is not None:
+            owners.append(("jobs", job))
+            self.jobs.saw(job, self._mirror.pods[key])  # whose Job is known is there
         if workload is not None:
             owners.append(("workloads", workload))
         for owner in {*owners, *self._owners.pop(key, ())}:

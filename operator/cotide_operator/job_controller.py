@@ -14,6 +14,7 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
 from cotide_operator import jobs
 from cotide_operator.board import Board, Decision
 from cotide_operator.child_writer import ChildWriter
@@ -66,22 +67,38 @@ class JobController:
         self._children = ChildWriter(client, mirror)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
         self._known: dict[str, _Known] = {}
+        self._ended: dict[str, dict[str, PodObject]] = {}
+        """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
+        such a pod may be deleted, and what the mirror shows then says only that it is missing."""
+
+    def saw(self, key: str, pod: PodObject) -> None:
+        """Remember a pod of a Job that has ended, as it was when it ended, until it is counted."""
+        if pod.status.phase in ("Succeeded", "Failed"):
+            self._ended.setdefault(key, {}).setdefault(pod.metadata.uid, pod)
+
+    def forget(self, key: str) -> None:
+        """Drop what is known of a Job that is gone."""
+        self._known.pop(key, None)
+        self._ended.pop(key, None)
 
     async def look(self, key: str) -> float | None:
         """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
         job = self._mirror.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
-            self._known.pop(key, None)
+            self.forget(key)
             return None
         known = self._recall(key, job)
         look = Look(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
             return await self.statuses.write(job, known.kept, status)
-        pods = seen_children(self._mirror.pods_of_job(key), job.metadata.uid)
+        there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
+        pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
         progress = jobs.read_progress(known.kept.status)
         plan = jobs.plan_job(known.spec, progress, pods, known.memory, self._clock.now())
         accounted = plan.progress == progress
+        if accounted:  # whatever ended is in the status that the server has
+            self._ended.pop(key, None)
         if accounted and await self._make(job, known, known.spec, plan, pods):
             # The pods' own arrival brings the next look, and with it the status: one write instead of two.
             await self._children.delete(job.metadata.namespace, plan.delete)

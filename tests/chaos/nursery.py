@@ -6,6 +6,7 @@ nursery, and the nursery does not outlive the tests, however they end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -48,7 +49,8 @@ class Operator:
 
     def send(self, number: signal.Signals) -> None:
         if self.exit_code is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ended a moment ago, and nobody has told us yet
+                os.kill(self.pid, number)
 
     def state(self) -> dict[str, Any]:
         """Return what it wrote last; see `operator_child.write_state`. Empty before it did."""

@@ -24,6 +24,8 @@ STATE_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 40.0
 """How long a clean stop may take: twice what the operator grants its parts; chosen for a busy machine."""
 MOST_STARTS: Final = 40
+RUNS: Final = "metrics, health and board"
+"""What an operator says first, when its handlers of signals are there."""
 CRASHED: Final = 70
 """Exit code of an operator that ended with a traceback."""
 
@@ -71,7 +73,9 @@ class Replica:
                     if self.positions and not told:
                         told = await self._tell_when_ready(operator)
                 self.ends.append(operator.exit_code)
-                if operator.exit_code not in (0, 1, -signal.SIGKILL):
+                # Handlers of signals are there once it runs; before, SIGTERM simply ends it.
+                unborn = operator.exit_code == -signal.SIGTERM and RUNS not in operator.said()
+                if operator.exit_code not in (0, 1, -signal.SIGKILL) and not unborn:
                     self.violations.append(f"{self.name} ended with {operator.exit_code}:\n{operator.said()[-3000:]}")
             finally:
                 await proxy.close()
@@ -118,8 +122,7 @@ class Replica:
         assert self._keeper is not None
         operator = self.operator
         if operator is not None and operator.exit_code is None:
-            # Handlers of signals are there once it runs; before, SIGTERM simply ends it.
-            ready = "metrics, health and board" in operator.said()
+            ready = RUNS in operator.said()
             operator.send(signal.SIGCONT)
             operator.send(signal.SIGTERM)
             deadline = time.monotonic() + STOP_SECONDS

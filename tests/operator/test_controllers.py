@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
 import yaml
 
 from cotide_core.instructions import Forecast
@@ -533,6 +534,31 @@ async def test_refused_and_failing_writes_are_repeated_without_doubling_anything
         status = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
         assert (status["succeeded"], status["evictions"], status["failures"]) == (2, 0, 0)
         assert all(fault.count == 0 for fault in faults), "the test did not meet what it is about"
+
+
+@pytest.mark.parametrize(("phase", "counted"), [("Succeeded", (1, 0, 0)), ("Failed", (0, 1, 0))])
+async def test_a_pod_that_ends_and_is_deleted_while_its_end_can_not_be_written_counts_as_what_it_was(
+    phase: str, counted: tuple[int, int, int]
+) -> None:
+    async with world() as one:
+        await one.client.create(JOBS, job(completions=2, parallelism=2))
+        await one.until_pods("count-0", "count-1")
+        await one.run_pod("count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Running")
+        refusing = Fault(status=503, method="PATCH", path="/jobs/count/status$", count=1_000_000)
+        one.server.faults.add(refusing)
+        await one.set_status("count-0", phase=phase)
+        await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
+
+        async def known_to_be_gone() -> bool:
+            return "default/count-0" not in one.mirror.pods
+
+        await one.until(known_to_be_gone)
+        refusing.count = 0
+        status = await one.until_status(
+            f"{JOBS}/count", lambda status: status.get("succeeded") or status.get("failures") or status.get("evictions")
+        )
+        assert (status.get("succeeded", 0), status.get("failures", 0), status.get("evictions", 0)) == counted
 
 
 async def test_the_controllers_survive_watches_that_are_cut() -> None:
