@@ -7,6 +7,7 @@ yet got never arrives. Invariant: when `end` returns, no process and no proxy of
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ STOP_SECONDS: Final = 40.0
 MOST_STARTS: Final = 40
 RUNS: Final = "metrics, health and board"
 """What an operator says first, when its handlers of signals are there."""
+LEASE_LOST: Final = re.compile(r"^cotide: the lease .*: stopping$", re.MULTILINE)
 CRASHED: Final = 70
 """Exit code of an operator that ended with a traceback."""
 
@@ -133,6 +135,8 @@ class Replica:
                 operator.send(signal.SIGKILL)
             elif operator.birth.kill_at and operator.exit_code == -signal.SIGKILL:
                 pass  # its point came while it stopped
+            elif operator.exit_code == 1 and LEASE_LOST.search(operator.said()):
+                pass  # it was about to end by itself, as one does that was frozen for longer than its lease
             elif ready and operator.exit_code != 0:
                 self.violations.append(f"{self.name} was stopped and ended with {operator.exit_code}")
         await self._keeper
