@@ -26,6 +26,8 @@ from cotide_kube.client import KubeClient  # noqa: E402
 
 RunPlan = Callable[[Plan], Account]
 SHOWN_LINES = 120
+SURELY_SECONDS = 300.0
+"""Beyond the time that a run has to settle in; longer than any step of one. A run that hangs fails, and holds up nobody."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,7 +102,8 @@ def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathF
         async def carry_out(plan: Plan, folder: Path) -> Account:
             witness = Witness()
             at = real_site(plane, witness, f"chaos-{plan.seed}") if server == "real" else emulated_site(folder, witness)
-            async with at as site, KubeClient(site.credentials()) as client:
+            limit = asyncio.timeout(plan.liveness_seconds + SURELY_SECONDS)
+            async with limit, at as site, KubeClient(site.credentials()) as client:
                 return await Run(plan, site, witness, nursery, folder, client).carry_out()
 
         def run(plan: Plan) -> Account:

@@ -66,6 +66,8 @@ class Replica:
             proxy = FaultProxy(self._upstream, self._trouble)
             await proxy.open()
             try:
+                if self._ending:  # told while it was opened: whoever is started now would never be ended
+                    return
                 self.proxy = proxy
                 self.operator = operator = self._nursery.start(self._birth(proxy.url), self._folder, self.name)
                 self.starts += 1
