@@ -27,7 +27,7 @@ from cotide_kube.client import KubeClient  # noqa: E402
 RunPlan = Callable[[Plan], Account]
 SHOWN_LINES = 120
 SURELY_SECONDS = 300.0
-"""Beyond the time that a run has to settle in, and longer than any step of one: one that hangs fails, and that is all."""
+"""Beyond the time that a run has to settle in, and longer than any step of one: one that hangs fails."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
