@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
 
 from cotide_sim.apiserver.cluster import Settings
 from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.http_protocol import Connection, Connections
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
@@ -518,3 +519,21 @@ async def test_what_needs_a_container_is_refused_in_a_sentence() -> None:
             status, answer = await call("GET", f"{PODS}/web/{subresource}")
             assert (status, answer["reason"]) == (501, "NotImplemented")
             assert answer["message"] == f"pods/{subresource} is not served: this emulator runs no containers"
+
+
+class Line:
+    """A transport that only knows whether it was cut."""
+
+    cut = False
+
+    def abort(self) -> None:
+        self.cut = True
+
+
+def test_who_is_accepted_while_the_server_ends_is_cut() -> None:
+    # A client that watched a server that has ended would wait for news that nobody sends.
+    open_ones, early, late = Connections(), Line(), Line()
+    Connection(cast(Any, None), open_ones).connection_made(cast(Any, early))
+    open_ones.closed = True
+    Connection(cast(Any, None), open_ones).connection_made(cast(Any, late))
+    assert (early.cut, late.cut) == (False, True)

@@ -139,6 +139,13 @@ class Exchange:
 Dispatch = Callable[[Request, Exchange], None]
 
 
+class Connections(set["Connection"]):
+    """The open connections of one server."""
+
+    closed = False
+    """Whether the server has ended: who had been accepted by then and comes only now is cut."""
+
+
 class Connection(asyncio.Protocol):
     """One client connection: a small machine that waits for a head, then for a body, then for the answer.
 
@@ -147,7 +154,7 @@ class Connection(asyncio.Protocol):
         head --(complete)--> body --(complete)--> busy --(answered)--> head
     """
 
-    def __init__(self, dispatch: Dispatch, connections: set[Connection]) -> None:
+    def __init__(self, dispatch: Dispatch, connections: Connections) -> None:
         self._dispatch, self._connections = dispatch, connections
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -158,6 +165,8 @@ class Connection(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
+        if self._connections.closed:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; a stream that was open is told."""

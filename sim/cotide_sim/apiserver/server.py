@@ -21,7 +21,7 @@ from cotide_sim.apiserver.cluster import Cluster, Settings
 from cotide_sim.apiserver.dispatch import Dispatcher
 from cotide_sim.apiserver.faults import Faults
 from cotide_sim.apiserver.fixed_paths import FixedPaths
-from cotide_sim.apiserver.http_protocol import Connection
+from cotide_sim.apiserver.http_protocol import Connection, Connections
 from cotide_sim.apiserver.kubeconfig import kubeconfig_text
 from cotide_sim.apiserver.persistence import ObjectFile
 from cotide_sim.apiserver.reactions import Reactions
@@ -99,7 +99,7 @@ class ApiServer:
         self._admission = Admission(self.cluster)
         self._webhook_calls = WebhookCalls(self.cluster)
         self.dispatcher.consult = self._webhook_calls.ask
-        self._connections: set[Connection] = set()
+        self._connections = Connections()
         self._server: asyncio.Server | None = None
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -132,6 +132,7 @@ class ApiServer:
         self._admission.read()
         if self._file is not None:
             self._file.commit()
+        self._connections.closed = False
         loop = asyncio.get_running_loop()
         context: ssl.SSLContext | None = self._certificates.server_context() if self._certificates else None
         try:
@@ -151,6 +152,7 @@ class ApiServer:
         self._timers.clear()
         if self._server is not None:
             self._server.close()
+            self._connections.closed = True
             for connection in list(self._connections):
                 connection.shut()
             await self._server.wait_closed()
