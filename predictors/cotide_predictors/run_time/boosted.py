@@ -23,24 +23,14 @@ from cotide_core.kernels.run_forecasts import RATED, TREES, TREES_RATED, Past
 from cotide_core.kernels.tree_forecasts import LENGTHS, Trees
 from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.jobs import Floats, Ints
+from cotide_predictors.run_time.reliability import PARAMETERS as RATING
+from cotide_predictors.run_time.reliability import TREES as RATING_TREES
 from cotide_predictors.run_time.rolling import LEAST_JOBS, OLDER_JOBS, RECENT_JOBS, chosen
 from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 DAY_SECONDS: Final = 86_400
 """Simulated time between two rebuilds (seed 002, section 4.4.4)."""
-RATING_TREES: Final = 60
-"""Boosting rounds of the reliability; the rest is below, all as in `reliability`."""
-_RATING: Final[dict[str, Any]] = {
-    "objective": "reg:squarederror",
-    "eta": 0.1,
-    "max_depth": 5,
-    "subsample": 0.7,
-    "min_child_weight": 5.0,
-    "max_bin": 64,
-    "tree_method": "hist",
-    "nthread": 1,
-}
 
 
 class Gardener:
@@ -101,8 +91,8 @@ class Gardener:
 
     def _ratings(self, trees: Trees, learned: Ints, run: Ints, forecast: Ints) -> Forest:
         came: Floats = accuracy(forecast[learned].astype(np.float64), run[learned].astype(np.float64))
-        data = xgboost.QuantileDMatrix(trees.rated[learned], came, max_bin=_RATING["max_bin"], nthread=1)
-        return forest_of(xgboost.train({**_RATING, "seed": self.seed}, data, RATING_TREES))
+        data = xgboost.QuantileDMatrix(trees.rated[learned], came, max_bin=RATING["max_bin"], nthread=1)
+        return forest_of(xgboost.train({**RATING, "seed": self.seed}, data, RATING_TREES))
 
 
 def forest_of(booster: xgboost.Booster) -> Forest:

@@ -25,7 +25,7 @@ UNKNOWN_ACCURACY: Final = 0.0
 """Before the first model no forecast is trusted (chosen: such jobs are backfilled by the user's estimate)."""
 TREES: Final = 60
 """Boosting rounds, with depth and rate below (chosen on KTH-SP2 and LLNL-Atlas)."""
-_PARAMETERS: Final[dict[str, Any]] = {
+PARAMETERS: Final[dict[str, Any]] = {
     "objective": "reg:squarederror",
     "eta": 0.1,
     "max_depth": 5,
@@ -76,8 +76,8 @@ def rolling_reliability(
     for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=random_state):
         learned = rebuild.learned
         seen = accuracy(forecast_seconds[learned], log.run_seconds[learned])
-        data = xgboost.QuantileDMatrix(columns[learned], seen, max_bin=_PARAMETERS["max_bin"], nthread=1)
-        booster = xgboost.train({**_PARAMETERS, "seed": random_state}, data, TREES)
+        data = xgboost.QuantileDMatrix(columns[learned], seen, max_bin=PARAMETERS["max_bin"], nthread=1)
+        booster = xgboost.train({**PARAMETERS, "seed": random_state}, data, TREES)
         estimate = booster.inplace_predict(columns[rebuild.answered], validate_features=False)
         found[rebuild.answered] = np.clip(np.asarray(estimate, dtype=np.float64), 0.0, 1.0)
         if progress is not None:
