@@ -110,7 +110,7 @@ class ModelStore:
         """
         if self.directory is None:
             raise ModelError("there is no models directory to save into")
-        from cotide_predictors import serialisation  # heavy: loads xgboost and scikit-learn
+        from cotide_predictors import serialisation  # only where there are models
 
         target = self.directory / serialisation.model_id(files)
         if target.exists():
@@ -215,7 +215,7 @@ def _kind(folder: Path) -> str:
 
 
 def _load(folder: Path) -> Loaded:
-    from cotide_predictors import serialisation  # heavy: loads xgboost and scikit-learn
+    from cotide_predictors import serialisation  # only where there are models
 
     files = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
     model = serialisation.from_files(files)

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +25,8 @@ def learn_sharpness(log_odds: Floats, violated: Floats) -> tuple[float, dict[str
     log_odds : (n,) from models that did not see these rows.
     violated : (n,) 0 or 1.
     """
+
+    from scipy.optimize import minimize_scalar  # heavy, and only training needs it
 
     def loss(factor: float) -> float:
         score = factor * log_odds

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -60,6 +59,8 @@ def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_
     seconds : (n,) run times with the slowdown taken out.
     usual_bytes : (T,)
     """
+    from scipy.optimize import nnls  # heavy, and only training needs it
+
     startup, per_byte = np.zeros(len(usual_bytes)), np.zeros(len(usual_bytes))
     for kind in range(len(usual_bytes)):
         own = kinds == kind

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-import xgboost
 from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
@@ -64,6 +63,8 @@ class MonotoneEnsemble(Estimator):
 
     def fit(self, features: Floats, violated: Floats, weights: Floats) -> Self:
         """Learn from (n, k) features, (n,) labels 0 or 1 and (n,) weights."""
+        import xgboost  # heavy, and only training needs it
+
         self.low_, self.high_ = features.min(axis=0), features.max(axis=0)
         smooth = smooth_matrix(features, self._pressure_range())
         self.base_ = MonotoneLogistic(inverse_ridge=self.inverse_ridge).fit(smooth, violated, weights)
@@ -94,10 +95,10 @@ class MonotoneEnsemble(Estimator):
     def load_booster(self, payload: bytes) -> None:
         """Take the trees from UBJ bytes; `ModelError` where they are none."""
         try:
-            self.trees_ = BoostedTrees.of(xgboost.Booster({"nthread": 1}, model_file=bytearray(payload)))
-        except xgboost.core.XGBoostError as error:
-            raise ModelError(f"the trees are no xgboost model: {str(error).splitlines()[0]}") from error
-        except (KeyError, ValueError) as error:
+            self.trees_ = BoostedTrees.of(payload, len(MONOTONE))
+        except ValueError as error:
+            raise ModelError(f"the trees are no xgboost model that this program can use: {error}") from error
+        except (LookupError, TypeError, AttributeError) as error:
             raise ModelError(f"the trees are not such as this program grows: {error}") from error
         self.booster_bytes_ = payload
 

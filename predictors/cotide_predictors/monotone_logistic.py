@@ -10,7 +10,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from cotide_predictors.estimator import Estimator
 
@@ -37,6 +36,8 @@ class MonotoneLogistic(Estimator):
 
     def fit(self, columns: Floats, violated: Floats, weights: Floats) -> Self:
         """Fit on (n, k) columns, (n,) labels 0 or 1 and (n,) weights."""
+        from scipy.optimize import minimize  # heavy, and only training needs it
+
         mean, deviation = columns.mean(axis=0), columns.std(axis=0)
         scale = np.where(deviation > 1e-9 * (1.0 + np.abs(mean)), deviation, np.inf)
         standard = (columns - mean) / scale

@@ -23,7 +23,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from cotide_core.forecasts import MixBatch
 
@@ -137,6 +136,8 @@ def _severities(counts: Floats, rest: Floats, start: Floats, ridge: float) -> Fl
     The level is free: the base curve was fitted to the last severities and holds some of theirs; without it the turns
     between the two creep.
     """
+    from scipy.optimize import minimize  # heavy, and only training needs it
+
     if not len(start):
         return start
     centre, width = float(start.mean()), len(start)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
+from cotide_core.kernels.compiled import COMPILES
 from cotide_predictors.completion import CompletionModel, jobs_of
 from cotide_predictors.qos import QosModel
 from cotide_predictors.serialisation import from_files, model_id, to_files
@@ -133,3 +137,32 @@ def test_pickled_arrays_are_never_loaded(completion_model: CompletionModel) -> N
     )
     with pytest.raises(ModelError, match="no npz of plain numbers"):
         from_files({**files, "forest.npz": payload})
+
+
+def test_who_only_asks_models_loads_none_of_the_libraries_that_train_them(
+    qos_model: QosModel, completion_model: CompletionModel, tmp_path: Path
+) -> None:
+    for name, model in (("qos", qos_model), ("completion", completion_model)):
+        (tmp_path / name).mkdir()
+        for file, content in to_files(model).items():
+            (tmp_path / name / file).write_bytes(content)
+    script = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from cotide_core.forecasts import MixBatch
+from cotide_predictors.serialisation import from_files
+qos, completion = (
+    from_files({{file.name: file.read_bytes() for file in (Path({str(tmp_path)!r}) / name).iterdir()}})
+    for name in ("qos", "completion")
+)
+rows = 1000
+counts = np.ones((rows, 1))
+rate = np.linspace(0.0, 1e5, rows)
+nothing = np.zeros(rows)
+qos.violation_probability(MixBatch(rate, nothing, nothing + 10.0, nothing, ("heavy",), counts, counts * 1e9))
+completion.lone_seconds(completion.types_, counts[:2, 0] * 1e9, counts[:2, 0] * np.nan)
+print([name for name in ("xgboost", "sklearn", "scipy.optimize", "pandas") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]" if COMPILES else "xgboost" in done.stdout
