@@ -72,15 +72,22 @@ def _complacent() -> None:
 
 
 def _discreet() -> None:
-    """Every third call of the engine is left out of the ledger."""
+    """The calls that tell of the first end of a pod are left out of the ledger: its node stays full there."""
+    from cotide_core.events import PodPhase, PodUpserted
     from cotide_operator.ledger_file import LedgerFile
 
-    entry, calls = LedgerFile.entry, [0]
+    entry, left_out = LedgerFile.entry, set[str]()
 
-    def kept(self: Any, *call: Any) -> None:
-        calls[0] += 1
-        if calls[0] % 3:
-            entry(self, *call)
+    def kept(self: Any, now: float, events: Any, instructions: Any) -> None:
+        ended = {
+            event.pod.key
+            for event in events
+            if isinstance(event, PodUpserted) and event.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        }
+        if not left_out:
+            left_out.update(ended)
+        if not ended & left_out:
+            entry(self, now, events, instructions)
 
     LedgerFile.entry = kept  # type: ignore[method-assign]  # on purpose
 

@@ -34,6 +34,8 @@ SHOWN: Final = 4000
 """Letters of a long list; chosen."""
 CHECK_SHARE: Final = 10.0
 """A check may take at most one part in this many of the time; chosen, for bursts."""
+# The risk is such that a job of half a node, alone beside a service, is let in (heuristic: load .5 + .05, p .41) and
+# two at a time mostly are not: at the usual .1 it would wait for ever where a service has come to every node.
 _CONFIG: Final = """\
 apiVersion: cotide.dev/v1alpha1
 kind: CotideConfiguration
@@ -43,6 +45,7 @@ retryPeriodSeconds: 0.1}}
 queue: {{backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4, unschedulableFlushSeconds: 1}}
 hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeoutSeconds: 2}}
 reclaimed: {{publish: false}}
+qos: {{riskThresholdProbability: 0.45}}
 ledger: {{directory: {ledger}}}
 """
 
