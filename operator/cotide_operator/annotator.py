@@ -55,6 +55,12 @@ class Annotator:
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
 
+    def bound(self, key: str) -> None:
+        """Say no more why a pod waits; write the class on one that carries none, some time."""
+        self._later.pop(key, None)
+        self._lane.take_back(("note", key))
+        self.label(key)
+
     def label(self, key: str) -> None:
         """Write the class on a pod that carries none, some time."""
         pod = self._mirror.pods.get(key)

@@ -119,7 +119,7 @@ class Operator:
             keep=self._ledger.keep_model if self._ledger is not None else None,
         )
         self._retraining = self._make_retraining()
-        self.lane = LowLane(lambda: self.binder.busy)
+        self.lane = LowLane(lambda: self.binder.rushed)
         self._recorder = Recorder(self.client, self.lane, self.telemetry)
         self.outlooks = Outlooks()
         self.nominator = Nominator(self.client, self.lane, self.mirror, self.board)

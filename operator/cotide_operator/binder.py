@@ -42,6 +42,10 @@ ROOM_PER_BIND: Final = 4
 """Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
 ahead is decided on old facts."""
 
+CALM_SECONDS: Final = 0.5
+"""Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
+more often are one."""
+
 _BETWEEN: Final = Backoff(initial_seconds=0.1, cap_seconds=1.0)
 """Pauses before a binding of unknown fate is posted once more; the client tried for seconds before. Chosen."""
 _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
@@ -106,12 +110,18 @@ class Binder:
         self._drained = asyncio.Event()
         self._drained.set()
         self._closed = False
+        self._asked = float("-inf")
         self._rng = random.Random()
 
     @property
     def busy(self) -> bool:
         """Whether anything waits or is in flight."""
         return bool(self._waiting) or self._in_flight > 0
+
+    @property
+    def rushed(self) -> bool:
+        """Whether anything waits or is in flight, or was handed over a moment ago: more may come."""
+        return self.busy or time.monotonic() - self._asked < CALM_SECONDS
 
     @property
     def backlog(self) -> int:
@@ -129,6 +139,7 @@ class Binder:
 
     def submit(self, instruction: Bind | Evict) -> None:
         """Queue an instruction."""
+        self._asked = time.monotonic()
         if self._closed:
             self._refuse(instruction, _STOPPED, retry=False)
             return

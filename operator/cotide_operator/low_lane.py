@@ -2,8 +2,11 @@
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
 same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt.
-Invariant: while bindings are under way, at most `BUSY_PER_SECOND` of these writes are sent; otherwise at most the
-given rate. Work beyond the bound is refused to the caller, never silently lost.
+
+While bindings are asked for, each such write would take a server's time from them, and so it waits for a calm moment,
+but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
+Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing that waited for less than
+`HOLD_SECONDS`, unless something waits longer. Work beyond the bound is refused to the caller, never silently lost.
 """
 
 from __future__ import annotations
@@ -13,8 +16,15 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
+HOLD_SECONDS: Final = 10.0
+"""Longest that a write waits for a calm moment; chosen: a reader's patience, and most bursts are bound by then."""
 BUSY_PER_SECOND: Final = 20.0
-"""Chosen: about 2 % of the bindings per second that an API server on 2 cores takes."""
+"""Least rate once that is over. Chosen: about 2 % of the bindings per second that an API server on 2 cores takes."""
+CATCH_UP_SECONDS: Final = 30.0
+"""In which what waits then would be written, were nothing added; chosen: where pods come for ever at a rate that the
+server can bear, their events are half a minute late and none is lost."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks whether it is calm by now; chosen."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -25,23 +35,33 @@ class LowLane:
     Parameters
     ----------
     busy : callable
-        Whether bindings are under way.
+        Whether bindings are asked for.
     per_second : float
-        Writes per second while nothing else is to do.
+        Writes per second while nothing else is to do, and at most.
     bound : int
         Most keys that may wait.
     workers : int
         Most writes in flight.
+    now : callable
+        Seconds of a clock that nobody sets.
     """
 
     def __init__(
-        self, busy: Callable[[], bool], *, per_second: float = 200.0, bound: int = 20_000, workers: int = 4
+        self,
+        busy: Callable[[], bool],
+        *,
+        per_second: float = 200.0,
+        bound: int = 20_000,
+        workers: int = 4,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._busy = busy
         self._per_second = per_second
         self._bound = bound
         self._workers = workers
-        self._waiting: dict[Hashable, Work] = {}
+        self._now = now
+        self._waiting: dict[Hashable, tuple[float, Work]] = {}
+        """Since when each key waits, and the newest write for it; the oldest first."""
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
@@ -50,11 +70,25 @@ class LowLane:
 
     def submit(self, key: Hashable, work: Work) -> bool:
         """Queue a write, or replace the one that waits under this key; False when the lane is full."""
-        if key not in self._waiting and len(self._waiting) >= self._bound:
+        before = self._waiting.get(key)
+        if before is None and len(self._waiting) >= self._bound:
             return False
-        self._waiting[key] = work
+        self._waiting[key] = (self._now() if before is None else before[0], work)
         self._wake.set()
         return True
+
+    def take_back(self, key: Hashable) -> None:
+        """Forget what waits under a key, if anything does: it would say nothing any more."""
+        self._waiting.pop(key, None)
+
+    def rate(self) -> float:
+        """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
+        if not self._waiting or not self._busy():
+            return self._per_second
+        since, _ = next(iter(self._waiting.values()))
+        if self._now() - since < HOLD_SECONDS:
+            return 0.0
+        return min(self._per_second, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS))
 
     async def run(self) -> None:
         """Work until cancelled; each worker takes the oldest key."""
@@ -67,16 +101,19 @@ class LowLane:
             while not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
-            await self._pace()
-            if not self._waiting:
+            rate = self.rate()
+            if rate == 0.0:
+                await asyncio.sleep(LOOK_SECONDS)
                 continue
-            key = next(iter(self._waiting))
-            await self._waiting.pop(key)()
+            await self._pace(rate)
+            # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
+            if self._waiting and self.rate() > 0.0:
+                _, work = self._waiting.pop(next(iter(self._waiting)))
+                await work()
 
-    async def _pace(self) -> None:
+    async def _pace(self, rate: float) -> None:
         """Take the next free instant of the rate; re-considered when bindings end or begin."""
         now = time.monotonic()
-        rate = BUSY_PER_SECOND if self._busy() else self._per_second
         slot = max(now, min(self._next_free, now + 1.0 / rate * self._workers))
         self._next_free = slot + 1.0 / rate
         if slot > now:

@@ -211,7 +211,7 @@ class Outcomes:
         self._board.publish(sent if sent is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
-        self._annotator.label(bind.key)
+        self._annotator.bound(bind.key)
 
     def _attempted(self, result: str, workload_class: str, wall_seconds: float) -> None:
         counters = self._counters.get((result, workload_class))

@@ -31,6 +31,9 @@ class Lane:
         self.work[key] = work
         return True
 
+    def take_back(self, key: Hashable) -> None:
+        self.work.pop(key, None)
+
 
 class Api:
     def __init__(self) -> None:
@@ -167,3 +170,10 @@ async def test_a_pod_that_is_gone_is_no_failure_and_a_refusal_is_counted(
     scene.waits("m")
     await scene.write()
     assert scene.telemetry.registry.get_sample_value("cotide_notes_failed_total") == failed
+
+
+async def test_a_pod_that_was_bound_is_not_told_to_wait_any_more(scene: Scene) -> None:
+    scene.waits("0/1 nodes are available")
+    scene.annotator.bound("ns/p")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+    assert scene.api.patches[0][1] == {"metadata": {"uid": "u", "labels": {"cotide.dev/class": "batch"}}}

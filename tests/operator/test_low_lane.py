@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from cotide_operator.low_lane import BUSY_PER_SECOND, LowLane
+from cotide_operator.low_lane import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, LowLane
 
 
 async def run_until(lane: LowLane, done: Callable[[], bool]) -> None:
@@ -44,11 +44,53 @@ async def test_a_full_lane_refuses_and_says_so() -> None:
     assert lane.submit("a", writer(written, "again"))  # its place is taken already
 
 
-async def test_while_bindings_are_under_way_the_lane_is_slow_but_not_still() -> None:
-    lane, written = LowLane(lambda: True, per_second=100_000.0), list[str]()
+async def test_while_bindings_are_asked_for_a_write_waits_for_a_calm_moment() -> None:
+    written: list[str] = []
+    busy = True
+    lane = LowLane(lambda: busy, per_second=1000.0)
+    lane.submit("a", writer(written, "a"))
+    assert lane.rate() == 0.0
+    task = asyncio.create_task(lane.run())
+    await asyncio.sleep(0)
+    busy = False
+    assert (written, lane.rate()) == ([], 1000.0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await run_until(lane, lambda: written == ["a"])
+
+
+def test_what_waited_long_enough_is_written_as_fast_as_it_takes_to_catch_up() -> None:
+    now, written = 0.0, list[str]()
+    lane = LowLane(lambda: True, now=lambda: now)
+    for index in range(3000):
+        lane.submit(index, writer(written, str(index)))
+    now = HOLD_SECONDS - 0.1
+    lane.submit(0, writer(written, "newer"))  # in the place, and as old as, what it replaces
+    assert lane.rate() == 0.0
+    now = HOLD_SECONDS
+    assert lane.rate() == 3000 / CATCH_UP_SECONDS == 100.0
+    for index in range(3000, 12_000):
+        lane.submit(index, writer(written, str(index)))
+    assert lane.rate() == 200.0, "never faster than when nothing else is to do"
+
+
+async def test_few_that_waited_long_enough_are_written_at_the_least_rate() -> None:
+    now, written = 0.0, list[str]()
+    lane = LowLane(lambda: True, per_second=100_000.0, now=lambda: now)
     for index in range(6):
         lane.submit(index, writer(written, str(index)))
+    now = HOLD_SECONDS
     started = time.monotonic()
     await run_until(lane, lambda: len(written) == 6)
     # Six writes need five intervals of 1/20 s; without the brake they would take a few milliseconds.
     assert time.monotonic() - started >= 5 / BUSY_PER_SECOND * 0.9
+
+
+async def test_a_write_that_nobody_needs_any_more_is_taken_back() -> None:
+    lane, written = LowLane(lambda: False, per_second=1000.0), list[str]()
+    lane.submit("a", writer(written, "a"))
+    lane.submit("b", writer(written, "b"))
+    lane.take_back("a")
+    lane.take_back("never submitted")
+    await run_until(lane, lambda: bool(written))
+    assert written == ["b"]
