@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from cotide_core.errors import InputError
-from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
+from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
 from cotide_operator.board import Decision
 
 DECISION_ANNOTATION: Final = "cotide.dev/decision"
@@ -47,7 +47,7 @@ def encode(decision: Decision) -> str:
     operator's clock, in seconds, rounded to milliseconds; probabilities to four digits: a note is for reading,
     the ledger holds the exact values.
     """
-    verdicts = sorted(decision.refused, key=lambda verdict: -verdict.nodes)
+    verdicts = sorted(decision.refused, key=lambda verdict: -verdict.nodes) if decision.refused else []
     kept = len(verdicts)
     while True:
         text = _ascii(_body(decision, verdicts, kept))
@@ -99,32 +99,38 @@ def _ascii(body: dict[str, Any]) -> str:
 
 
 def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[str, Any]:
+    """Return what is noted; what is not there is left out: each byte is parsed, stored and sent to every watcher."""
     forecast = decision.forecast
-    body = {
+    body: dict[str, Any] = {
         "v": NOTE_VERSION,
         "uid": decision.uid,
         "at": _rounded(decision.decided_seconds),
         "node": decision.node,
         "reason": decision.reason,
         "message": _shortened(decision.message),
-        "refused": [_verdict(verdict) for verdict in verdicts[:kept]],
-        "more": [len(verdicts) - kept, sum(verdict.nodes for verdict in verdicts[kept:])],
-        "qos": {"p": _rounded(forecast.qos_violation_probability, 4), "model": forecast.qos_model},
-        "seconds": {
-            "p50": _rounded(forecast.seconds_p50),
-            "p90": _rounded(forecast.seconds_p90),
-            "model": forecast.completion_model,
-        },
-        "attempts": decision.attempts,
-        "demotions": decision.demotions,
-        "position": decision.queue_position,
-        "retryAt": _rounded(decision.retry_at_seconds),
-        "startAt": _rounded(decision.predicted_start_seconds),
-        "finishAt": _rounded(decision.predicted_finish_seconds),
-        "nominated": decision.nominated_node or None,
-        "victims": _named(decision.victims),
     }
-    return {name: value for name, value in body.items() if value not in (None, [], [0, 0])}
+    if verdicts:
+        body["refused"] = [_verdict(verdict) for verdict in verdicts[:kept]]
+        if kept < len(verdicts):
+            body["more"] = [len(verdicts) - kept, sum(verdict.nodes for verdict in verdicts[kept:])]
+    if forecast is not NO_FORECAST:
+        body["qos"] = _present(p=_rounded(forecast.qos_violation_probability, 4), model=forecast.qos_model)
+        body["seconds"] = _present(
+            p50=_rounded(forecast.seconds_p50), p90=_rounded(forecast.seconds_p90), model=forecast.completion_model
+        )
+    body["attempts"] = decision.attempts
+    body["demotions"] = decision.demotions or None
+    body["position"] = decision.queue_position
+    body["retryAt"] = _rounded(decision.retry_at_seconds)
+    body["startAt"] = _rounded(decision.predicted_start_seconds)
+    body["finishAt"] = _rounded(decision.predicted_finish_seconds)
+    body["nominated"] = decision.nominated_node or None
+    body["victims"] = _named(decision.victims) or None
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _present(**values: float | str | None) -> dict[str, float | str] | None:
+    return {name: value for name, value in values.items() if value is not None and value != ""} or None
 
 
 def _named(victims: tuple[str, ...]) -> list[str]:
@@ -175,7 +181,7 @@ def _note(body: dict[str, Any], key: str) -> Note:
             completion_model=seconds.get("model", ""),
         ),
         attempts=int(body["attempts"]),
-        demotions=int(body["demotions"]),
+        demotions=int(body.get("demotions", 0)),
         queue_position=body.get("position"),
         retry_at_seconds=body.get("retryAt"),
         predicted_start_seconds=body.get("startAt"),
@@ -188,7 +194,8 @@ def _note(body: dict[str, Any], key: str) -> Note:
 
 def _shortened(message: str) -> str:
     """Cut by the length that JSON gives the sentence: an escaped letter takes six bytes."""
-    if 6 * len(message) + 2 <= _MESSAGE_LIMIT or len(json.dumps(message)) <= _MESSAGE_LIMIT:
+    plain = message.isascii() and message.isprintable() and not ('"' in message or "\\" in message)
+    if (len(message) if plain else len(json.dumps(message)) - 2) <= _MESSAGE_LIMIT - 2:
         return message
     words = message[: _MESSAGE_LIMIT - 5]
     while len(json.dumps(words)) > _MESSAGE_LIMIT - 3:
