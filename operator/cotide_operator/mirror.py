@@ -73,7 +73,10 @@ def key_of(metadata: Metadata) -> str:
 
 def controller_of(metadata: Metadata) -> OwnerReference | None:
     """Return the owner that controls an object, if one does."""
-    return next((owner for owner in metadata.owner_references if owner.controller), None)
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
 
 
 def owned_key(metadata: Metadata, kind: str) -> str | None:
@@ -154,7 +157,7 @@ class Mirror:
     def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
         """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners."""
         key = key_of(item.metadata)
-        objects = self.objects(kind)
+        objects: dict[str, Mirrored] = getattr(self, kind)
         if change == "DELETED":
             objects.pop(key, None)
         else:

@@ -10,7 +10,7 @@ Invariant: the sighting of one pod (uid) never changes once a field is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cotide_core.errors import InputError
@@ -50,6 +50,7 @@ class Sightings:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, Sighting] = {}
+        self._listed_seconds: float | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -76,20 +77,29 @@ class Sightings:
         if after is None or after.uid != pod.metadata.uid:
             after = self._first(pod, live=live, job_status=job_status or {})
             before = None
-        if after.started_seconds is None and pod.status.phase in ("Running", "Succeeded", "Failed"):
-            started = _started(pod)
-            if started is not None or pod.status.phase == "Running":
-                # Seen only when it was over already: then the timestamps know better than the moment of learning it.
-                begins_now = live and before is not None and pod.status.phase == "Running"
-                after = replace(after, started_seconds=self._time(started, live=begins_now))
-        if after.finished_seconds is None and pod.status.phase in ("Succeeded", "Failed"):
-            after = replace(after, finished_seconds=self._time(_finished(pod), live=live and before is not None))
+        if pod.status.phase in ("Running", "Succeeded", "Failed"):
+            after = self._told(pod, after, live=live, witnessed=live and before is not None)
         if after is not before:
             self._known[key] = after
         return after
 
+    def _told(self, pod: PodObject, known: Sighting, *, live: bool, witnessed: bool) -> Sighting:
+        """Return the sighting with what a pod that began tells; ``witnessed`` when it was seen before it did."""
+        phase = pod.status.phase
+        begun, ended = known.started_seconds, known.finished_seconds
+        if begun is None:
+            started = _started(pod)
+            if started is not None or phase == "Running":
+                # Seen only when it was over already: then the timestamps know better than the moment of learning it.
+                begun = self._time(started, live=live, now=witnessed and phase == "Running")
+        if ended is None and phase != "Running":
+            ended = self._time(_finished(pod), live=live, now=witnessed)
+        if begun == known.started_seconds and ended == known.finished_seconds:
+            return known
+        return Sighting(known.uid, known.created_seconds, begun, ended, known.attempts, known.demotions)
+
     def _first(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any]) -> Sighting:
-        now = self._clock.now()
+        now = self._moment(live=live)
         created = now
         if pod.metadata.creation_timestamp:
             written = _parsed(pod.metadata.creation_timestamp)
@@ -100,11 +110,17 @@ class Sightings:
         attempts, demotions = _past(pod, {} if live else job_status)
         return Sighting(pod.metadata.uid, created, attempts=attempts, demotions=demotions)
 
-    def _time(self, written: float | None, *, live: bool) -> float:
-        now = self._clock.now()
-        if live or written is None:
-            return now
-        return min(now, self._clock.from_wall(written))
+    def _time(self, written: float | None, *, live: bool, now: bool) -> float:
+        moment = self._moment(live=live)
+        return moment if now or written is None else min(moment, self._clock.from_wall(written))
+
+    def _moment(self, *, live: bool) -> float:
+        """Return the time, which is one for the whole first list: the clock is not asked for each of its pods."""
+        if live:
+            return self._clock.now()
+        if self._listed_seconds is None:
+            self._listed_seconds = self._clock.now()
+        return self._listed_seconds
 
 
 def noted(pods: Iterable[PodObject]) -> Iterator[Decision]:

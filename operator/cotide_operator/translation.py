@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL, WorkloadClass, classify
@@ -34,6 +35,8 @@ DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of seed 003, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
+REMEMBERED: Final = 4096
+"""Surroundings, and answers about them, that are kept; chosen: thousands of pods share theirs."""
 
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
@@ -76,15 +79,18 @@ def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_k
         owner_class = WorkloadClass.ONLINE
     named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
     namespace = mirror.namespaces.get(pod.metadata.namespace)
-    return Affiliation(
-        job=job_key,
-        workload=workload_key,
-        owner_class=owner_class,
-        owner_kind=_owner_kind(pod.metadata),
-        priority_class_value=named.value if named is not None else None,
-        max_class=namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None,
-        job_priority=job_priority,
+    return _around(
+        job_key,
+        workload_key,
+        owner_class,
+        _owner_kind(pod.metadata),
+        named.value if named is not None else None,
+        namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None,
+        job_priority,
     )
+
+
+_around: Final = lru_cache(REMEMBERED)(Affiliation)
 
 
 def _owner_kind(metadata: Metadata) -> str | None:
@@ -97,12 +103,29 @@ def _owner_kind(metadata: Metadata) -> str | None:
 
 def class_of(pod: PodObject, around: Affiliation) -> WorkloadClass:
     """Return the class of a pod as it is now."""
+    return _class(
+        pod.metadata.labels.get(CLASS_LABEL),
+        around.owner_class,
+        around.priority_class_value,
+        around.owner_kind,
+        around.max_class,
+    )
+
+
+@lru_cache(REMEMBERED)
+def _class(
+    label: str | None,
+    owner_class: WorkloadClass | None,
+    priority_class_value: int | None,
+    owner_kind: str | None,
+    max_class: str | None,
+) -> WorkloadClass:
     return classify(
-        label=pod.metadata.labels.get(CLASS_LABEL),
-        owner_class=around.owner_class,
-        priority_class_value=around.priority_class_value,
-        owner_kind=around.owner_kind,
-        max_class=around.max_class,
+        label=label,
+        owner_class=owner_class,
+        priority_class_value=priority_class_value,
+        owner_kind=owner_kind,
+        max_class=max_class,
     )
 
 
