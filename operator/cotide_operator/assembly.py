@@ -2,7 +2,8 @@
 
 Called by ``cotide operator`` and by tests. Stages, each with a clear end::
 
-    open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> stop
+    open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> kopf -> stop
+                 `--------------- begun before: see `following` ---------------'
 
 Invariants: nothing decides before the lease is held (or election is off) and everything was listed; when this replica
 stops, for whatever reason, it first decides no more, then lets bindings in flight finish, then gives up the lease.
@@ -20,7 +21,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
@@ -28,16 +29,16 @@ from cotide_core.events import Event
 from cotide_core.reclaimed import holdings
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
-from cotide_kube.reflector import Reflector
 from cotide_operator import preflight
 from cotide_operator.binder import Binder
 from cotide_operator.board import Board
 from cotide_operator.calibration import Calibration
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers import Controllers
-from cotide_operator.crew import Crew, first_of
+from cotide_operator.crew import Crew
 from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
+from cotide_operator.following import Following
 from cotide_operator.health import HealthServer
 from cotide_operator.intake import Intake
 from cotide_operator.leadership import Leadership
@@ -45,7 +46,7 @@ from cotide_operator.ledger_file import LedgerFile
 from cotide_operator.loop import SchedulingLoop
 from cotide_operator.low_lane import LowLane
 from cotide_operator.metrics_feed import metrics_feed
-from cotide_operator.mirror import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
+from cotide_operator.mirror import KINDS
 from cotide_operator.model_store import ModelStore
 from cotide_operator.nominator import Nominator
 from cotide_operator.outlook import Outlooks
@@ -59,7 +60,7 @@ from cotide_operator.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from cotide_operator.admission.webhook import AdmissionWebhook
-    from cotide_operator.handlers import KopfThread
+    from cotide_operator.handlers import Enqueue, KopfThread
 
 _LOG = logging.getLogger(__name__)
 
@@ -93,10 +94,21 @@ class Operator:
         Parts that tests and embedders look at.
     """
 
-    def __init__(self, settings: Settings, options: Options, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        options: Options,
+        credentials: Credentials | None = None,
+        following: Following | None = None,
+    ) -> None:
         self.settings = settings
         self._options = options
-        self._credentials = credentials or load_credentials(options.kubeconfig, options.context)
+        self._following = following or Following(
+            credentials or load_credentials(options.kubeconfig, options.context),
+            install_crds=options.install_crds,
+            timeout_seconds=REQUEST_TIMEOUT_SECONDS,
+        )
+        self._credentials = self._following.credentials
         self.client = KubeClient(
             self._credentials,
             max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
@@ -106,7 +118,7 @@ class Operator:
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
         self.telemetry = Telemetry()
         self.board = Board()
-        self.mirror = Mirror()
+        self.mirror = self._following.mirror
         self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
         self.intake = Intake(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = Calibration(self.telemetry, self._limit_of, settings.slot_seconds)
@@ -157,7 +169,6 @@ class Operator:
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
         self._host = ""
-        self._stage = "the API server"
         self._leading = False
         self._deciding = False
         self._kopf: KopfThread | None = None
@@ -179,22 +190,16 @@ class Operator:
             async with self.client:
                 await self._run(stop)
         finally:
+            await self._following.end()
             if self._ledger is not None:
                 self._ledger.close()
             await self.health.stop()
 
     async def _run(self, stop: asyncio.Event) -> None:
-        await self.client.get("/version")
-        _LOG.info("API server %s (%s)", self._credentials.server, self._credentials.origin)
-        if self._options.install_crds:
-            await preflight.install(self.client)
-        self._stage = "the custom resources"
-        if await first_of(preflight.await_resources(self.client), stop):
-            return
-        self._stage = ""
         async with Crew() as crew:
-            for kind in KINDS:
-                crew.start(self._follow(kind), f"reflector of {kind}")
+            crew.take(self._following.begin())
+            if not await self._reached(crew, stop):
+                return
             if self.admission is not None:  # on a standby, too: it decides nothing
                 crew.start(self.admission.run(self._host), "admission webhook")
             leadership = await self._elect(crew, stop)
@@ -216,6 +221,16 @@ class Operator:
                 if self._kopf is not None and not await asyncio.to_thread(self._kopf.stop, DRAIN_SECONDS):
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
+
+    async def _reached(self, crew: Crew, stop: asyncio.Event) -> bool:
+        """Wait until the API server answers and knows our resources; False when told to stop before."""
+        waits = [asyncio.ensure_future(one.wait()) for one in (self._following.reached, stop)]
+        try:
+            await crew.until(*waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not stop.is_set()
 
     async def _elect(self, crew: Crew, stop: asyncio.Event) -> Leadership | None:
         election = self.settings.leader_election
@@ -281,32 +296,32 @@ class Operator:
             scheduler_name=self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
         )
-        # In a thread, while the first lists come: kopf takes as long to load as all our own modules.
-        await asyncio.to_thread(import_module, "cotide_operator.handlers")
-        from cotide_operator.handlers import quiet_kopf, start_kopf
-
-        quiet_kopf(logging.ERROR)
-        kopf = self._kopf = start_kopf(controllers.enqueue_threadsafe, self._credentials)
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")
-        crew.start(self._watch_kopf(kopf), "kopf")
+        handing = crew.start(self._run_kopf(controllers.enqueue_threadsafe), "kopf")
         try:
             yield
         finally:
             stop.set()
-            quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
-            await asyncio.wait({controlling}, timeout=DRAIN_SECONDS)
+            handing.cancel()
+            if self._kopf is not None:
+                from cotide_operator.handlers import quiet_kopf
 
-    async def _follow(self, kind: Kind) -> None:
-        """Fill the mirror with one kind, for ever."""
-        keep = KEPT_AS[kind]() if kind in KEPT_AS else None
-        reflector: Reflector[Any] = Reflector(self.client, PATHS[kind], TYPES[kind], keep=keep)
-        async for batch in reflector.batches():
-            for change in batch:
-                if change.object is None:
-                    self.mirror.mark_synced(kind)
-                else:
-                    self.mirror.apply(kind, change.kind, change.object)
+                quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
+            await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
+
+    async def _run_kopf(self, enqueue: Enqueue) -> None:
+        """Run kopf once the first cycle has decided: the controllers begin with what the mirror holds, without it."""
+        await self.loop.caught_up()
+        # In a thread: kopf takes as long to load as all our own modules.
+        await asyncio.to_thread(import_module, "cotide_operator.handlers")
+        from cotide_operator.handlers import quiet_kopf, start_kopf
+
+        quiet_kopf(logging.ERROR)
+        kopf = self._kopf = start_kopf(enqueue, self._credentials)
+        while kopf.alive:
+            await asyncio.sleep(1.0)
+        raise ClusterError(f"kopf stopped watching the custom resources: {kopf.fault or 'it ended by itself'}")
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
@@ -336,11 +351,6 @@ class Operator:
             return None
         return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
 
-    async def _watch_kopf(self, kopf: KopfThread) -> None:
-        while kopf.alive:
-            await asyncio.sleep(1.0)
-        raise ClusterError(f"kopf stopped watching the custom resources: {kopf.fault or 'it ended by itself'}")
-
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:
             await asyncio.sleep(LEDGER_FLUSH_SECONDS)
@@ -367,8 +377,8 @@ class Operator:
 
     def _missing(self) -> list[str]:
         """What readiness still waits for. A standby that has listed everything is ready to take over."""
-        if self._stage:
-            return [self._stage]
+        if self._following.stage:
+            return [self._following.stage]
         missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
         if self.admission is not None and not self.admission.listening:
             missing.append("the admission webhook's certificate")

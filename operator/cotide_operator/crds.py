@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from cotide_operator.resources import GROUP, NAME_RULE, VERSION, Job, Schema, Workload
+from cotide_operator.api_group import GROUP, VERSION
+from cotide_operator.resources import NAME_RULE, Job, Schema, Workload
 from cotide_operator.schema import structural
 
 Column = dict[str, Any]

@@ -27,8 +27,12 @@ class Crew:
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine as one of the crew."""
         task = asyncio.create_task(work, name=name)
-        self._tasks.append(task)
+        self.take(task)
         return task
+
+    def take(self, task: asyncio.Task[None]) -> None:
+        """Make a task that runs already one of the crew."""
+        self._tasks.append(task)
 
     async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
         """Return the first of ``wanted`` that is done; raise what any of the crew raises meanwhile."""
@@ -41,15 +45,3 @@ class Crew:
                 if future.done():
                     return future
             await asyncio.wait({*living, *wanted}, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def first_of(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Run some work unless ``stop`` is set first; whether it was."""
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        working.result()
-        return False
-    working.cancel()
-    return True

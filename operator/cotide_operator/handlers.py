@@ -19,8 +19,9 @@ import kopf
 
 from cotide_core.errors import InputError
 from cotide_kube.credentials import Credentials
+from cotide_operator.api_group import GROUP, VERSION
 from cotide_operator.controllers import Ours
-from cotide_operator.resources import GROUP, VERSION, read_job, read_workload
+from cotide_operator.resources import read_job, read_workload
 
 _LOG = logging.getLogger(__name__)
 

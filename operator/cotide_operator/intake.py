@@ -28,7 +28,7 @@ from cotide_core.events import (
 from cotide_kube.objects import PodObject
 from cotide_operator.clock import Clock
 from cotide_operator.eviction_wishes import faults
-from cotide_operator.mirror import Kind, Mirror
+from cotide_operator.mirror import KINDS, Kind, Mirror
 from cotide_operator.sightings import Sighting, Sightings
 from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
 
@@ -63,6 +63,9 @@ class Intake:
         self._workloads: dict[str, Workload] = {}
         self.arrivals: list[Pod] = []
         """Pods of ours that were told for the first time, unbound, since the loop last took them."""
+        for kind in KINDS:  # the lists may have begun before we were there
+            for key in mirror.objects(kind):
+                self._mark(kind, key)
         mirror.subscribe(self._mark)
 
     @property
@@ -125,6 +128,8 @@ class Intake:
             del self._surroundings[kind, key]
         else:
             self._surroundings[kind, key] = matter
+        if not self._live:
+            return  # all pods are still to be told
         if kind == "jobs":
             pods = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._mirror.pods_of_job(key)]
         elif kind == "priorityclasses":

@@ -24,8 +24,8 @@ from cotide_kube.objects import (
     PodObject,
     PriorityClassObject,
 )
+from cotide_operator.api_group import GROUP
 from cotide_operator.pod_keeping import PodKeeping
-from cotide_operator.resources import GROUP
 from cotide_operator.selection import read_selector, selects
 
 Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]

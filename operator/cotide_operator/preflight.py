@@ -13,7 +13,6 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.crds import RESOURCES, definition
 from cotide_operator.mirror import PATHS
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +32,8 @@ async def install(client: KubeClient) -> None:
     ClusterError
         When the API server refuses one of them.
     """
+    from cotide_operator.crds import RESOURCES, definition  # heavy, and nothing else here needs the schemas
+
     for resource in RESOURCES:
         await client.patch(f"{_CRDS}/{resource.crd_name}", definition(resource), "apply")
     for name, value in PRIORITIES.items():

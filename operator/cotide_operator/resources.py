@@ -19,9 +19,8 @@ from pydantic_core import CoreSchema
 
 from cotide_core.errors import InputError
 from cotide_core.units import resource_amount
+from cotide_operator.api_group import GROUP, VERSION
 
-GROUP: Final = "cotide.dev"
-VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 DEFAULT_SCHEDULER_NAME: Final = "cotide"
 
