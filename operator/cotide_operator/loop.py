@@ -43,7 +43,7 @@ RESUMED_TOGETHER: Final = 200
 """Pods whose notes are read in one go at the start; chosen: about 3 ms."""
 PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
-PUBLISH_SHARE: Final = 20.0
+PUBLISH_SHARE: Final = 50.0
 """A publication may take at most one part in this many of the time: a long queue is published less often."""
 
 

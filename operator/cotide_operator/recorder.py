@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
@@ -29,6 +30,16 @@ MESSAGE_LIMIT: Final = 1024
 """The API's own limit on an event's note."""
 REMEMBERED: Final = 20_000
 """Pods whose last event is remembered for aggregation; chosen: about 6 MB."""
+
+
+class _About(NamedTuple):
+    """What an event is about; made for each binding, and read when the event is written."""
+
+    kind: str
+    key: str
+    """``namespace/name``, or the name of what lives in no namespace."""
+    uid: str
+    api_version: str = "v1"
 
 
 @dataclass
@@ -71,80 +82,75 @@ class Recorder:
 
     def job(self, key: str, uid: str, reason: str, pod: str, message: str) -> None:
         """Say of a Job of ours what happened to one of its pods; of each pod, since they are seldom hit alone."""
-        namespace, _, name = key.partition("/")
-        about = {**_about("Job", name, namespace, uid), "apiVersion": API_VERSION}
-        self._write_soon(about, "Normal", reason, f"pod {pod}: {message}", topic=pod)
+        self._write_soon(_About("Job", key, uid, API_VERSION), "Normal", reason, f"pod {pod}: {message}", topic=pod)
 
     def node(self, name: str, uid: str, kind: str, reason: str, message: str) -> None:
         """Say something of a node."""
-        self._write_soon(_about("Node", name, "", uid), kind, reason, message)
+        self._write_soon(_About("Node", name, uid), kind, reason, message)
 
     def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
-        namespace, _, pod = key.partition("/")
-        self._write_soon(_about("Pod", pod, namespace, uid), kind, reason, message)
+        self._write_soon(_About("Pod", key, uid), kind, reason, message)
 
-    def _write_soon(self, about: dict[str, str], kind: str, reason: str, message: str, topic: str = "") -> None:
-        said = (about["uid"], f"{reason}/{topic}")
+    def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
+        said = (about.uid, f"{reason}/{topic}")
         before = self._written.get(said)
         if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
             return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-
-        async def write() -> None:
-            await self._write(said, about, kind, reason, text)
-
-        if not self._lane.submit(("event", *said), write):
+        work = partial(self._write, said, about, kind, reason, text, time.time())
+        if not self._lane.submit(("event", *said), work):
             self._telemetry.events_dropped.inc()
 
-    async def _write(self, said: tuple[str, str], about: dict[str, str], kind: str, reason: str, message: str) -> None:
-        path = f"/api/v1/namespaces/{_namespace(about)}/events"
+    async def _write(
+        self, said: tuple[str, str], about: _About, kind: str, reason: str, message: str, happened: float
+    ) -> None:
+        """Write an event with the time at which it happened; the lane may have held it back."""
+        body = _event(about, kind, reason, message, happened)
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         before = self._written.get(said)
         try:
             if before is not None and before.message == message:
                 before.count += 1
                 before.wall_seconds = time.monotonic()
-                patch = {"count": before.count, "lastTimestamp": format_timestamp(time.time())}
+                patch = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
                 await self._client.patch(f"{path}/{before.name}", patch)
                 return
-            body = _event(about, kind, reason, message)
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
             self._telemetry.events_dropped.inc()
             self._written.pop(said, None)
-            _LOG.debug("event %s of %s %s was not written: %s", reason, about["kind"], about["name"], error)
+            _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
             return
         self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
 
 
-def _about(kind: str, name: str, namespace: str, uid: str) -> dict[str, str]:
-    about = {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid}
-    return {key: value for key, value in about.items() if value}
-
-
-def _event(about: dict[str, str], kind: str, reason: str, message: str) -> dict[str, Any]:
-    now = time.time()
+def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:
+    namespace, _, name = about.key.rpartition("/")
+    involved = {
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "namespace": namespace,
+        "name": name,
+        "uid": about.uid,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds
-        "metadata": {"name": f"{about['name'][:230]}.{time.time_ns():x}", "namespace": _namespace(about)},
-        "involvedObject": about,
+        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds. What lives in no
+        # namespace has its events in ``default``, as the node controller's are.
+        "metadata": {"name": f"{name[:230]}.{time.time_ns():x}", "namespace": namespace or "default"},
+        "involvedObject": {field: value for field, value in involved.items() if value},
         "type": kind,
         "reason": reason,
         "message": message,
         "count": 1,
-        "firstTimestamp": format_timestamp(now),
-        "lastTimestamp": format_timestamp(now),
-        "eventTime": format_micro_timestamp(now),
-        "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about["kind"] == "Pod" else "Forecasting"),
+        "firstTimestamp": format_timestamp(happened),
+        "lastTimestamp": format_timestamp(happened),
+        "eventTime": format_micro_timestamp(happened),
+        "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": COMPONENT,
     }
-
-
-def _namespace(about: dict[str, str]) -> str:
-    """Return where an event belongs: of what lives in no namespace, to ``default``, as the node controller's do."""
-    return about.get("namespace", "default")

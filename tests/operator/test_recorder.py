@@ -126,3 +126,15 @@ async def test_a_job_hears_of_each_of_its_pods_and_of_none_twice(scene: Scene) -
     assert [event["message"] for event in scene.created] == ["pod j-0: made room", "pod j-1: made room"]
     about = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "namespace": "ns", "name": "j", "uid": "u-j"}
     assert [event["involvedObject"] for event in scene.created] == [about, about]
+
+
+async def test_an_event_carries_the_time_at_which_it_happened_however_late_it_is_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = 1_700_000_000.25  # 2023-11-14T22:13:20.25Z
+    monkeypatch.setattr(recorder_module.time, "time", lambda: wall)
+    scene.recorder.scheduled("ns/p", "u", "n1")
+    wall += 30.0
+    await scene.flush()
+    (event,) = scene.created
+    assert (event["firstTimestamp"], event["eventTime"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.250000Z")
