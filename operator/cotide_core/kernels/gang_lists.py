@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.gangs import fitting, lay_gang, take_gang, tidy
+from cotide_core.kernels.gangs import fitting_on, lay_gang, take_gang, tidy
 
 Integers = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ def laid_now(
     first[job] = filled
     left = pieces
     for at in range(present.shape[0]):
-        here = fitting(present[at], need, left) if (allowed >> kind[at]) & 1 else 0
+        here = fitting_on(present, at, need, left) if (allowed >> kind[at]) & 1 else 0
         if here > 0:
             placed[filled] = at
             counts[filled] = here

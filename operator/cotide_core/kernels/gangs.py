@@ -17,38 +17,36 @@ Integers = npt.NDArray[np.int64]
 
 
 @compiled
-def fitting(free: Integers, need: Integers, most: int) -> int:
-    """Return how many pieces fit into (R,) free amounts, ``most`` at most; what is not needed is not looked at."""
+def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
+    """Return how many pieces fit into row ``at`` of free amounts, ``most`` at most.
+
+    What is not needed is not looked at. Rows are not taken out of their array and seldom divided: each would cost more
+    than all the rest.
+    """
     count = most
     for resource in range(need.shape[0]):
-        if need[resource] > 0:
-            count = min(count, free[resource] // need[resource])
-    return max(count, 0)
-
-
-@compiled
-def fitting_for(times: Integers, free: Integers, size: int, begin: int, end: int, need: Integers, most: int) -> int:
-    """Return how many pieces fit on one machine all through [begin, end), ``most`` at most."""
-    place = 0
-    while place + 1 < size and times[place + 1] <= begin:
-        place += 1
-    count = most
-    while place < size and count > 0 and times[place] < end:
-        count = fitting(free[place], need, count)
-        place += 1
+        if need[resource] > 0 and free[at, resource] < count * need[resource]:
+            count = free[at, resource] // need[resource] if free[at, resource] >= need[resource] else 0
     return count
 
 
 @compiled
-def fits_now(present: Integers, need: Integers, pieces: int, allowed: int, kind: Integers) -> bool:
-    """Return whether a gang fits into the (N, R) amounts that are free at this moment."""
-    left = pieces
-    for at in range(present.shape[0]):
-        if (allowed >> kind[at]) & 1:
-            left -= fitting(present[at], need, left)
-            if left == 0:
-                return True
-    return False
+def fitting_for(
+    times: Integers, free: Integers, sizes: Integers, at: int, begin: int, end: int, need: Integers, most: int
+) -> int:
+    """Return how many pieces fit on machine ``at`` all through [begin, end), ``most`` at most."""
+    size = sizes[at]
+    place = 0
+    while place + 1 < size and times[at, place + 1] <= begin:
+        place += 1
+    count = most
+    while place < size and count > 0 and times[at, place] < end:
+        for resource in range(need.shape[0]):
+            if need[resource] > 0 and free[at, place, resource] < count * need[resource]:
+                least = free[at, place, resource]
+                count = least // need[resource] if least >= need[resource] else 0
+        place += 1
+    return count
 
 
 @compiled
@@ -63,70 +61,25 @@ def room_of(present: Integers, room: Integers) -> None:
 
 
 @compiled
-def still_fits(
-    present: Integers,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-    shape: int,
-    failed: Integers,
-    since: Integers,
-    version: int,
-    room: Integers,
-) -> bool:
-    """Return what `fits_now` does, without a look at machines where fewer pieces of the same shape have failed already.
-
-    Parameters
-    ----------
-    failed, since : (shapes,) the fewest pieces that failed, and the version of ``present`` then.
-    version : grows whenever something becomes free; between two versions less and less is.
-    room : (2, R) of `room_of` since this version began.
-    """
-    if since[shape] == version and pieces >= failed[shape]:
-        return False
-    for resource in range(need.shape[0]):
-        if need[resource] > room[0, resource] or need[resource] * pieces > room[1, resource]:
-            return False
-    if fits_now(present, need, pieces, allowed, kind):
-        return True
-    failed[shape] = pieces
-    since[shape] = version
-    return False
-
-
-@compiled
-def earliest_unreserved(
+def fits_through(
     times: Integers,
     free: Integers,
     sizes: Integers,
-    length: int,
+    begin: int,
+    end: int,
     need: Integers,
     pieces: int,
     allowed: int,
     kind: Integers,
-    ends: Integers,
-) -> int:
-    """Return the earliest of ``ends``, which rise, from which all pieces fit, where nothing is reserved.
-
-    Then more and more is free as time goes on, so the first end at which they fit is found by halves. At the last all
-    machines are empty.
-    """
-    low = 0
-    high = ends.shape[0] - 1
-    while low < high:
-        middle = (low + high) >> 1
-        left = pieces
-        for at in range(sizes.shape[0]):
-            if left > 0 and (allowed >> kind[at]) & 1:
-                begin = ends[middle]
-                left -= fitting_for(times[at], free[at], sizes[at], begin, begin + length, need, left)
-        if left == 0:
-            high = middle
-        else:
-            low = middle + 1
-    found: int = ends[low]
-    return found
+) -> bool:
+    """Return whether all pieces fit all through [begin, end)."""
+    left = pieces
+    for at in range(sizes.shape[0]):
+        if (allowed >> kind[at]) & 1:
+            left -= fitting_for(times, free, sizes, at, begin, end, need, left)
+            if left == 0:
+                return True
+    return False
 
 
 @compiled
@@ -152,24 +105,59 @@ def earliest_gang(
                 if found == now:
                     break
         return found
+    # What fits on each machine, and until when no more can; total: of all, or more where some is known from before.
+    fits = np.zeros(machines, np.int64)
+    until = np.full(machines, now)
+    total = 0
     begin = now
     while begin < limit:
-        left = pieces
         following = NEVER
         for at in range(machines):
             if not (allowed >> kind[at]) & 1:
                 continue
-            left -= fitting_for(times[at], free[at], sizes[at], begin, begin + length, need, left)
-            if left == 0:
+            if until[at] <= begin:
+                total -= fits[at]
+                fits[at], until[at] = fitting_until(times, free, sizes, at, begin, begin + length, need, pieces)
+                total += fits[at]
+            following = min(following, until[at])
+        if total >= pieces:
+            if fits_through(times, free, sizes, begin, begin + length, need, pieces, allowed, kind):
                 return begin
-            # Only where a machine's segment begins can more fit than before.
-            place = 0
-            while place < sizes[at] and times[at, place] <= begin:
-                place += 1
-            if place < sizes[at]:
-                following = min(following, times[at, place])
+            total = 0
+            following = NEVER
+            for at in range(machines):
+                if (allowed >> kind[at]) & 1:
+                    fits[at], until[at] = fitting_until(times, free, sizes, at, begin, begin + length, need, pieces)
+                    total += fits[at]
+                    following = min(following, until[at])
         begin = following
     return limit
+
+
+@compiled
+def fitting_until(
+    times: Integers, free: Integers, sizes: Integers, at: int, begin: int, end: int, need: Integers, most: int
+) -> tuple[int, int]:
+    """Return what `fitting_for` does, and up to which later begin no more can fit for as long."""
+    size = sizes[at]
+    place = 0
+    while place + 1 < size and times[at, place + 1] <= begin:
+        place += 1
+    count = most
+    until = NEVER
+    while place < size and times[at, place] < end:
+        least = count
+        short = False
+        for resource in range(need.shape[0]):
+            if need[resource] > 0 and free[at, place, resource] < (least + 1) * need[resource]:
+                have = free[at, place, resource]
+                least = have // need[resource] if have >= need[resource] else 0
+                short = True
+        if short and least < most:
+            count = least
+            until = times[at, place + 1] if place + 1 < size else NEVER
+        place += 1
+    return count, until
 
 
 @compiled
@@ -193,7 +181,7 @@ def lay_gang(
         if left == 0:
             break
         if (allowed >> kind[at]) & 1:
-            here = fitting_for(times[at], free[at], sizes[at], begin, begin + length, need, left)
+            here = fitting_for(times, free, sizes, at, begin, begin + length, need, left)
             if here > 0:
                 machine[used] = at
                 count[used] = here
