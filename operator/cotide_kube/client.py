@@ -96,6 +96,7 @@ class KubeClient:
         content_type: str = JSON,
         *,
         idempotent: bool | None = None,
+        compressed: bool = False,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
@@ -104,6 +105,7 @@ class KubeClient:
         method, path : as ``GET`` and ``/api/v1/pods``; the path may carry its own query.
         body : bytes are sent as they are, anything else as JSON.
         idempotent : whether it may be sent twice; by default all methods but POST may.
+        compressed : whether the server may compress its answer: worth it from a megabyte on.
 
         Raises
         ------
@@ -116,7 +118,7 @@ class KubeClient:
         may_repeat = method in _IDEMPOTENT if idempotent is None else idempotent
         fence = None if method in _READING else self.fence
         outcome = await self._transport.send(
-            method, path, raw, params, content_type, may_repeat=may_repeat, fence=fence
+            method, path, raw, params, content_type, may_repeat=may_repeat, fence=fence, compressed=compressed
         )
         if outcome.code < 300:
             return outcome.body

@@ -113,10 +113,12 @@ class Transport:
         may_repeat: bool,
         throttle_is_answer: bool = False,
         fence: Fence | None = None,
+        compressed: bool = False,
     ) -> Outcome:
         """Send until there is an answer to keep, as the module's docstring says; raise when none ever came.
 
-        ``fence`` is asked before each try, at the last moment; what it raises ends the request.
+        ``fence`` is asked before each try, at the last moment; what it raises ends the request. ``compressed`` allows
+        the server to compress its answer.
         """
         _FENCE.set(fence)
         session, url = self._opened(self._session), self._url(path, params)
@@ -129,7 +131,7 @@ class Transport:
                     method,
                     url,
                     data=body,
-                    headers=self._headers(content_type if body is not None else None),
+                    headers=self._headers(content_type if body is not None else None, compressed=compressed),
                     timeout=self._timeout,
                     proxy=self.credentials.proxy,
                     server_hostname=self.credentials.server_name,
@@ -220,8 +222,10 @@ class Transport:
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         return URL(f"{self.credentials.server}{path}{query}", encoded=True)
 
-    def _headers(self, content_type: str | None) -> dict[str, str]:
+    def _headers(self, content_type: str | None, *, compressed: bool = False) -> dict[str, str]:
         headers = {} if content_type is None else {"Content-Type": content_type}
+        if compressed:
+            headers["Accept-Encoding"] = "gzip"
         if (authorization := self.credentials.token()) is not None:
             headers["Authorization"] = authorization
         return headers
@@ -237,7 +241,7 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         limit=limit, ssl=tls if tls is not None else True, keepalive_timeout=30, ttl_dns_cache=60
     )
-    # Compressing a list costs the server more time than sending it whole within a cluster, and no answer sets a cookie.
+    # An answer is only compressed where a request says so, and none sets a cookie.
     headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)
