@@ -71,6 +71,8 @@ CONNECTIONS_BESIDE_BINDS: Final = 32
 REQUEST_TIMEOUT_SECONDS: Final = 15.0
 """For one try; five of them with their pauses take 78 s at most: then the log tells of an outage. Chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
+KOPF_WAITS_SECONDS: Final = 5.0
+"""Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +313,9 @@ class Operator:
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
 
     async def _run_kopf(self, enqueue: Enqueue) -> None:
-        """Run kopf once the first cycle has decided: the controllers begin with what the mirror holds, without it."""
+        """Run kopf once the first pods are bound: the controllers begin with what the mirror holds, without it."""
         await self.loop.caught_up()
+        await self.binder.calm(KOPF_WAITS_SECONDS)
         # In a thread: kopf takes as long to load as all our own modules.
         await asyncio.to_thread(import_module, "cotide_operator.handlers")
         from cotide_operator.handlers import quiet_kopf, start_kopf

@@ -123,6 +123,12 @@ class Binder:
         """Whether anything waits or is in flight, or was handed over a moment ago: more may come."""
         return self.busy or time.monotonic() - self._asked < CALM_SECONDS
 
+    async def calm(self, seconds: float) -> None:
+        """Return when no rush is on, after so many wall seconds at the latest."""
+        end = time.monotonic() + seconds
+        while self.rushed and time.monotonic() < end:
+            await asyncio.sleep(CALM_SECONDS / 5)
+
     @property
     def backlog(self) -> int:
         """Decisions that are not carried out yet."""

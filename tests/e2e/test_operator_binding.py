@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,19 @@ class World:
         await self.until(f"{count} pods on nodes", enough)
 
     @contextlib.asynccontextmanager
-    async def operator(self, text: str = ALONE, *, crash: bool = False) -> AsyncIterator[Operator]:
-        """Run an operator; ``crash`` ends it without any of its good manners."""
+    async def operator(
+        self,
+        text: str = ALONE,
+        *,
+        crash: bool = False,
+        begun: Callable[[Operator], bool] = lambda one: not one._missing(),
+    ) -> AsyncIterator[Operator]:
+        """Run an operator from when it has begun; ``crash`` ends it without any of its good manners."""
         operator = self.make(text)
         stop = asyncio.Event()
         task = asyncio.create_task(operator.run(stop))
         try:
-            await self.until("the operator decides", lambda: not operator._missing() or task.done())
+            await self.until("the operator decides", lambda: begun(operator) or task.done())
             yield operator
         finally:
             if crash:
@@ -269,8 +275,8 @@ async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(wo
     await world.nodes(3, cpu="4")
     world.server.strike(delay_seconds=0.2, method="POST", path="/binding$", count=4)
     await world.pods(10)
-    async with world.operator(crash=True) as operator:
-        await world.until("bindings are under way", lambda: operator.binder.busy)
+    async with world.operator(crash=True, begun=lambda one: one.binder.busy):
+        pass
     before = await world.placed()
     async with world.operator() as again:
         posted = watch_bindings(again)

@@ -14,7 +14,8 @@ import pytest
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
-from cotide_operator.binder import Binder, BindReport, Report
+from cotide_operator import binder as binder_module
+from cotide_operator.binder import CALM_SECONDS, Binder, BindReport, Report
 from cotide_operator.board import Board
 from cotide_operator.evictor import Evictor
 from cotide_operator.mirror import Mirror
@@ -227,3 +228,30 @@ async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
         bench.api.gate.set()
         await asyncio.wait_for(waiting, 5)
     assert bench.binder.backlog <= 1
+
+
+async def test_a_rush_lasts_a_moment_longer_than_its_last_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, now = Bench(), 100.0
+    monkeypatch.setattr(binder_module.time, "monotonic", lambda: now)
+    assert not bench.binder.rushed
+    bench.pod()
+    bench.binder.submit(bind())
+    now += 10.0
+    assert bench.binder.rushed, "it is not answered yet"
+    bench.binder.close()
+    assert not bench.binder.rushed, "asked for ten seconds ago, and ended"
+    bench.binder.submit(bind())
+    now += CALM_SECONDS - 0.01
+    assert bench.binder.rushed, "more may come"
+    now += 0.01
+    assert not bench.binder.rushed
+
+
+async def test_who_waits_for_calm_waits_no_longer_than_he_says() -> None:
+    bench = Bench()
+    async with asyncio.timeout(5):
+        await bench.binder.calm(1000.0)
+        bench.pod()
+        bench.binder.submit(bind())  # and nobody works
+        await bench.binder.calm(0.01)
+    assert bench.binder.busy
