@@ -1,10 +1,13 @@
 import asyncio
+import gzip
+import json
 import random
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
@@ -235,3 +238,16 @@ async def test_what_is_kept_is_what_is_told():
             if len(changes) == 4:
                 break
     assert [one.object.metadata.labels for one in changes if one.object] == [{"kept": "yes"}] * 3
+
+
+async def test_lists_may_come_compressed_and_watches_do_not():
+    async def compressed(request):
+        body = json.dumps({"metadata": {"resourceVersion": "2"}, "items": [pod("a", 1)]}).encode()
+        return web.Response(
+            body=gzip.compress(body), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        )
+
+    async with scripted_client() as (server, client):
+        server.then(compressed, watches(event("ADDED", pod("b", 3))))
+        assert await first(reflector(client), 3) == [("ADDED", "a"), ("SYNCED", None), ("ADDED", "b")]
+    assert [headers["Accept-Encoding"] for *_, headers in server.requests[:2]] == ["gzip", "identity"]

@@ -239,3 +239,27 @@ def test_an_annotation_that_can_not_be_read_is_said_once_a_pod(scene: Scene, cap
     scene.pod("MODIFIED", uid="u2", annotations=wrong)
     scene.intake.collect()
     assert len(caplog.messages) == 2, "another pod of the same name"
+
+
+def test_an_intake_that_comes_after_the_lists_tells_what_they_brought() -> None:
+    early, late = Scene(), Scene()
+    for scene in (early, late):
+        scene.node()
+        scene.job("gratis")
+        scene.pod(name="a", ownerReferences=BY_JOB)
+        scene.pod(name="b", created=990.0)
+    late.intake = Intake(late.mirror, late.clock, "cotide")
+    assert late.intake.collect() == early.intake.collect()
+    assert [pod.key for pod in late.intake.arrivals] == ["ns/b", "ns/a"]
+
+
+def test_what_surrounds_a_pod_may_come_after_it_in_the_first_lists(scene: Scene) -> None:
+    scene.pod(ownerReferences=BY_JOB)
+    scene.job("gratis")
+    body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": "batch"}}}
+    scene.pod(name="q")
+    scene.mirror.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
+    told = {event.pod.key: event.pod.workload_class for event in scene.intake.collect() if hasattr(event, "pod")}
+    assert told == {"ns/p": WorkloadClass.GRATIS, "ns/q": WorkloadClass.BATCH}
+    scene.job("batch")
+    assert [event.pod.workload_class for event in scene.intake.collect()] == [WorkloadClass.BATCH]
