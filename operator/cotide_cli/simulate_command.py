@@ -116,7 +116,8 @@ DEFAULT_JOBS: Final = 10_000
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="At a broken row, a cut-off file, a job too large, a job number twice or rows out of order.",
+    help="At a broken row, a cut-off file, a negative run time, a job too large, a job number twice or rows out of "
+    "order.",
 )
 @click.option(
     "--seed",

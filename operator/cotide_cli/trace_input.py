@@ -70,6 +70,7 @@ def cleaning_of(
         demand=demand,
         overrun=overrun,
         no_request=no_request,
+        negative=strict,
         too_large=strict,
         duplicates=strict,
         unsorted="fail" if on_bad == "fail" else "sort",

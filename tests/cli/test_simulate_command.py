@@ -86,7 +86,9 @@ def test_a_report_and_schedules_are_written(log, tmp_path):
         (row(500, 9**9, 5, 5, 5), ["--on-bad", "skip"], 0, "1 row dropped: larger than the machine"),
         (row(7, 9**9, 5, 1, 5), [], 2, "log.swf:201: job number seen before"),
         (row(500, 3, 5, 1, 5), [], 2, "log.swf:201: submitted before the row above"),
-        (row(500, 9**9, -5, 1, 5), [], 0, "1 row dropped: run time unknown, zero or negative"),
+        (row(500, 9**9, -5, 1, 5), [], 2, "log.swf:201: run time negative"),
+        (row(500, 9**9, -5, 1, 5), ["--on-bad", "skip"], 0, "1 row dropped: run time unknown, zero or negative"),
+        (row(500, 9**9, -1, 1, 5), [], 0, "1 row dropped: run time unknown, zero or negative"),
     ],
 )
 def test_what_is_wrong_with_a_log_or_an_argument_is_one_line_with_its_place(log, change, arguments, code, words):

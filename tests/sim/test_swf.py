@@ -169,6 +169,7 @@ def test_each_rule_that_touches_a_row_is_counted_with_its_first_line(tmp_path):
     [
         ([row(1), row(1)], {"duplicates": "fail"}, "log.swf:6: job number seen before"),
         ([row(1, submit=4), row(2, submit=3)], {"unsorted": "fail"}, "log.swf:6: submitted before the row above"),
+        ([row(1), row(2, run=-1), row(3, run=-2)], {"negative": "fail"}, "log.swf:7: run time negative"),
         ([row(1, requested=11)], {"too_large": "fail"}, "log.swf:5: larger than the machine"),
         ([row(1, run=0)], {}, "no job is left after cleaning: 1 run time unknown"),
     ],

@@ -39,6 +39,7 @@ class Cleaning:
     no_request : a job without a requested time is taken to ask for the ``longest`` run time of the log, as if for what
         a system allows at all; ``run`` takes its own run time, which tells policies what nobody knew.
     not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``.
+    negative : a run time below 0 that is not the format's -1, unknown: as ``not_run`` has it (``drop``), or ``fail``.
     too_large : a job larger than the machine: ``drop`` or ``fail``.
     duplicates : a job number seen before: ``drop`` or ``fail``.
     unsorted : a submit time below the one before: ``sort`` or ``fail``.
@@ -50,6 +51,7 @@ class Cleaning:
     overrun: Literal["cut", "keep", "raise"] = "cut"
     no_request: Literal["longest", "run"] = "longest"
     not_run: Literal["drop", "one-second"] = "drop"
+    negative: Literal["drop", "fail"] = "drop"
     too_large: Literal["drop", "fail"] = "drop"
     duplicates: Literal["drop", "fail"] = "drop"
     unsorted: Literal["sort", "fail"] = "sort"
@@ -173,6 +175,8 @@ class _Rules:
 
     def _times(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         run, request = np.ceil(self.column(Field.RUN)), np.ceil(self.column(Field.LIMIT))
+        if self.how.negative == "fail":
+            self.count((run < 0) & (run != -1), "run time negative", fail=True)
         if self.how.not_run == "drop":
             self.drop(run <= 0, "run time unknown, zero or negative")
         else:
@@ -221,7 +225,8 @@ class _Rules:
         times = submit[places]
         falls = np.zeros(len(submit), dtype=np.bool_)
         falls[places[1:]] = times[1:] < times[:-1]
-        self.count(falls, "submitted before the row above: rows sorted", fail=self.how.unsorted == "fail")
+        fail = self.how.unsorted == "fail"
+        self.count(falls, "submitted before the row above" + ("" if fail else ": rows sorted"), fail=fail)
         return places[np.argsort(times, kind="stable")]
 
     def _why(self) -> str:
