@@ -147,7 +147,8 @@ class Reflector(Generic[T]):
         while True:
             try:
                 if not self._version:
-                    yield await self._list()
+                    async for batch in self._list():
+                        yield batch
                 async for batch in self._watch():
                     yield batch
             except ApiError as error:
@@ -170,10 +171,35 @@ class Reflector(Generic[T]):
         _LOG.log(level, "%s; trying again in %.1f s", error, wait)
         await asyncio.sleep(wait)
 
-    async def _list(self) -> list[Change[T]]:
-        objects, version = await self._all_pages()
+    async def _list(self) -> AsyncIterator[list[Change[T]]]:
+        """Yield what is new; where nothing was known that is each chunk, while the server makes the next one.
+
+        Without ``resourceVersion``: the list is as of a moment after it was asked for. With ``resourceVersion=0`` a
+        server might answer from a cache that is minutes old; the watch would catch up, but whoever decides when the
+        list is through would decide on a past in which nodes had room. It costs nothing: servers from 1.31 on look
+        whether their cache is fresh, and answer from it.
+        """
+        anew = not self._known
+        listed: dict[tuple[str, str], T] = {}
+        version = ""
+        async for objects, as_of in self._pages():
+            version = as_of
+            if objects is None:
+                anew, listed = False, {}
+                continue
+            for one in objects:
+                listed[one.metadata.namespace, one.metadata.name] = one
+            if anew and objects:
+                self._known = listed  # what was told is known, even if the list fails half-way
+                yield [Change("ADDED", one) for one in objects]
+        changes = [] if anew else self._difference(listed)
+        self._known, self._version = listed, version
+        self.lists += 1
+        changes.append(Change("SYNCED", None))
+        yield changes
+
+    def _difference(self, listed: dict[tuple[str, str], T]) -> list[Change[T]]:
         changes: list[Change[T]] = []
-        listed = {(one.metadata.namespace, one.metadata.name): one for one in objects}
         for key, old in self._known.items():
             new = listed.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
@@ -184,14 +210,11 @@ class Reflector(Generic[T]):
                 changes.append(Change("ADDED", new))
             elif known.metadata.resource_version != new.metadata.resource_version:
                 changes.append(Change("MODIFIED", new))
-        self._known, self._version = listed, version
-        self.lists += 1
-        changes.append(Change("SYNCED", None))
         return changes
 
-    async def _all_pages(self) -> tuple[list[T], str]:
+    async def _pages(self) -> AsyncIterator[tuple[list[T] | None, str]]:
+        """Yield the objects of each chunk and the list's version; None when all begins anew."""
         query = {**self._selectors, "limit": str(self._page_limit)}
-        objects: list[T] = []
         ahead: asyncio.Task[bytes] | None = None
         try:
             while True:
@@ -203,16 +226,17 @@ class Reflector(Generic[T]):
                     if error.status != 410 or "continue" not in query:
                         raise
                     # The list took longer than the server keeps versions: take it in one piece.
-                    query, objects, ahead = dict(self._selectors), [], None
+                    query, ahead = dict(self._selectors), None
+                    yield None, ""
                     continue
                 except msgspec.DecodeError as error:
                     raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
                 self._alive()
-                objects.extend(page.items if self._keep is None else map(self._keep, page.items))
                 for bad in page.malformed:
                     self._report(bad)
+                yield page.items if self._keep is None else list(map(self._keep, page.items)), page.resource_version
                 if not page.continue_token:
-                    return objects, page.resource_version
+                    return
                 query["continue"] = page.continue_token
         finally:
             if ahead is not None:

@@ -251,3 +251,34 @@ async def test_lists_may_come_compressed_and_watches_do_not():
         server.then(compressed, watches(event("ADDED", pod("b", 3))))
         assert await first(reflector(client), 3) == [("ADDED", "a"), ("SYNCED", None), ("ADDED", "b")]
     assert [headers["Accept-Encoding"] for *_, headers in server.requests[:2]] == ["gzip", "identity"]
+
+
+async def test_a_first_list_is_told_chunk_by_chunk_and_not_twice_when_it_breaks_off():
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), pod("gone", 2), token="t"), answers(200, ["no list"]))
+        server.then(lists(pod("a", 1), pod("b", 3), version="3"), watches(event("ADDED", pod("c", 4))))
+        seen = []
+        async with asyncio.timeout(10):
+            async for batch in reflector(client).batches():
+                seen.append([(change.kind, change.object and change.object.metadata.name) for change in batch])
+                if len(seen) == 3:
+                    break
+    assert seen == [
+        [("ADDED", "a"), ("ADDED", "gone")],
+        [("DELETED", "gone"), ("ADDED", "b"), ("SYNCED", None)],
+        [("ADDED", "c")],
+    ]
+
+
+async def test_a_first_list_that_expires_half_way_tells_the_difference_of_the_whole_one():
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), pod("gone", 2), token="t"), refuses(410, "Expired"))
+        server.then(lists(pod("a", 5), pod("b", 3), version="5"), watches())
+        assert await first(reflector(client), 6) == [
+            ("ADDED", "a"),
+            ("ADDED", "gone"),
+            ("DELETED", "gone"),
+            ("MODIFIED", "a"),
+            ("ADDED", "b"),
+            ("SYNCED", None),
+        ]
