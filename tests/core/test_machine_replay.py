@@ -204,8 +204,9 @@ class Slow:
 def gangs(draw):
     machines = [
         ((draw(st.integers(2, 5)), draw(st.integers(2, 5))), draw(st.integers(0, 1)))
-        for _ in range(draw(st.integers(1, 3)))
+        for _ in range(draw(st.sampled_from([1, 2, 3, 10])))  # ten are two blocks of `gang_counts`
     ]
+    most = 4 if len(machines) < 10 else 16
     found, now = [], 0
     for number in range(draw(st.integers(2, 9))):
         now += draw(st.sampled_from([0, 0, 1, 2]))
@@ -214,13 +215,13 @@ def gangs(draw):
         need = need if any(need) else (1, 0)
         kinds = draw(st.sampled_from([frozenset({0}), frozenset({1}), frozenset({0, 1})]))
         room = sum(
-            min([9, *(free[r] // need[r] for r in range(2) if need[r])]) for free, kind in machines if kind in kinds
+            min([16, *(free[r] // need[r] for r in range(2) if need[r])]) for free, kind in machines if kind in kinds
         )
         if room == 0:
             continue
         request = run + draw(st.sampled_from([0, 2]))
         forecast = draw(st.sampled_from([request, run, 1]))
-        gang = Gang(now, run, request, forecast, min(draw(st.integers(1, 4)), room), need, kinds)
+        gang = Gang(now, run, request, forecast, min(draw(st.integers(1, most)), room), need, kinds)
         gang.number, gang.volume = number, gang.pieces * need[0]
         found.append(gang)
     return found, machines

@@ -1,8 +1,8 @@
 """Gangs on many machines: the earliest time at which all pieces of a job fit at once, and where they go.
 
-Called by `machine_replay`. A job is ``pieces`` alike pieces, each of which needs its vector on one machine; they start
-and end together, on any machines that are allowed. First fit: machines in order of number, as many pieces on each as
-it holds. Arrays as in `machines`. Invariant: what is found fits every machine at every moment of the job's length.
+Called by the kernels for gangs. A job is ``pieces`` alike pieces, each of which needs its vector on one machine; they
+start and end together, on any machines that are allowed. First fit: machines in order of number, as many pieces on each
+as it holds. Arrays as in `machines`. Invariant: what is found fits every machine at every moment of the job's length.
 """
 
 from __future__ import annotations
