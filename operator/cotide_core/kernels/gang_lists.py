@@ -1,8 +1,8 @@
 """Which machines each job of a replay holds, end to end in two lists, and what that takes from the machines' profiles.
 
 Called by the kernels for gangs. Job j holds ``counts[k]`` pieces on machine ``placed[k]``, for ``used[j]`` places k
-from ``first[j]`` on. New entries go behind the others; what no job holds any more is dropped when a list is full. Invariant:
-entries of jobs that hold machines are never lost or changed.
+from ``first[j]`` on. New entries go behind the others; what no job holds any more is dropped when a list is full.
+Invariant: entries of jobs that hold machines are never lost or changed.
 """
 
 from __future__ import annotations
