@@ -277,3 +277,21 @@ def test_memory_on_one_machine_is_no_help_on_another():
     start, _, promise, where = on_machines(log, ones, need, ones, *machines, EASY, BY_SUBMIT, BY_SUBMIT, GIVEN)
     assert (start, promise) == ([0, 0, 10], [-1, -1, 10])
     assert where == [[(0, 1)], [(1, 1)], [(0, 1)]]
+
+
+def test_a_place_beside_a_reservation_is_given_away_once_on_whatever_machine():
+    """Nine machines of 2 cores, the ninth in a block of its own; every piece takes a machine.
+
+    A holds the first eight until 10, and B, eight pieces, has them reserved then. C takes the ninth for 100 s. D, just
+    like C, finds nothing beside the reservation and starts when B ends.
+    """
+    log = {name: np.array(values) for name, values in (
+        ("submit", [0, 1, 1, 1]), ("run", [10, 10, 100, 100]), ("request", [10, 10, 100, 100]), ("user", [0, 0, 0, 0]),
+        ("forecast", [10, 10, 100, 100]),
+    )}  # fmt: skip
+    pieces, need = np.array([8, 8, 1, 1]), np.array([[2, 0]] * 4)
+    machines = (np.array([[2, 1]] * 9), np.zeros(9, dtype=np.int64))
+    ones = np.ones(4, dtype=np.int64)
+    start, _, promise, where = on_machines(log, pieces, need, ones, *machines, EASY, BY_SUBMIT, BY_SUBMIT, GIVEN)
+    assert (start, promise) == ([0, 10, 1, 20], [-1, 10, -1, 20])
+    assert where[2:] == [[(8, 1)], [(0, 1)]]
