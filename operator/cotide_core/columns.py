@@ -54,6 +54,9 @@ class NodeColumns:
         2 online).
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
     service_rates : (capacity,) their summed requests per second.
+    promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
+        per second, limit in milliseconds, and number of the Workload; what ``services`` says, for machine code.
+    workload_names : of the Workloads by number.
     versions : (capacity,) rises with every change of the row.
     relief_versions : (capacity,) rises when the row may have become *better* for some pod.
     spec_versions : (capacity,) rises when labels, taints, readiness or the node itself changed.
@@ -79,6 +82,11 @@ class NodeColumns:
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
         self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_rates: Floats = np.zeros(self.capacity, np.float64)
+        self.promised_rates: Floats = np.zeros((1, self.capacity))
+        self.promised_limits: Floats = np.zeros((1, self.capacity))
+        self.promised_numbers: Integers = np.zeros((1, self.capacity), np.int64)
+        self.workload_names: list[str] = []
+        self._workload_numbers: dict[str, int] = {}
         self.versions: Integers = np.zeros(self.capacity, np.int64)
         self.relief_versions: Integers = np.zeros(self.capacity, np.int64)
         self.spec_versions: Integers = np.zeros(self.capacity, np.int64)
@@ -114,6 +122,26 @@ class NodeColumns:
             self.type_counts = _with_one_more(self.type_counts)
             self.type_bytes = _with_one_more(self.type_bytes)
         return column
+
+    def workload_number(self, key: str) -> int:
+        """Return the number of a Workload, given when it is first asked for."""
+        number = self._workload_numbers.get(key)
+        if number is None:
+            number = self._workload_numbers[key] = len(self.workload_names)
+            self.workload_names.append(key)
+        return number
+
+    def list_services(self, row: int) -> None:
+        """Write down anew what ``services`` says of a row."""
+        services = self.services[row]
+        while len(self.promised_rates) < len(services):
+            self.promised_rates = np.concatenate([self.promised_rates, np.zeros((1, self.capacity))])
+            self.promised_limits = np.concatenate([self.promised_limits, np.zeros((1, self.capacity))])
+            self.promised_numbers = _with_one_more(self.promised_numbers)
+        for place, service in enumerate(services):
+            self.promised_rates[place, row] = service.requests_per_second
+            self.promised_limits[place, row] = service.limit_milliseconds
+            self.promised_numbers[place, row] = self.workload_number(service.workload)
 
     def upsert(self, node: Node) -> int:
         """Write a node's own columns and return its row; what its pods hold is kept."""
@@ -178,9 +206,11 @@ class NodeColumns:
 
     def _grow(self) -> None:
         self.capacity *= 2
-        for name in ("allocatable", "free", "type_counts", "type_bytes"):
-            old: Integers = getattr(self, name)
-            wider = np.zeros((old.shape[0], self.capacity), np.int64)
+        for name in (
+            "allocatable", "free", "type_counts", "type_bytes", "promised_rates", "promised_limits", "promised_numbers",
+        ):  # fmt: skip
+            old: NDArray[Any] = getattr(self, name)
+            wider = np.zeros((old.shape[0], self.capacity), old.dtype)
             wider[:, : old.shape[1]] = old
             setattr(self, name, wider)
         held = np.zeros((3, 2, self.capacity), np.int64)

@@ -21,6 +21,7 @@ from cotide_core.feasibility import FITS, Feasibility
 from cotide_core.forecasts import QosForecaster
 from cotide_core.guard import QosGuard
 from cotide_core.instructions import NodeVerdict
+from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.orders import Order
 from cotide_core.plan_rule import PlanRule
 from cotide_core.scoring import Rank
@@ -154,7 +155,7 @@ class Placer:
         first: NDArray[np.intp],
         upcoming: Upcoming | None,
     ) -> Placement:
-        if not guard.concerned(snapshot, shape, first[:1])[0]:
+        if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, self._unfit(snapshot, candidates), guarded=True)
         fits = candidates.codes == FITS
         if upcoming is not None and not guard.knows(snapshot, shape, first):
@@ -164,7 +165,10 @@ class Placer:
                 open_rows = guard.not_refused(snapshot, shape, fits)
                 asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
             self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
-        probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+        if upcoming is not None:
+            probabilities = guard.known(snapshot, shape, first)
+        else:
+            probabilities = guard.probabilities(snapshot, shape, first, forecaster)
         chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
         if chosen is not None:
             return chosen
@@ -178,9 +182,9 @@ class Placer:
             if chosen is not None:
                 return chosen
         refused = np.flatnonzero(fits)
-        verdicts = (*risk_verdicts(snapshot, shape, guard, refused), *self._unfit(snapshot, candidates))
-        lowest = float(guard.at_risk(shape, refused)[0].min())
-        return Placement(-1, lowest, verdicts, guarded=True)
+        groups = guard.by_service(shape, refused)
+        verdicts = (*risk_verdicts(snapshot, groups), *self._unfit(snapshot, candidates))
+        return Placement(-1, min([group[2] for group in groups]), verdicts, guarded=True)
 
     def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
         if candidates.unfit is None:
@@ -197,17 +201,17 @@ class Placer:
         probabilities: Floats,
     ) -> Placement | None:
         """Return the placement on the best of these rows, which come best-ranked first; None when all are refused."""
-        passing = np.flatnonzero(probabilities <= guard.threshold)
-        if not len(passing):
+        step = RISK_STEP if self.policy.lowest_risk else 0.0
+        chosen = least_risky(probabilities, guard.threshold, step)
+        if chosen < 0:
             return None
-        if self.policy.lowest_risk:
-            steps = np.floor(probabilities[passing] / RISK_STEP)
-            passing = passing[steps == steps.min()]
-        chosen = int(passing[0])
-        concerned = bool(guard.concerned(snapshot, shape, rows[chosen : chosen + 1])[0])
+        row = int(rows[chosen])
         refused = rows[probabilities > guard.threshold]
-        verdicts = (*risk_verdicts(snapshot, shape, guard, refused), *self._unfit(snapshot, candidates))
-        return Placement(int(rows[chosen]), float(probabilities[chosen]) if concerned else None, verdicts, guarded=True)
+        verdicts = self._unfit(snapshot, candidates)
+        if len(refused):
+            verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
+        probability = float(probabilities[chosen]) if guard.concerns(snapshot, shape, row) else None
+        return Placement(row, probability, verdicts, guarded=True)
 
     def _ask_ahead(
         self,
@@ -223,14 +227,20 @@ class Placer:
         The pods before it will take some of the best nodes, so the k-th is expected to look at those from rank k on.
         A wrong guess costs a call, never a wrong decision.
         """
-        wanted = [(shape, asked)]
+        shapes, ends, rows = [shape], [len(asked)], asked.tolist()
+        relief, online = snapshot.columns.relief_clock, shape.online
+        ranked: dict[FitShape, list[int]] = {}
         for index, other in enumerate(upcoming, start=1):
-            if other.online is not shape.online or other.failed_at == snapshot.columns.relief_clock:
+            if other.online is not online or other.failed_at == relief:
                 continue
-            rows = np.array(self.candidates(snapshot, other.fit).best(index + WIDTH)[index:], np.intp)
-            if len(rows):
-                wanted.append((other, rows))
-        guard.prefetch(snapshot, wanted, forecaster)
+            best = ranked.get(other.fit)
+            if best is None:
+                best = ranked[other.fit] = self.candidates(snapshot, other.fit).best(LOOKAHEAD + WIDTH)
+            if index < len(best):
+                rows.extend(best[index : index + WIDTH])
+                shapes.append(other)
+                ends.append(len(rows))
+        guard.find_out(snapshot, shapes, ends, np.array(rows, np.intp), forecaster)
 
 
 def _best(scores: Floats, rows: NDArray[np.intp], count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -123,13 +123,11 @@ class PlanGuard:
         if one is None:
             return []
         stands = one.standing(snapshot) & np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
-        return risk_verdicts(snapshot, shape, self, one.rows[stands])
-
-    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
-        """Return the probabilities with which rows were refused, and the Workloads that they are about."""
-        one = self._refused[shape]
-        places = np.searchsorted(one.rows, rows)
-        return one.probabilities[places], [one.services[place] for place in places.tolist()]
+        nearest: dict[str, list[tuple[float, int]]] = {}
+        for place in np.flatnonzero(stands).tolist():
+            nearest.setdefault(one.services[place], []).append((one.probabilities.item(place), one.rows.item(place)))
+        refused = [(service, len(nodes), *min(nodes)) for service, nodes in nearest.items()]
+        return risk_verdicts(snapshot, refused)
 
     def _ask_about_shapes(self, rows: NDArray[np.intp], snapshot: Snapshot, forecaster: QosForecaster) -> None:
         """Find out which of the waiting shapes these rows can't bear."""

@@ -56,6 +56,9 @@ class SchedulingQueue:
         self._aside: dict[str, QueuedPod] = {}
         self._count = dict.fromkeys(Place, 0)
         self._tickets = 0
+        first, most = config.backoff_initial_seconds, config.backoff_max_seconds
+        self._backoffs = [float(min(first * 2.0**doublings, most)) for doublings in range(61)]
+        """By attempts, from the first on."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -152,7 +155,9 @@ class SchedulingQueue:
             entry.demoted_seconds = now
             self._announce(entry, now)
         entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
-        group = self._parked.setdefault(entry.shape, _Parked())
+        group = self._parked.get(entry.shape)
+        if group is None:
+            group = self._parked[entry.shape] = _Parked()
         if group.scout is entry:
             group.scout = None
         self._stand(entry, Place.PARKED)
@@ -185,8 +190,7 @@ class SchedulingQueue:
 
     def backoff_seconds(self, attempts: int) -> float:
         """Return initial x 2^(attempts - 1), at most the maximum."""
-        doublings = min(max(0, attempts - 1), 60)
-        return float(min(self._config.backoff_initial_seconds * 2.0**doublings, self._config.backoff_max_seconds))
+        return self._backoffs[min(max(1, attempts), len(self._backoffs)) - 1]
 
     def parked_shapes(self) -> list[Shape]:
         """Return the shapes that wait for an event, without those whose first pod is already woken."""
@@ -293,11 +297,13 @@ class SchedulingQueue:
             heapq.heappush(self._changes, (due, self._ticket(), entry))
 
     def _stand(self, entry: QueuedPod, place: Place) -> None:
+        count = self._count
         if entry.ticket >= 0:
-            self._count[entry.place] -= 1
-        self._count[place] += 1
+            count[entry.place] -= 1
+        count[place] += 1
         entry.place = place
-        entry.ticket = self._ticket()
+        self._tickets += 1
+        entry.ticket = self._tickets
 
     def _ticket(self) -> int:
         self._tickets += 1

@@ -77,10 +77,11 @@ class Shape:
     gratis: bool = False
     """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
 
-    @property
-    def online(self) -> bool:
-        """Whether its pods are of class online."""
-        return self.fit.online
+    online: bool = field(init=False)
+    """Whether its pods are of class online."""
+
+    def __post_init__(self) -> None:
+        self.online = self.fit.online
 
 
 class ShapeTable:

@@ -289,9 +289,10 @@ class ClusterState:
         record.requests_per_second = rate
         if record.row < 0:
             return
-        for service in self.columns.services[record.row]:
+        for place, service in enumerate(self.columns.services[record.row]):
             if service.key == key:
                 service.requests_per_second = rate
+                self.columns.promised_rates[place, record.row] = rate
                 self._sum_rates(record.row)
                 self.columns.touch(record.row, relief=fell)
                 if fell:
@@ -374,6 +375,7 @@ class ClusterState:
             services[:] = [service for service in services if service.key != pod.key]
         columns.service_counts[row] += sign
         columns.exclusive_counts[row] += sign * workload.exclusive
+        columns.list_services(row)
         self._sum_rates(row)
 
     def _sum_rates(self, row: int) -> None:

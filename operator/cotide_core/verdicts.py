@@ -7,28 +7,21 @@ numbers of a sentence add up to the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.candidates import Candidates
-from cotide_core.columns import Floats
 from cotide_core.feasibility import FITS, Reasons
 from cotide_core.instructions import NodeVerdict, WaitReason
-from cotide_core.shapes import Shape
 from cotide_core.snapshot import Snapshot
 
 NAMED_SERVICES = 3
 """Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
 
 
-class Refuser(Protocol):
-    """Whoever refused nodes for the sake of a latency limit."""
-
-    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
-        """Return the probabilities with which rows were refused, and the Workloads that they are about."""
-        ...
+AtRisk = tuple[str, int, float, int]
+"""Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
+probabilities (how near the pod came), and the row that this is about, the lowest of equals."""
 
 
 def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Reasons) -> list[NodeVerdict]:
@@ -42,38 +35,26 @@ def constraint_verdicts(snapshot: Snapshot, candidates: Candidates, reasons: Rea
     return verdicts
 
 
-def risk_verdicts(snapshot: Snapshot, shape: Shape, guard: Refuser, rows: NDArray[np.intp]) -> list[NodeVerdict]:
-    """Group the rows that the guard refused by the service at risk.
+def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVerdict]:
+    """Return why rows were refused by a guard, most nodes first, one for each of few services and one for the others.
 
-    The probability that is named is the lowest of the group: how near the pod came. Where it follows from the refusal
-    of a smaller pod or an earlier mix it is the least that it can be.
+    Where a probability follows from the refusal of a smaller pod or an earlier mix it is the least that it can be.
     """
-    if not len(rows):
-        return []
-    probabilities, services = guard.at_risk(shape, rows)
-    groups: dict[str, list[tuple[float, int]]] = {}
-    for nearest, service in zip(zip(probabilities.tolist(), rows.tolist(), strict=True), services, strict=True):
-        known = groups.get(service)
-        if known is None:
-            groups[service] = [nearest]
-        else:
-            known.append(nearest)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    verdicts = []
-    for service, members in ordered[:NAMED_SERVICES]:
-        verdicts.append(_at_risk(snapshot, members, f"limit of {service}"))
-    rest = [member for _, members in ordered[NAMED_SERVICES:] for member in members]
-    if rest:
-        words = f"limits of {len(ordered) - NAMED_SERVICES} other services"
-        verdicts.append(_at_risk(snapshot, rest, words))
+    ordered = sorted(refused, key=lambda group: (-group[1], group[0])) if len(refused) > 1 else refused
+    verdicts = [
+        _at_risk(snapshot, nodes, probability, row, f"limit of {service}")
+        for service, nodes, probability, row in ordered[:NAMED_SERVICES]
+    ]
+    if rest := ordered[NAMED_SERVICES:]:
+        nodes = sum([group[1] for group in rest])
+        probability, row = min([group[2:] for group in rest])
+        verdicts.append(_at_risk(snapshot, nodes, probability, row, f"limits of {len(rest)} other services"))
     return verdicts
 
 
-def _at_risk(snapshot: Snapshot, members: list[tuple[float, int]], words: str) -> NodeVerdict:
-    """Return the verdict on nodes given as (probability, row)."""
-    probability, row = min(members)
+def _at_risk(snapshot: Snapshot, nodes: int, probability: float, row: int, words: str) -> NodeVerdict:
     message = f"would break the latency {words} (p={probability:.2f})"
-    return NodeVerdict(len(members), message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability)
+    return NodeVerdict(nodes, message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability)
 
 
 def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:

@@ -47,6 +47,7 @@ class Wakes:
             return
         policy = self._placer.policy
         guard = policy.guard
+        screens = guard is not None and policy.rank.cacheable
         freed: dict[FitShape, list[int]] = {}
         quieter: dict[FitShape, bool] = {}
         screened: dict[Shape, list[int]] = {}
@@ -59,8 +60,7 @@ class Wakes:
                 if shape.fit not in quieter:
                     quieter[shape.fit] = bool(self._takes(snapshot, shape.fit, eased))
                 may_ease = quieter[shape.fit]
-            aside = may_ease or shape.online or self._queue.backs_off(shape) or not policy.rank.cacheable
-            if rows and guard is not None and not aside:
+            if rows and screens and not (may_ease or shape.online or self._queue.backs_off(shape)):
                 screened[shape] = rows
             elif rows or may_ease:
                 self._queue.wake(shape, now, urgent=bool(rows))
@@ -79,10 +79,13 @@ class Wakes:
         rows = self._hopes.get(shape)
         if rows is None:
             return False
-        versions = snapshot.versions
-        taken = {row for row in rows if versions.item(row) != self._screened[row]}
-        if taken:
-            self._screen_again(snapshot, taken, forecaster)
+        if not rows:
+            return True
+        version, screened = snapshot.versions.item, self._screened
+        taken = {row for row in rows if version(row) != screened[row]}
+        if not taken:
+            return False
+        self._screen_again(snapshot, taken, forecaster)
         return not self._hopes[shape]
 
     def _screen_again(self, snapshot: Snapshot, taken: set[int], forecaster: QosForecaster) -> None:

@@ -7,7 +7,7 @@ library version; these arrays do neither. Invariant: `predict` equals scikit-lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +46,13 @@ class NumericForest:
     right: Nodes
     value: Floats
     depth: int
+    _steps: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]] = field(init=False, repr=False, compare=False)
+    """Roots, features and children, right and left in turn, as platform-sized indices: each step is four look-ups."""
+
+    def __post_init__(self) -> None:
+        children = np.stack((self.right, self.left), axis=1).ravel()
+        steps = tuple(nodes.astype(np.intp) for nodes in (self.roots, self.feature, children))
+        object.__setattr__(self, "_steps", steps)
 
     @classmethod
     def grow(
@@ -102,14 +109,12 @@ class NumericForest:
         """Return (n,) means over the trees' leaves; all rows and trees step down together."""
         # scikit-learn compares float32 values with float64 thresholds; so do we, or rows near a split differ.
         narrow = np.ascontiguousarray(features, dtype=np.float32)
-        # Platform-sized indices and one array of both children: each step then is four plain look-ups.
-        feature, width = self.feature.astype(np.intp), narrow.shape[1]
-        children = np.stack((self.right, self.left), axis=1).ravel().astype(np.intp)
+        (roots, feature, children), width = self._steps, narrow.shape[1]
         mean = np.empty(len(narrow))
         for start in range(0, len(narrow), ROWS_AT_ONCE):
             rows = narrow[start : start + ROWS_AT_ONCE]
             values, offset = rows.ravel(), np.arange(len(rows))[:, None] * width
-            node = np.broadcast_to(self.roots.astype(np.intp), (len(rows), len(self.roots)))
+            node = np.broadcast_to(roots, (len(rows), len(roots)))
             for _ in range(self.depth):
                 goes_left = values.take(feature.take(node) + offset) <= self.threshold.take(node)
                 node = children.take(2 * node + goes_left)

@@ -22,6 +22,7 @@ from cotide_core.forecasts import MixBatch, QosSamples
 from cotide_predictors import model_files
 from cotide_predictors.calibration import learn_sharpness
 from cotide_predictors.estimator import Estimator
+from cotide_predictors.few_mixes import FewMixes
 from cotide_predictors.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FEATURES, feature_matrix
 from cotide_predictors.mixes import Indices, cells_of, take_mixes, with_limit
 from cotide_predictors.monotone_ensemble import MonotoneEnsemble
@@ -86,6 +87,7 @@ class QosModel(Estimator):
         self.inverse_ridge = inverse_ridge
         self.most_rows = most_rows
         self.random_state = random_state
+        self._few: FewMixes | None = None
 
     @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
@@ -196,6 +198,7 @@ class QosModel(Estimator):
     def _learn(self, mixes: MixBatch, latency: Floats, share: float) -> None:
         """Fit contention and ensemble on the rows of every limit; each sample weighs one over all its limits."""
         span = (min(self.limits_) / SPAN, max(self.limits_) * SPAN)
+        self._few = None
         self.contention_ = learn_contention(mixes, latency, span_milliseconds=span)
         repeats = len(self.limits_)
         rows = np.repeat(np.arange(len(mixes)), repeats)
@@ -219,6 +222,12 @@ class QosModel(Estimator):
 
     def _margin(self, mixes: MixBatch) -> Floats:
         """Return (n,) log odds before calibration."""
+        if self._few is None:
+            self._few = FewMixes(self.contention_, self.ensemble_)
+        if self._few.takes(mixes):
+            margin = self._few.margin(mixes)
+            if margin is not None:
+                return margin
         return self.ensemble_.decision_function(feature_matrix(mixes, self.contention_))
 
     def _choose(self, mixes: MixBatch, latency: Floats, generator: np.random.Generator) -> float:

@@ -69,15 +69,20 @@ class TypeContention:
         """Name of the type with the largest excess; empty when none is known."""
         return self.types[int(np.argmax(self.excess))] if self.types else ""
 
+    def weights_of(self, types: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """Return (T,) excess and (T,) byte weight of types in any order, known or not."""
+        place = {name: index for index, name in enumerate(self.types)}
+        known = [place.get(name, -1) for name in types]
+        return np.append(self.excess, self.worst_excess)[known], np.append(self.byte_weight, self.worst_byte_weight)[
+            known
+        ]
+
     def columns(self, mixes: MixBatch) -> tuple[Floats, Floats]:
         """Return (n,) contention (natural log of a latency factor) and (n,) weighted bytes of each mix.
 
         The columns of ``mixes`` may come in any order and name unknown types.
         """
-        place = {name: index for index, name in enumerate(self.types)}
-        known = [place.get(name, -1) for name in mixes.types]
-        excess = np.append(self.excess, self.worst_excess)[known]
-        weight = np.append(self.byte_weight, self.worst_byte_weight)[known]
+        excess, weight = self.weights_of(mixes.types)
         # Multiply and add row by row, not by BLAS: a row's answer must not depend on how many are asked at once.
         stretch = (np.ascontiguousarray(mixes.counts) * excess).sum(axis=1)
         weighted = (np.ascontiguousarray(mixes.input_bytes) * weight).sum(axis=1)

@@ -1,0 +1,238 @@
+"""What the latency guard remembers, on arrays: which pairs of a shape and a row it must ask about, and the answers.
+
+Called by `guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
+pairs are taken one after the other, in order, so that a pair sees what those before it left.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.kernels.compiled import compiled
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TYPE: Final = 0
+SIZE: Final = 1
+CPU: Final = 2
+KIND: Final = 3
+PROMISE: Final = 4
+"""Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below, and the
+number of the Workload whose promise an arriving pod brings (-1 for none)."""
+SHAPE_COLUMNS: Final = 5
+
+JOB: Final = 0
+PROMISED: Final = 1
+UNPROMISED: Final = 2
+"""Kinds of shapes: batch or gratis; online with a promise, and without."""
+
+VERSION: Final = 0
+RELIEF: Final = 1
+REFUSED: Final = 2
+WORST: Final = 3
+"""Of an answer: the row's version and relief version when it was given (-1 for never), the same relief version where
+it was a refusal (else -1), and the number of the Workload that is most at risk."""
+LEAST_SIZE: Final = 0
+LEAST_CPU: Final = 1
+LEAST_RELIEF: Final = 2
+LEAST_WORST: Final = 3
+"""Of the smallest refused job of a type: input bytes, millicores, relief version (-1 for never), Workload at risk."""
+MARKS: Final = 4
+
+
+@compiled
+def must_ask(
+    places: Integers,
+    ends: Integers,
+    rows: Integers,
+    shapes: Integers,
+    marks: Integers,
+    probabilities: Floats,
+    least: Integers,
+    least_probabilities: Floats,
+    versions: Integers,
+    reliefs: Integers,
+    services: Integers,
+    type_counts: Integers,
+) -> Integers:
+    """Return (2, n) the questions and rows that must be asked about; what needs no forecast is answered on the way.
+
+    Parameters
+    ----------
+    places : (Q,) place of each question's shape in the tables.
+    ends : (Q,) where its rows end among ``rows``.
+    shapes : (S, 5)
+    marks, probabilities : (S, 4, N) and (S, N) answers.
+    least, least_probabilities : (T, 4, N) and (T, N) the smallest refused job of each type.
+    versions, reliefs, services : (N,) of the rows.
+    type_counts : (T, N)
+    """
+    asked = np.empty((2, rows.shape[0]), np.int64)
+    count = 0
+    first = 0
+    for question in range(places.shape[0]):
+        place = places[question]
+        column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
+        kind = shapes[place, KIND]
+        for at in range(first, ends[question]):
+            row = rows[at]
+            if marks[place, VERSION, row] == versions[row] or marks[place, REFUSED, row] == reliefs[row]:
+                continue
+            if kind == JOB:
+                if (
+                    least[column, LEAST_RELIEF, row] == reliefs[row]
+                    and least[column, LEAST_SIZE, row] <= size
+                    and least[column, LEAST_CPU, row] <= cpu
+                    and marks[place, RELIEF, row] != reliefs[row]
+                ):
+                    # A smaller job's refusal stands: an answer about an earlier version of the row.
+                    probabilities[place, row] = least_probabilities[column, row]
+                    marks[place, VERSION, row] = 0
+                    marks[place, RELIEF, row] = marks[place, REFUSED, row] = reliefs[row]
+                    marks[place, WORST, row] = least[column, LEAST_WORST, row]
+                    continue
+                needed = services[row] > 0
+            else:
+                needed = kind == PROMISED and services[row] > 0
+                if kind == PROMISED and not needed:
+                    for other in range(type_counts.shape[0]):
+                        needed = needed or type_counts[other, row] != 0
+            if needed:
+                asked[0, count] = question
+                asked[1, count] = row
+                count += 1
+            else:
+                probabilities[place, row] = 0.0
+                marks[place, VERSION, row] = versions[row]
+                marks[place, RELIEF, row] = reliefs[row]
+                marks[place, REFUSED, row] = -1
+        first = ends[question]
+    return asked[:, :count].copy()
+
+
+@compiled
+def take_answers(
+    pair_places: Integers,
+    rows: Integers,
+    starts: Integers,
+    each: Floats,
+    numbers: Integers,
+    threshold: float,
+    shapes: Integers,
+    marks: Integers,
+    probabilities: Floats,
+    least: Integers,
+    least_probabilities: Floats,
+    versions: Integers,
+    reliefs: Integers,
+) -> Floats:
+    """Write down the answers to (P,) pairs and return them: of each the highest among its mixes.
+
+    Parameters
+    ----------
+    starts : (P,) first mix of each pair.
+    each, numbers : (n,) probability of each mix, and the Workload that it is about.
+    """
+    pairs = rows.shape[0]
+    answers = np.empty(pairs)
+    for pair in range(pairs):
+        end = starts[pair + 1] if pair + 1 < pairs else each.shape[0]
+        highest, worst = each[starts[pair]], numbers[starts[pair]]
+        for mix in range(starts[pair] + 1, end):
+            if each[mix] > highest:
+                highest, worst = each[mix], numbers[mix]
+        answers[pair] = highest
+        place, row = pair_places[pair], rows[pair]
+        relief = reliefs[row]
+        probabilities[place, row] = highest
+        marks[place, VERSION, row] = versions[row]
+        marks[place, RELIEF, row] = relief
+        marks[place, WORST, row] = worst
+        marks[place, REFUSED, row] = relief if highest > threshold else -1
+        if highest > threshold and shapes[place, KIND] == JOB:
+            column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
+            if least[column, LEAST_RELIEF, row] != relief or (
+                least[column, LEAST_SIZE, row] >= size and least[column, LEAST_CPU, row] >= cpu
+            ):
+                least[column, LEAST_SIZE, row] = size
+                least[column, LEAST_CPU, row] = cpu
+                least[column, LEAST_RELIEF, row] = relief
+                least[column, LEAST_WORST, row] = worst
+                least_probabilities[column, row] = highest
+    return answers
+
+
+@compiled
+def not_covered(
+    place: int,
+    rows: Integers,
+    shapes: Integers,
+    marks: Integers,
+    probabilities: Floats,
+    least: Integers,
+    least_probabilities: Floats,
+    reliefs: Integers,
+) -> Integers:
+    """Return those of the rows that no standing refusal of a smaller job covers; the others take its answer over."""
+    column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
+    rest = np.empty(rows.shape[0], np.int64)
+    count = 0
+    for row in rows:
+        if (
+            least[column, LEAST_RELIEF, row] == reliefs[row]
+            and least[column, LEAST_SIZE, row] <= size
+            and least[column, LEAST_CPU, row] <= cpu
+            and marks[place, RELIEF, row] != reliefs[row]
+        ):
+            probabilities[place, row] = least_probabilities[column, row]
+            marks[place, VERSION, row] = 0
+            marks[place, RELIEF, row] = marks[place, REFUSED, row] = reliefs[row]
+            marks[place, WORST, row] = least[column, LEAST_WORST, row]
+        else:
+            rest[count] = row
+            count += 1
+    return rest[:count].copy()
+
+
+@compiled
+def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
+    """Return the first place of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
+    best, lowest = -1, np.inf
+    for place in range(probabilities.shape[0]):
+        if probabilities[place] <= threshold:
+            if step == 0.0:
+                return place
+            level = np.floor(probabilities[place] / step)
+            if level < lowest:
+                best, lowest = place, level
+    return best
+
+
+@compiled
+def by_service(place: int, rows: Integers, marks: Integers, probabilities: Floats) -> tuple[Integers, Floats]:
+    """Group refused rows by the Workload at risk.
+
+    Returns (3, G) its number, how many rows, the nearest; and (G,) that one's probability. The nearest is the row with the
+    lowest probability, the lowest such row. Groups come in order of appearance.
+    """
+    groups = np.empty((3, rows.shape[0]), np.int64)
+    nearest = np.empty(rows.shape[0])
+    count = 0
+    for row in rows:
+        number, probability = marks[place, WORST, row], probabilities[place, row]
+        group = 0
+        while group < count and groups[0, group] != number:
+            group += 1
+        if group == count:
+            groups[0, group], groups[1, group], groups[2, group] = number, 0, row
+            nearest[group] = probability
+            count += 1
+        groups[1, group] += 1
+        if probability < nearest[group] or (probability == nearest[group] and row < groups[2, group]):
+            nearest[group] = probability
+            groups[2, group] = row
+    return groups[:, :count].copy(), nearest[:count].copy()
