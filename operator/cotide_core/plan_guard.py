@@ -16,10 +16,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_core.answers import SHAPES_REMEMBERED
 from cotide_core.columns import Booleans, Floats, Integers
 from cotide_core.feasibility import FITS, Feasibility
 from cotide_core.forecasts import QosForecaster
-from cotide_core.guard import SHAPES_REMEMBERED, QosGuard
+from cotide_core.guard import QosGuard
 from cotide_core.instructions import NodeVerdict
 from cotide_core.shapes import FitShape, Shape
 from cotide_core.snapshot import Snapshot

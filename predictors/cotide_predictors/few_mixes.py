@@ -221,7 +221,7 @@ def weighted_sum(values: Floats, weights: Floats) -> float:
         six += values[place + 5] * weights[place + 5]
         seven += values[place + 6] * weights[place + 6]
         eight += values[place + 7] * weights[place + 7]
-    total = ((one + two) + (three + four)) + ((five + six) + (seven + eight))
+    joint: float = ((one + two) + (three + four)) + ((five + six) + (seven + eight))
     for place in range(full, length):
-        total += values[place] * weights[place]
-    return total
+        joint += values[place] * weights[place]
+    return joint

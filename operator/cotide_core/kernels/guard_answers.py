@@ -216,8 +216,8 @@ def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
 def by_service(place: int, rows: Integers, marks: Integers, probabilities: Floats) -> tuple[Integers, Floats]:
     """Group refused rows by the Workload at risk.
 
-    Returns (3, G) its number, how many rows, the nearest; and (G,) that one's probability. The nearest is the row with the
-    lowest probability, the lowest such row. Groups come in order of appearance.
+    Returns (3, G) its number, how many rows, the nearest; and (G,) that one's probability. The nearest is the row with
+    the lowest probability, the lowest such row. Groups come in order of appearance.
     """
     groups = np.empty((3, rows.shape[0]), np.int64)
     nearest = np.empty(rows.shape[0])
