@@ -198,3 +198,18 @@ def test_so_it_does_without_a_compiler(steps: list[tuple[object, ...]]) -> None:
             compiled = getattr(module, name)
             patch.setattr(module, name, getattr(compiled, "py_func", compiled))
         play(steps)
+
+
+def test_a_replica_is_asked_about_anew_when_its_service_gets_busier_or_its_limit_tighter() -> None:
+    cluster = Cluster()
+    cluster.run(cluster.replica("web"), 0)
+    cluster.run(cluster.job(0, 0, 0), 1)
+    another = cluster.replica("web")
+    cluster.check(
+        [another]
+    )  # row 1: 2.5 for the job's core, 3 for the job, 1 for its input; 6.5 / (6.5 + 4 * 5) passes
+    cluster.state.apply(WorkloadUpserted(Workload("d/web", 1.0)))
+    cluster.check([another])  # 6.5 / (6.5 + 4) does not, though nothing changed on row 1
+    cluster.state.apply(WorkloadUpserted(Workload("d/web", 5.0)))
+    cluster.state.apply(ServiceSampled("d/s1", 30.0))
+    cluster.check([another])  # 36.5 / (36.5 + 20) does not
