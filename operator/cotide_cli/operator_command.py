@@ -103,7 +103,13 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
         raise
     finally:
         sys.setswitchinterval(usual)
-    await operator.run(stop)
+    try:
+        await operator.run(stop)
+    finally:
+        # Who tells us twice to stop must not kill us while the interpreter ends: a clean stop has exit code 0.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _follow(options: dict[str, Any]) -> Following | None:
