@@ -49,7 +49,9 @@ def test_schedulers_say_an_event_for_each_pod_and_are_timed_while_pods_come(resu
         assert one["cpu_seconds_with_events"]["apiserver"] >= one["cpu_seconds"]["apiserver"]
         for kind in ("steady", "burst"):
             assert one[kind]["pods"] == FEW
-            assert 0 < one[kind]["p50_ms"] <= one[kind]["p99_ms"] <= one[kind]["max_ms"]
+            # The median is 0 where most pods are bound before the watch has told of them: both come in one read.
+            assert 0 <= one[kind]["p50_ms"] <= one[kind]["p99_ms"] <= one[kind]["max_ms"]
+            assert one[kind]["max_ms"] > 0
 
 
 def test_the_medians_carry_the_ratios(result: dict) -> None:
