@@ -368,8 +368,8 @@ class Operator:
 
     def _ready(self) -> None:
         self._deciding = True
-        # What was listed stays: without it, full collections no longer hold up a cycle for a tenth of a second. Nor does
-        # one hold up the first bindings: the cycles that were left behind by now are few.
+        # What was listed stays: without it, full collections no longer hold up a cycle for a tenth of a second. Nor
+        # does one hold up the first bindings: the cycles that were left behind by now are few.
         gc.freeze()
         _LOG.info(
             "deciding with policy %s: %d nodes, %d pods",
