@@ -124,11 +124,15 @@ def plan_of(seed: int) -> Plan:
 
 
 def kill_plan(path: str, at: int) -> Plan:
-    """Return the small run in which the first operator is killed at one point of a path."""
-    evicting = path == "evict"
-    first, then = ("gratis", "online") if evicting else ("online", "gratis")
+    """Return the small run in which the first operator is killed at one point of a path.
+
+    Somebody waits for two seconds where evictions are asked for, and where notes are written: those of pods that are
+    bound while others are, are withdrawn.
+    """
+    evicting, full = path == "evict", path in ("evict", "note")
+    first, then = ("gratis", "online") if evicting else ("batch" if full else "online", "gratis")
     steps = [
-        Step(0.0, "pods", _pods("first", first, 4 if evicting else 2, 1.0, 2.0 if evicting else None)),
+        Step(0.0, "pods", _pods("first", first, 4 if full else 2, 1.0, 2.0 if full else None)),
         Step(0.6 if evicting else 0.0, "pods", _pods("then", then, 2, 1.0, None if evicting else 0.1)),
         Step(0.0, "job", {"name": "j", "cls": "batch", "completions": 3, "parallelism": 2, "cpu": "1", "seconds": 0.1}),
     ]
