@@ -38,7 +38,7 @@ from cotide_operator.controllers import Controllers
 from cotide_operator.crew import Crew
 from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
-from cotide_operator.following import Following
+from cotide_operator.following import TIMEOUT_SECONDS, Following
 from cotide_operator.health import HealthServer
 from cotide_operator.intake import Intake
 from cotide_operator.leadership import Leadership
@@ -68,8 +68,6 @@ DRAIN_SECONDS: Final = 10.0
 """Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
-REQUEST_TIMEOUT_SECONDS: Final = 15.0
-"""For one try; five of them with their pauses take 78 s at most: then the log tells of an outage. Chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
@@ -108,13 +106,12 @@ class Operator:
         self._following = following or Following(
             credentials or load_credentials(options.kubeconfig, options.context),
             install_crds=options.install_crds,
-            timeout_seconds=REQUEST_TIMEOUT_SECONDS,
         )
         self._credentials = self._following.credentials
         self.client = KubeClient(
             self._credentials,
             max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
-            timeout_seconds=REQUEST_TIMEOUT_SECONDS,
+            timeout_seconds=TIMEOUT_SECONDS,
         )
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()

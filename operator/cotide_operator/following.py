@@ -23,7 +23,8 @@ from cotide_operator.mirror import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
 _LOG = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 15.0
-"""For one try of one page of a list; five of them with their pauses take 78 s at most: then the log tells. Chosen."""
+"""For one try of any request, a page of a list included; five of them with their pauses take 78 s at most: then the
+log tells of an outage. Chosen."""
 
 
 class Following:

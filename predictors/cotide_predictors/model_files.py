@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Final
@@ -97,7 +99,7 @@ def read_arrays(payload: bytes, name: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ModelError(f"{name} is no npz of plain numbers: {error}") from error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
@@ -65,3 +67,12 @@ def test_broken_arrays_are_refused() -> None:
         NumericForest.from_arrays({name: array for name, array in arrays.items() if name != "value"})
     with pytest.raises(ModelError, match="array threshold has 1 entries"):
         NumericForest.from_arrays({**arrays, "threshold": arrays["threshold"][:1]})
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b[: len(b) // 2], lambda b: b"PK\x03\x04junk", lambda b: b[:-30] + b"x" * 30]
+)
+def test_arrays_that_a_disk_spoilt_are_refused_by_name(spoil: Callable[[bytes], bytes]) -> None:
+    payload = spoil(write_arrays({"a": np.arange(9.0)}))
+    with pytest.raises(ModelError, match=r"forest\.npz is no npz of plain numbers"):
+        read_arrays(payload, "forest.npz")

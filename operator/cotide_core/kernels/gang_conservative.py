@@ -12,23 +12,18 @@ overfilled in any resource; on one machine with one resource the schedules are t
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import STOP
-from cotide_core.kernels.gang_lists import book_gang, laid_at
+from cotide_core.kernels.gang_lists import SEGMENTS, book_gang, laid_at
 from cotide_core.kernels.gangs import earliest_gang
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
-
-SEGMENTS: Final = 8
-"""Segments of a machine that there is room for at first; doubled when that is not enough (chosen)."""
 
 
 @compiled

@@ -7,6 +7,8 @@ Invariant: entries of jobs that hold machines are never lost or changed.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,9 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.gangs import fitting_on, lay_gang, take_gang, tidy
 
 Integers = npt.NDArray[np.int64]
+
+SEGMENTS: Final = 8
+"""Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
 
 
 @compiled

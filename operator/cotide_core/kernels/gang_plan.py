@@ -12,15 +12,13 @@ machine with one resource the schedules are those of `plan`.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.easy import STOP, order_key
 from cotide_core.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
-from cotide_core.kernels.gang_lists import book_gang, laid_at
+from cotide_core.kernels.gang_lists import SEGMENTS, book_gang, laid_at
 from cotide_core.kernels.gangs import earliest_gang, fits_through, room_of, tidy
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import insert, remove_at
@@ -28,9 +26,6 @@ from cotide_core.kernels.run_forecasts import GIVEN, Past, corrected, forecast_a
 from cotide_core.kernels.time_heap import heap_pop, heap_push
 
 Integers = npt.NDArray[np.int64]
-
-SEGMENTS: Final = 8
-"""Segments of a machine that there is room for at first; doubled when that is not enough (chosen)."""
 
 
 @compiled

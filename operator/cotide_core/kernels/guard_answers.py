@@ -45,6 +45,36 @@ MARKS: Final = 4
 
 
 @compiled
+def take_over(
+    place: int,
+    row: int,
+    shapes: Integers,
+    marks: Integers,
+    probabilities: Floats,
+    least: Integers,
+    least_probabilities: Floats,
+    reliefs: Integers,
+) -> bool:
+    """Take over a smaller job's refusal on a row where one stands and is news to the shape; whether it was.
+
+    It is an answer about an earlier version of the row, hence its version 0.
+    """
+    column, relief = shapes[place, TYPE], reliefs[row]
+    stands: bool = (
+        least[column, LEAST_RELIEF, row] == relief
+        and least[column, LEAST_SIZE, row] <= shapes[place, SIZE]
+        and least[column, LEAST_CPU, row] <= shapes[place, CPU]
+        and marks[place, RELIEF, row] != relief
+    )
+    if stands:
+        probabilities[place, row] = least_probabilities[column, row]
+        marks[place, VERSION, row] = 0
+        marks[place, RELIEF, row] = marks[place, REFUSED, row] = relief
+        marks[place, WORST, row] = least[column, LEAST_WORST, row]
+    return stands
+
+
+@compiled
 def must_ask(
     places: Integers,
     ends: Integers,
@@ -76,24 +106,13 @@ def must_ask(
     first = 0
     for question in range(places.shape[0]):
         place = places[question]
-        column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
         kind = shapes[place, KIND]
         for at in range(first, ends[question]):
             row = rows[at]
             if marks[place, VERSION, row] == versions[row] or marks[place, REFUSED, row] == reliefs[row]:
                 continue
             if kind == JOB:
-                if (
-                    least[column, LEAST_RELIEF, row] == reliefs[row]
-                    and least[column, LEAST_SIZE, row] <= size
-                    and least[column, LEAST_CPU, row] <= cpu
-                    and marks[place, RELIEF, row] != reliefs[row]
-                ):
-                    # A smaller job's refusal stands: an answer about an earlier version of the row.
-                    probabilities[place, row] = least_probabilities[column, row]
-                    marks[place, VERSION, row] = 0
-                    marks[place, RELIEF, row] = marks[place, REFUSED, row] = reliefs[row]
-                    marks[place, WORST, row] = least[column, LEAST_WORST, row]
+                if take_over(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
                     continue
                 needed = services[row] > 0
             else:
@@ -178,21 +197,10 @@ def not_covered(
     reliefs: Integers,
 ) -> Integers:
     """Return those of the rows that no standing refusal of a smaller job covers; the others take its answer over."""
-    column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
     rest = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:
-        if (
-            least[column, LEAST_RELIEF, row] == reliefs[row]
-            and least[column, LEAST_SIZE, row] <= size
-            and least[column, LEAST_CPU, row] <= cpu
-            and marks[place, RELIEF, row] != reliefs[row]
-        ):
-            probabilities[place, row] = least_probabilities[column, row]
-            marks[place, VERSION, row] = 0
-            marks[place, RELIEF, row] = marks[place, REFUSED, row] = reliefs[row]
-            marks[place, WORST, row] = least[column, LEAST_WORST, row]
-        else:
+        if not take_over(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
             rest[count] = row
             count += 1
     return rest[:count].copy()
