@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from accasim_rival import Unavailable, accasim_timings
 
-from cotide_core.kernels.compiled import COMPILES
+from cotide_core.kernels.compiled import compiles
 from cotide_sim.replay.policies import POLICIES
 from cotide_sim.replay.runner import run_policy
 from cotide_sim.traces.batch_jobs import BatchJobs
@@ -180,7 +180,7 @@ def main() -> None:
     if arguments.peak:
         print_peak(data, arguments.peak)
         return
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, compiled: {COMPILES}")
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, compiled: {compiles()}")
     print(f"medians of {arguments.runs} runs after compilation; milliseconds\n")
     print(f"{'log':24} {'jobs':>8} {'read':>7} " + " ".join(f"{name:>12}" for name in NAMES))
     names = LOGS if data else ("made up",)

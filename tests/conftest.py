@@ -12,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent / "controlplane"))
 
 from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr
 
+from cotide_core.kernels.compiled import compiles
+
+compiles()  # loads numba here, and not within the first test that calls a kernel: Hypothesis looks how long tests take
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -137,8 +137,9 @@ def _settle() -> None:
 def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
     """In a thread, while the first lists come: load everything that is heavy, and read the configuration."""
     from cotide_core.errors import InputError
+    from cotide_core.policies import build_policy
     from cotide_operator import assembly  # noqa: F401 - loaded, for the caller
-    from cotide_operator.settings import read_settings, with_changes
+    from cotide_operator.settings import engine_config, read_settings, with_changes
 
     settings = read_settings(config)
     models, ledger = changes["models"], changes["ledger"]
@@ -154,4 +155,5 @@ def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
     ):
         if place is not None and place.exists() and not place.is_dir():
             raise InputError(f"{place} is not a directory", field=field)
+    build_policy(engine_config(settings))  # loads its machine code, of which there is one for all policies of a process
     return settings

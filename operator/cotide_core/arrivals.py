@@ -5,8 +5,6 @@ Called by `cycle.Scheduler` for each reported pod.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cotide_core.events import Pod, PodPhase
 from cotide_core.state import PodRecord
 
@@ -22,5 +20,5 @@ def same_wish(before: Pod, after: Pod) -> bool:
 
     What comes back from our own status updates (attempts, demotions, a nomination) is no change.
     """
-    ours = replace(after, attempts=before.attempts, demotions=before.demotions, nominated_node=before.nominated_node)
+    ours = after._replace(attempts=before.attempts, demotions=before.demotions, nominated_node=before.nominated_node)
     return before in (after, ours)

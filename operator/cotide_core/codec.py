@@ -1,4 +1,4 @@
-"""Frozen dataclasses to plain JSON values and back, exactly.
+"""Frozen dataclasses and named tuples to plain JSON values and back, exactly.
 
 Used by `ledger` for events, instructions and the configuration. Built once per class from its type hints: a field
 that holds its default is left out, a number in a float field is written as a float (Python's shortest form, which
@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from cotide_core.errors import LedgerError
 
@@ -23,15 +23,15 @@ _Step = Callable[[Any], Any]
 
 
 def encode(value: object) -> dict[str, Json]:
-    """Return a frozen dataclass as a JSON object, tagged with its ``kind``."""
+    """Return a frozen dataclass or named tuple as a JSON object, tagged with its ``kind``."""
     cls: type = type(value)
     encoded: dict[str, Json] = {"kind": cls.__name__}
-    encoded.update(_dataclass_encoder(cls)(value))
+    encoded.update(_record_encoder(cls)(value))
     return encoded
 
 
 def decode(data: Json, kinds: dict[str, type]) -> Any:
-    """Return the dataclass that a tagged JSON object stands for.
+    """Return the dataclass or named tuple that a tagged JSON object stands for.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ def decode(data: Json, kinds: dict[str, type]) -> Any:
     if kind not in kinds:
         raise LedgerError(f"unknown kind {kind!r}")
     body = {key: value for key, value in data.items() if key != "kind"}
-    return _dataclass_decoder(kinds[kind])(body)
+    return _record_decoder(kinds[kind])(body)
 
 
 @cache
-def _dataclass_encoder(cls: type) -> Callable[[Any], dict[str, Json]]:
+def _record_encoder(cls: type) -> Callable[[Any], dict[str, Json]]:
     hints = get_type_hints(cls)
-    steps = [(f.name, f.default, _encoder(hints[f.name])) for f in fields(cls)]
+    steps = [(name, default, _encoder(hints[name])) for name, default, _ in _fields(cls)]
 
     def run(value: Any) -> dict[str, Json]:
         out: dict[str, Json] = {}
@@ -69,10 +69,10 @@ def _dataclass_encoder(cls: type) -> Callable[[Any], dict[str, Json]]:
 
 
 @cache
-def _dataclass_decoder(cls: type) -> _Step:
+def _record_decoder(cls: type) -> _Step:
     hints = get_type_hints(cls)
-    steps = {f.name: _decoder(hints[f.name]) for f in fields(cls)}
-    required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+    steps = {name: _decoder(hints[name]) for name in hints}
+    required = [name for name, _, must in _fields(cls) if must]
 
     def run(data: Any) -> Any:
         if not isinstance(data, dict):
@@ -94,6 +94,18 @@ def _dataclass_decoder(cls: type) -> _Step:
     return run
 
 
+def _is_record(hint: Any) -> TypeGuard[type]:
+    return isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_field_defaults"))
+
+
+def _fields(cls: Any) -> list[tuple[str, Any, bool]]:
+    """Return name, default and whether there is no default, of each field."""
+    if is_dataclass(cls):
+        return [(f.name, f.default, f.default is MISSING and f.default_factory is MISSING) for f in fields(cls)]
+    defaults: dict[str, Any] = cls._field_defaults
+    return [(name, defaults.get(name, MISSING), name not in defaults) for name in cls._fields]
+
+
 def _encoder(hint: Any) -> _Step | None:
     """Return how a value of this type is written; None when it is JSON already."""
     optional = _optional(hint)
@@ -112,8 +124,8 @@ def _encoder(hint: Any) -> _Step | None:
         return float
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return str
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _dataclass_encoder(hint)
+    if _is_record(hint):
+        return _record_encoder(hint)
     return None
 
 
@@ -133,8 +145,8 @@ def _decoder(hint: Any) -> _Step:
         return lambda value: float(_checked(value, (int, float)))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _dataclass_decoder(hint)
+    if _is_record(hint):
+        return _record_decoder(hint)
     return lambda value: _checked(value, (hint,))
 
 

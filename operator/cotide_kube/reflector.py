@@ -22,7 +22,6 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -59,8 +58,7 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One change of the collection.
 
     ``SYNCED`` carries no object: everything that existed at a list has been told; it comes once after each list.

@@ -9,9 +9,11 @@ of requests.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import random
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -135,8 +137,9 @@ class Transport:
                     timeout=self._timeout,
                     proxy=self.credentials.proxy,
                     server_hostname=self.credentials.server_name,
+                    auto_decompress=False,
                 ) as response:
-                    answer, code = await response.read(), response.status
+                    answer, code = await _read(response), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
                 # Refused connections never carried the request; all else may have been carried out.
@@ -245,6 +248,17 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body, unpacked in a thread in one go: as it came, in pieces, it would hold up everything else."""
+    body = await response.read()
+    if response.headers.get("Content-Encoding", "identity") == "identity":
+        return body
+    try:
+        return await asyncio.to_thread(gzip.decompress, body)
+    except (OSError, EOFError, zlib.error) as error:
+        raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
 
 
 def _cause(error: Exception) -> str:

@@ -3,7 +3,8 @@
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
 way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
-is exactly what the engine knows, so that a change that does not matter is found by comparing and never told.
+is exactly what the engine knows, so that a change that does not matter is found by comparing and never told. Pods may
+be translated ahead of the first collection (see `ahead`), which makes no difference but in time.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_kube.objects import PodObject
+from cotide_operator.ahead import Ahead, Seen
 from cotide_operator.clock import Clock
 from cotide_operator.eviction_wishes import faults
-from cotide_operator.mirror import KINDS, Kind, Mirror
+from cotide_operator.mirror import KINDS, Kind, Mirror, key_of
 from cotide_operator.sightings import Sighting, Sightings
 from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
 
 _LOG = logging.getLogger(__name__)
 
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+_AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
+"""What a pod's translation depends on beside the pod."""
 
 
 class Intake:
@@ -56,7 +60,8 @@ class Intake:
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
         self._surroundings: dict[tuple[Kind, str], Any] = {}
-        self._live = False
+        self._ahead: Ahead | None = Ahead(self._glance)
+        """Until the first collection."""
         self.pods: dict[str, Pod] = {}
         """Pods as told."""
         self._nodes: dict[str, Node] = {}
@@ -69,13 +74,26 @@ class Intake:
         mirror.subscribe(self._mark)
 
     @property
+    def _live(self) -> bool:
+        return self._ahead is None
+
+    @property
     def waiting(self) -> bool:
         """Whether there is anything to collect."""
         return any(self._changed.values())
 
+    def translate_ahead(self, most: int) -> bool:
+        """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
+        if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):
+            return False
+        self._sightings.refresh()
+        return self._ahead.work(most)
+
     def collect(self) -> list[Event]:
         """Return the events of all changes since the last call: nodes, then Workloads, then pods."""
         events: list[Event] = []
+        if not self._live:
+            self._sightings.refresh()
         for name in _taken(self._changed["nodes"]):
             self._tell_node(name, events)
         for key in _taken(self._changed["workloads"]):
@@ -86,7 +104,7 @@ class Intake:
             pods.sort(key=self._created)
         for key in pods:
             self._tell_pod(key, events)
-        self._live = True
+        self._ahead = None
         return events
 
     def _created(self, key: str) -> str:
@@ -100,43 +118,64 @@ class Intake:
             if self._live and (pod := self._mirror.pods.get(key)) is not None:
                 self._observe(pod, key)
             self._changed["pods"][key] = None
+            if self._ahead is not None:
+                self._ahead.repeat(key)
         elif kind in self._changed:
             self._changed[kind][key] = None
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
 
     def _observe(self, pod: PodObject, key: str) -> Sighting:
+        return self._sightings.observe(pod, live=self._live, job_status=self._job_status(key))
+
+    def _job_status(self, key: str) -> dict[str, Any]:
         job = self._mirror.jobs.get(self._mirror.job_of(key) or "")
-        return self._sightings.observe(pod, live=self._live, job_status=job.status if job is not None else None)
+        return job.status if job is not None else {}
+
+    def _glance(self, key: str) -> Seen | None:
+        pod = self._mirror.pods.get(key)
+        if pod is None:
+            return None
+        seen = self._sightings.glance(pod, self._job_status(key))
+        return seen, self._translate(pod, seen)
+
+    def _translate(self, pod: PodObject, seen: Sighting) -> Pod:
+        return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""
-        matter: Any = None
-        pods: list[str] = []
-        if kind == "jobs":
-            job = self._mirror.jobs.get(key)
-            matter = (job.spec.get("class"), job.spec.get("priority")) if job else None
-        elif kind == "priorityclasses":
-            priority = self._mirror.priorityclasses.get(key)
-            matter = priority.value if priority else None
-        else:
-            namespace = self._mirror.namespaces.get(key)
-            matter = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
+        if self._ahead is not None and kind == "jobs":  # its status counts, too
+            for pod in self._mirror.pods_of_job(key):
+                self._ahead.repeat(key_of(pod.metadata))
+        matter = self._matter(kind, key)
         if self._surroundings.get((kind, key)) == matter:
             return
         if matter is None:
             del self._surroundings[kind, key]
         else:
             self._surroundings[kind, key] = matter
-        if not self._live:
-            return  # all pods are still to be told
+        if self._ahead is not None:  # all pods are still to be told
+            if kind != "jobs":
+                self._ahead.repeat_all()
+            return
         if kind == "jobs":
-            pods = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in self._mirror.pods_of_job(key)]
+            pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
         elif kind == "priorityclasses":
             pods = [name for name, pod in self._mirror.pods.items() if pod.spec.priority_class_name == key]
         else:
             pods = [name for name, pod in self._mirror.pods.items() if pod.metadata.namespace == key]
         self._changed["pods"].update(dict.fromkeys(pods))
+
+    def _matter(self, kind: Kind, key: str) -> Any:
+        """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
+        if kind == "jobs":
+            job = self._mirror.jobs.get(key)
+            return (job.spec.get("class"), job.spec.get("priority")) if job else None
+        if kind == "priorityclasses":
+            priority = self._mirror.priorityclasses.get(key)
+            return priority.value if priority else None
+        namespace = self._mirror.namespaces.get(key)
+        return namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
         node = self._mirror.nodes.get(name)
@@ -169,11 +208,15 @@ class Intake:
         if pod is None:
             self._sightings.forget(key)
             return
-        seen = self._observe(pod, key)
+        ahead = self._ahead.take(key) if self._ahead is not None else None
+        if ahead is None:
+            told = self._translate(pod, self._observe(pod, key))
+        else:
+            seen, told = ahead
+            self._sightings.keep(key, seen)
         if before is None:
             for fault in faults(pod.metadata.annotations):
                 _LOG.warning("pod %s: %s", key, fault)
-        told = translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
         if told == before or (before is None and told.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched
         self.pods[key] = told

@@ -10,8 +10,9 @@ Invariant: the sighting of one pod (uid) never changes once a field is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
@@ -24,10 +25,10 @@ from cotide_operator.mirror import key_of
 LIVE_WINDOW_SECONDS: Final = 2.0
 """Wall seconds between creation and receipt within which the receipt counts as the creation; chosen above the
 timestamps' resolution of one second."""
+_BEGAN: Final = ("Running", "Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True, gc=False):
     """What was observed of one pod; times on the operator's clock."""
 
     uid: str
@@ -77,11 +78,25 @@ class Sightings:
         if after is None or after.uid != pod.metadata.uid:
             after = self._first(pod, live=live, job_status=job_status or {})
             before = None
-        if pod.status.phase in ("Running", "Succeeded", "Failed"):
+        if pod.status.phase in _BEGAN:
             after = self._told(pod, after, live=live, witnessed=live and before is not None)
         if after is not before:
             self._known[key] = after
         return after
+
+    def refresh(self) -> None:
+        """What is not live is from before this moment, and no longer from before an earlier one."""
+        self._listed_seconds = None
+
+    def glance(self, pod: PodObject, job_status: Mapping[str, Any]) -> Sighting:
+        """Return what `observe` would of a pod that is not known and not live; remember nothing."""
+        seen = self._first(pod, live=False, job_status=job_status)
+        began = pod.status.phase in _BEGAN
+        return self._told(pod, seen, live=False, witnessed=False) if began else seen
+
+    def keep(self, key: str, seen: Sighting) -> None:
+        """Remember what a glance told of a pod that is not known."""
+        self._known[key] = seen
 
     def _told(self, pod: PodObject, known: Sighting, *, live: bool, witnessed: bool) -> Sighting:
         """Return the sighting with what a pod that began tells; ``witnessed`` when it was seen before it did."""

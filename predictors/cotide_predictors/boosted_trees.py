@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.kernels.compiled import COMPILES, compiled
+from cotide_core.kernels.compiled import compiled, compiles
 from cotide_predictors import ubj
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ class BoostedTrees:
 
     def margin(self, features: Floats) -> Floats:
         """Return (n,) sums of the leaves that (n, k) rows come to."""
-        if COMPILES:
+        if compiles():
             rows = np.ascontiguousarray(features, dtype=np.float32)
             if np.isfinite(rows).all():
                 sums = np.empty(len(rows), np.float32)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
-from cotide_core.kernels.compiled import COMPILES, compiled
+from cotide_core.kernels.compiled import compiled, compiles
 from cotide_predictors.boosted_trees import sum_of_leaves
 from cotide_predictors.mix_features import FEATURES, SMOOTH_FEATURES
 from cotide_predictors.monotone_ensemble import MonotoneEnsemble
@@ -44,7 +44,7 @@ class FewMixes:
 
     def takes(self, mixes: MixBatch) -> bool:
         """Whether these mixes can be answered here."""
-        return COMPILES and len(mixes) <= FEW_ROWS and len(mixes.types) <= MOST_TYPES
+        return compiles() and len(mixes) <= FEW_ROWS and len(mixes.types) <= MOST_TYPES
 
     def margin(self, mixes: MixBatch) -> Floats | None:
         """Return (n,) log odds before calibration; None where a value is not finite."""

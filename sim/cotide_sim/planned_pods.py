@@ -28,7 +28,7 @@ class PlannedPod:
     def again(self, now: float) -> PlannedPod:
         """Return the pod that takes its place when it was evicted."""
         name = f"{self.pod.key}-again"
-        return PlannedPod(replace(self.pod, key=name, uid=name, created_seconds=now), replace(self.load, key=name))
+        return PlannedPod(self.pod._replace(key=name, uid=name, created_seconds=now), replace(self.load, key=name))
 
 
 def pods_of_service(service: PlannedService, now: float) -> list[PlannedPod]:

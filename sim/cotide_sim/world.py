@@ -14,7 +14,7 @@ unless it is evicted: then it goes on for its grace period, and starts over unde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -213,7 +213,7 @@ class World:
         self._park.start_pod(bind.node, load, self._now)
         self._score.observe_bound(pod.key, self._now)
         self._score.observe_started(pod.key, self._now)
-        self._tell(replace(pod, node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
+        self._tell(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
 
     def _check_capacity(self, node: str, arriving: Pod) -> None:
         """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
@@ -226,7 +226,7 @@ class World:
     def _evict(self, evict: Evict) -> None:
         pod = self._pods[evict.key]
         self._score.observe_evicted(pod.key, self._now)
-        self._tell(replace(pod, terminating=True))
+        self._tell(pod._replace(terminating=True))
         self._timeline.add(self._now + GRACE_SECONDS, lambda: self._end_evicted(evict.key))
 
     def _end_evicted(self, key: str) -> None:
@@ -249,7 +249,7 @@ class World:
             assert pod.job is not None  # noqa: S101 - only pods of jobs are finite
             self._score.observe_succeeded(pod.key, pod.job)
             self._leave(pod)
-            self._tell(replace(pod, phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
+            self._tell(pod._replace(phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
         for action in self._timeline.move_to(now):
             action()
 

@@ -94,7 +94,6 @@ def _discreet() -> None:
 
 def _unfair() -> None:
     """After a restart whoever is last in the alphabet came first."""
-    from dataclasses import replace
 
     from cotide_operator.intake import Intake
 
@@ -109,7 +108,7 @@ def _unfair() -> None:
         told = []
         for event in events:
             if hasattr(event, "pod"):
-                pod = replace(event.pod, created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
+                pod = event.pod._replace(created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
                 self.pods[pod.key] = pod
                 told.append(type(event)(pod))
             else:

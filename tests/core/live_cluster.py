@@ -56,7 +56,7 @@ class Cluster:
         requests = (("cpu", cpu), ("memory", memory))
         cls = WorkloadClass.BATCH
         pod = Pod(f"d/{name}", f"u{name}", cls, requests, at, ours=True, requested_seconds=estimate)
-        pod = replace(pod, **fields)
+        pod = pod._replace(**fields)
         self.submits.append((at, pod, run))
 
     def play(self) -> dict[str, float]:
@@ -65,7 +65,7 @@ class Cluster:
         while self.submits or self.running or self.events or sum(self.scheduler.pending().values()):
             for key in [key for key, (end, _) in self.running.items() if end == now]:
                 _, pod = self.running.pop(key)
-                self.events.append(PodUpserted(replace(pod, phase=PodPhase.SUCCEEDED)))
+                self.events.append(PodUpserted(pod._replace(phase=PodPhase.SUCCEEDED)))
             while self.submits and self.submits[0][0] == now:
                 _, pod, self.run[pod.key] = self.submits.pop(0)
                 self.events.append(PodUpserted(pod))
@@ -91,7 +91,7 @@ class Cluster:
             assert pod is not None
             assert bind.key not in self.start
             self.start[bind.key], self.on[bind.key] = now, bind.node
-            running = replace(pod, node=bind.node, phase=PodPhase.RUNNING, started_seconds=now)
+            running = pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=now)
             self.running[bind.key] = (now + self.run[bind.key], running)
             for place, resource in enumerate(("cpu", "memory")):
                 used = sum(dict(p.requests)[resource] for _, p in self.running.values() if p.node == bind.node)
@@ -144,7 +144,7 @@ def node(name: str = "a", cpu: int = 4000) -> NodeUpserted:
 
 def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: object) -> PodUpserted:
     base = Pod(f"d/{name}", f"u{name}", WorkloadClass.BATCH, (("cpu", cpu),), at, ours=True, requested_seconds=estimate)
-    return PodUpserted(replace(base, **fields))  # type: ignore[arg-type]  # fields are named by each test
+    return PodUpserted(base._replace(**fields))  # type: ignore[arg-type]  # fields are named by each test
 
 
 def running(name: str, cpu: int, estimate: float, on: str = "a") -> PodUpserted:

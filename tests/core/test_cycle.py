@@ -35,7 +35,7 @@ def node(name: str = "a", cpu: int = 1000, **fields: object) -> NodeUpserted:
 
 def pod(name: str = "p", cpu: int = 1000, **fields: object) -> Pod:
     base = Pod(f"d/{name}", f"uid-{name}", WorkloadClass.BATCH, (("cpu", cpu),), 0.0, ours=True)
-    return replace(base, **fields)  # type: ignore[arg-type]  # fields are named by each test
+    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
 
 
 def arrived(*args: object, **fields: object) -> PodUpserted:

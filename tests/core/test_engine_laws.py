@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +79,7 @@ class HostileCluster:
     def finish_one(self, number: int) -> None:
         running = [pod for pod in self.pods.values() if pod.node is not None and pod.phase is PodPhase.RUNNING]
         if running:
-            self.tell(replace(running[number % len(running)], phase=PodPhase.SUCCEEDED))
+            self.tell(running[number % len(running)]._replace(phase=PodPhase.SUCCEEDED))
 
     def cycle(self, answer: str, seconds: float) -> None:
         self.now += seconds
@@ -113,7 +111,7 @@ class HostileCluster:
             return
         del self.open[bind.key]
         if answer in ("confirm", "late"):
-            bound = replace(pod, node=bind.node, phase=PodPhase.RUNNING)
+            bound = pod._replace(node=bind.node, phase=PodPhase.RUNNING)
             self.pods[bind.key] = bound
             (self.late if answer == "late" else self.events).append(PodUpserted(bound))
         elif answer == "refuse":

@@ -42,7 +42,7 @@ def node(name: str, cpu: int = 1000, pods: int = 10, **fields: object) -> Node:
 
 def pod(key: str, at: str | None = None, cpu: int = 400, **fields: object) -> Pod:
     base = Pod(key, key, WorkloadClass.BATCH, (("cpu", cpu),), 0.0, node=at, ours=True)
-    return replace(base, **fields)  # type: ignore[arg-type]  # fields are named by each test
+    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
 
 
 def messages(state: ClusterState, waiting: Pod) -> dict[str, str]:

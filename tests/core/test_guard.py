@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,15 +97,15 @@ class Cluster:
     def job(self, kind: int, size: int, cores: int) -> Pod:
         self.count += 1
         base = Pod(f"d/j{self.count}", f"j{self.count}", WorkloadClass.BATCH, (("cpu", CORES[cores]),), 0.0, ours=True)
-        return replace(base, type=TYPES[kind], input_bytes=SIZES[size] * GIB)
+        return base._replace(type=TYPES[kind], input_bytes=SIZES[size] * GIB)
 
     def replica(self, service: str) -> Pod:
         self.count += 1
         base = Pod(f"d/s{self.count}", f"s{self.count}", ONLINE, (("cpu", 100),), 0.0, ours=True)
-        return replace(base, workload=f"d/{service}")
+        return base._replace(workload=f"d/{service}")
 
     def run(self, pod: Pod, node: int) -> None:
-        self.state.apply(PodUpserted(replace(pod, node=f"n{node}", phase=PodPhase.RUNNING)))
+        self.state.apply(PodUpserted(pod._replace(node=f"n{node}", phase=PodPhase.RUNNING)))
 
     def check(self, pods: list[Pod]) -> None:
         shapes = [self.table.of(pod, self.state) for pod in pods]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +125,7 @@ def test_a_reservation_is_made_elsewhere_when_its_service_would_break_at_the_pla
     ended = scheduler.state.pod("d/r")
     assert ended is not None
     scheduler.handle([ServiceSampled("d/wa", 900)], 20.0)
-    out = scheduler.handle([PodUpserted(replace(ended, phase=PodPhase.SUCCEEDED))], 50.0)
+    out = scheduler.handle([PodUpserted(ended._replace(phase=PodPhase.SUCCEEDED))], 50.0)
     assert not bound(out)
     assert (scheduler.planned()["d/wide"].node, scheduler.planned()["d/wide"].start_seconds) == ("b", 80.0)
 
@@ -159,7 +158,7 @@ def test_no_bind_ever_breaks_a_limit_and_every_pod_starts_once_the_services_are_
                 jobs[one.node] += 1
                 assert rate_on[one.node] * jobs[one.node] / 1000 <= 0.3
                 upserted, seconds = pods[one.key]
-                started = replace(upserted.pod, node=one.node, phase=PodPhase.RUNNING, started_seconds=now)
+                started = upserted.pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=now)
                 ends[one.key] = (now + seconds, one.node, PodUpserted(started))
         batch: list[Event] = [started for end, _, started in ends.values() if end > now]
         if waiting:
@@ -188,6 +187,6 @@ def test_no_bind_ever_breaks_a_limit_and_every_pod_starts_once_the_services_are_
             if end <= now:
                 jobs[on] -= 1
                 del ends[key]
-                batch.append(PodUpserted(replace(started.pod, phase=PodPhase.SUCCEEDED)))
+                batch.append(PodUpserted(started.pod._replace(phase=PodPhase.SUCCEEDED)))
         out = scheduler.handle(batch, now)
     assert sum(scheduler.pending().values()) == 0

@@ -46,7 +46,7 @@ def node(name: str = "a", cpu: int = 1000) -> NodeUpserted:
 def pod(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> Pod:
     resource = "cpu" if cls is ONLINE else "cotide.dev/reclaimed-cpu"
     base = Pod(f"d/{name}", f"u-{name}", cls, ((resource, cpu),), 0.0, ours=True)
-    return replace(base, **fields)  # type: ignore[arg-type]  # as named by each test
+    return base._replace(**fields)  # type: ignore[arg-type]  # as named by each test
 
 
 def arrives(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> PodUpserted:
@@ -268,7 +268,7 @@ def test_owners_wishes_are_honoured() -> None:
 
 def test_the_node_whose_victims_cost_their_owners_least_is_emptied() -> None:
     dear, cheap = runs("dear", GRATIS, 1000, "a", deletion_cost=3), runs("cheap", GRATIS, 1000, "b", deletion_cost=-3)
-    old = replace(cheap.pod, started_seconds=-1000.0)  # more work is lost with it, but the owner's word comes first
+    old = cheap.pod._replace(started_seconds=-1000.0)  # more work is lost with it, but the owner's word comes first
     scheduler = engine(node("a"), node("b"), dear, PodUpserted(old))
     assert evicted(scheduler.handle([arrives("x", BATCH, 400)], 1.0)) == ["cheap"]
 

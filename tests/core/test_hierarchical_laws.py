@@ -98,7 +98,7 @@ class Cluster:
             if isinstance(one, Bind):
                 pod = self.pods[one.key]
                 assert pod.node is None, "never bound twice"
-                self.tell(replace(pod, node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
+                self.tell(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
             elif isinstance(one, Evict):
                 self.evict(one, answer)
         self.check()

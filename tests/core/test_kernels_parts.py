@@ -140,7 +140,7 @@ if sys.argv[1] == "absent":
     sys.modules["numba"] = None
 import hashlib
 import numpy as np
-from cotide_core.kernels.compiled import COMPILES
+from cotide_core.kernels.compiled import compiles
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import replay_queue
 from cotide_core.kernels.forest import Forest
@@ -150,7 +150,7 @@ from cotide_core.kernels.plan import replay_plan
 from cotide_core.kernels.platform import replay_platform
 from cotide_core.kernels.run_forecasts import past_of
 from cotide_core.kernels.slack import replay_slack
-assert COMPILES == (sys.argv[1] == "compiled"), COMPILES
+assert compiles() == (sys.argv[1] == "compiled"), compiles()
 rng = np.random.default_rng(5)
 jobs = 200
 log = (np.cumsum(rng.integers(0, 9, jobs)), rng.integers(1, 60, jobs), rng.integers(1, 17, jobs),
@@ -222,9 +222,33 @@ def test_a_kernel_compiles_uncached_where_no_directory_can_be_written(monkeypatc
 
             return decorate
 
-    monkeypatch.setattr(compiled_module, "_NUMBA", Numba())
+    monkeypatch.setattr(compiled_module, "_numba", Numba)
     assert compiled_module.compiled(lambda: 3)() == 3
     assert asked == [True, False]
+
+
+def test_numba_is_loaded_by_the_first_call_of_a_kernel_and_not_before():
+    program = """
+import sys
+from cotide_core.config import SchedulerConfig
+from cotide_core.cycle import Scheduler
+from cotide_core.heuristics import HeuristicCatalogue
+Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
+print("numba" in sys.modules)
+Scheduler(SchedulerConfig(policy="qpsm"), HeuristicCatalogue())
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+@compiled_module.compiled
+def sum_up_to(number):
+    return number + sum_up_to(number - 1) if number else 0
+
+
+def test_a_kernel_may_call_itself():
+    assert sum_up_to(4) == 4 + 3 + 2 + 1
 
 
 def test_the_cache_name_of_a_kernel_changes_with_what_it_calls(monkeypatch):

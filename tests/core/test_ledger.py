@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -157,13 +156,13 @@ def record(policy: str) -> list[bytes]:
     bound = [one for one in cycle(5.1, *map(PodUpserted, jobs)) if isinstance(one, Bind)]
     by_key = {job.key: job for job in jobs}
     confirmed = [
-        replace(by_key[bind.key], node=bind.node, phase=PodPhase.RUNNING, started_seconds=5.5) for bind in bound
+        by_key[bind.key]._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=5.5) for bind in bound
     ]
     cycle(
         5.6, BindRefused(bound[0].key, bound[0].uid, bound[0].node, 500, "boom", True), *map(PodUpserted, confirmed[1:])
     )
     cycle(9.0, ServiceSampled("shop/web-2", 100.0), Tick())
-    cycle(20.3, PodUpserted(replace(confirmed[1], phase=PodPhase.SUCCEEDED, finished_seconds=20.1)))
+    cycle(20.3, PodUpserted(confirmed[1]._replace(phase=PodPhase.SUCCEEDED, finished_seconds=20.1)))
     cycle(21.0, NodeDeleted("n3"), PodDeleted(jobs[-1].key, jobs[-1].uid))
     cycle(200.0)
     return lines

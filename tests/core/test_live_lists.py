@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +143,7 @@ def test_a_pod_keeps_its_node_and_gets_another_when_that_is_gone(policy):
     other = {"a": "b", "b": "a"}[given]
     ended = scheduler.state.pod({"a": "d/r", "b": "d/s"}[other])
     assert ended is not None
-    assert not bound(scheduler.handle([PodUpserted(replace(ended, phase=PodPhase.SUCCEEDED))], 5.0))
+    assert not bound(scheduler.handle([PodUpserted(ended._replace(phase=PodPhase.SUCCEEDED))], 5.0))
     assert scheduler.planned()["d/p"].node == given
     assert bound(scheduler.handle([NodeDeleted(given)], 6.0)) == {"p": other}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from cotide_core.events import (
 )
 from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Instruction, Wait
-from cotide_core.kernels.compiled import COMPILES
+from cotide_core.kernels.compiled import compiles
 from cotide_core.kernels.conservative import replay_conservative
 from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
 from cotide_core.kernels.machine_plan import plan_machines
@@ -154,7 +153,7 @@ def test_asking_for_the_plan_changes_no_decision(policy) -> None:
                 scheduler.predicted_starts(now)
             ended = scheduler.state.pod(f"d/{name}")
             assert ended is not None
-            outs.append(scheduler.handle([PodUpserted(replace(ended, phase=PodPhase.SUCCEEDED))], now))
+            outs.append(scheduler.handle([PodUpserted(ended._replace(phase=PodPhase.SUCCEEDED))], now))
         return outs
 
     assert play(asks=True) == play(asks=False)
@@ -189,7 +188,7 @@ def test_jobs_are_planned_for_longer_beside_a_busy_service() -> None:
 def test_the_kernel_is_compiled_before_the_first_cycle_and_never_again() -> None:
     engine("easy", *FULL, *QUEUE)
     engine("svf", node(), pod("alone", 1000, 1.0))
-    assert len(getattr(plan_machines, "signatures", ())) == int(COMPILES)
+    assert len(getattr(plan_machines.ready(), "signatures", ())) == int(compiles())
 
 
 @pytest.mark.parametrize("policy", PLANNING)

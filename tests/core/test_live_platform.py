@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +111,7 @@ def test_the_predictable_hold_their_share_and_leave_the_rest_to_others():
 
 @pytest.mark.parametrize(
     "end_of",
-    [lambda one: PodUpserted(replace(one, phase=PodPhase.FAILED)), lambda one: PodDeleted(one.key, one.uid)],
+    [lambda one: PodUpserted(one._replace(phase=PodPhase.FAILED)), lambda one: PodDeleted(one.key, one.uid)],
     ids=["failed", "deleted"],
 )
 def test_what_the_predictable_hold_counts_until_they_are_gone(end_of):
@@ -137,7 +136,7 @@ def test_whoever_has_waited_for_long_has_a_start_reserved():
     assert bound(scheduler.handle([pod("early", 3000, 9.0, 499.0, type="500-500")], 499.0)) == {"early": "a"}
     early = scheduler.state.pod("d/early")
     assert early is not None
-    scheduler.handle([PodUpserted(replace(early, phase=PodPhase.SUCCEEDED))], 500.0)
+    scheduler.handle([PodUpserted(early._replace(phase=PodPhase.SUCCEEDED))], 500.0)
     assert scheduler.planned()["d/wide"].reserved
     assert scheduler.planned()["d/wide"].start_seconds == 900.0
     late, short = pod("late", 3000, 9.0, 501.0, type="500-500"), pod("short", 3000, 9.0, 501.0, type="300-300")
@@ -197,7 +196,7 @@ def test_runs_that_end_unlike_their_forecast_make_their_type_unpredictable():
         ran = scheduler.state.pod(f"d/p{number}")
         assert isinstance(ran, Pod)
         now += 100.0
-        done = replace(ran, phase=PodPhase.SUCCEEDED, started_seconds=now - 100.0, finished_seconds=now)
+        done = ran._replace(phase=PodPhase.SUCCEEDED, started_seconds=now - 100.0, finished_seconds=now)
         scheduler.handle([PodUpserted(done)], now)
     pods = [pod(f"q{number}", 2000, 10.0, now, type=SURE) for number in range(5)]
     rival = pod("rival", 2000, 11.0, now, type="11-11")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +70,7 @@ def test_a_pod_with_slack_lets_a_short_one_pass_and_one_without_does_not(others)
         scheduler, _ = engine("slack", *others, node(cpu=3000), pod("first", 3000, 8.0), pod("second", 2000, 2.0))
         ended = scheduler.state.pod("d/first")
         assert ended is not None
-        done = PodUpserted(replace(ended, phase=PodPhase.SUCCEEDED))
+        done = PodUpserted(ended._replace(phase=PodPhase.SUCCEEDED))
         assert bound(scheduler.handle([done], 8.0)) == {"second": "a"}
         arrivals = (pod("wide", 3000, 4.0, 9.0, job_priority=priority), pod("short", 1000, 3.0, 9.0))
         out = scheduler.handle(arrivals, 9.0)

@@ -39,7 +39,7 @@ def engine(*events: Event, **knobs: object) -> Scheduler:
 def runs(name: str, cls: WorkloadClass, cpu: int, since: float = 0.0, **fields: object) -> PodUpserted:
     resource = "cpu" if cls is ONLINE else "cotide.dev/reclaimed-cpu"
     base = Pod(f"d/{name}", f"u-{name}", cls, ((resource, cpu),), 0.0, PodPhase.RUNNING, "a", started_seconds=since)
-    return PodUpserted(replace(base, **fields))  # type: ignore[arg-type]  # as named by each test
+    return PodUpserted(base._replace(**fields))  # type: ignore[arg-type]  # as named by each test
 
 
 def uses(cpu: float, when: float) -> NodeUsageSampled:

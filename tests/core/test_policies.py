@@ -68,7 +68,7 @@ def node(name: str, cpu: int = 8000) -> NodeUpserted:
 
 def pod(name: str, cpu: int = 1000, **fields: object) -> Pod:
     base = Pod(f"d/{name}", f"uid-{name}", BATCH, (("cpu", cpu),), 0.0, ours=True, type="sort")
-    return replace(base, **fields)  # type: ignore[arg-type]  # fields are named by each test
+    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
 
 
 def service(name: str, at: str | None, rate: float, workload: str = "shop/web") -> list[Event]:

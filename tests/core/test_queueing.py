@@ -24,7 +24,7 @@ STATE, SHAPES = ClusterState(), ShapeTable()
 def entry(name: str, seconds: float = 0.0, created: float = 0.0, shape: int = 1, **fields: object) -> QueuedPod:
     """Return a batch pod; pods of another `shape` ask for another amount of cpu."""
     base = Pod(f"d/{name}", f"uid-{name}", WorkloadClass.BATCH, (("cpu", shape),), created, ours=True)
-    pod = replace(base, **fields)  # type: ignore[arg-type]  # fields are named by each test
+    pod = base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
     return QueuedPod(pod, SHAPES.of(pod, STATE), entry.counter(), seconds_p50=seconds, seconds_p90=seconds)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,7 +72,7 @@ class Cluster:
     def confirm(self) -> None:
         """Let the API server take the bindings that are under way."""
         for key, node in self.under_way.items():
-            self.pods[key] = replace(self.pods[key], node=node)
+            self.pods[key] = self.pods[key]._replace(node=node)
             self.events.append(PodUpserted(self.pods[key]))
         self.under_way.clear()
         self.confirmed = self.now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -32,7 +31,7 @@ def node(name: str = "a", cpu: int = 1000) -> NodeUpserted:
 
 def pod(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> Pod:
     base = Pod(f"d/{name}", f"u-{name}", cls, (("cpu", cpu),), 0.0, ours=True)
-    return replace(base, **fields)  # type: ignore[arg-type]  # as named by each test
+    return base._replace(**fields)  # type: ignore[arg-type]  # as named by each test
 
 
 def waits(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> PodUpserted:
@@ -192,10 +191,10 @@ class Api:
         for one in self.scheduler.handle(events, now):
             match one:
                 case Bind():
-                    self.tell(replace(self.pods[one.key], node=one.node, phase=PodPhase.RUNNING, started_seconds=now))
+                    self.tell(self.pods[one.key]._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=now))
                     assert self.holds(one.node) <= 1000
                 case Wait():
-                    self.tell(replace(self.pods[one.key], nominated_node=one.nominated_node or None))
+                    self.tell(self.pods[one.key]._replace(nominated_node=one.nominated_node or None))
                 case Evict():
                     self.check_needed(one)
                     self.late.append(one.key)
@@ -211,7 +210,7 @@ class Api:
         for _ in range(min(count, len(self.late))):
             key = self.late.pop(0)
             if key in self.pods:
-                self.tell(replace(self.pods[key], terminating=True))
+                self.tell(self.pods[key]._replace(terminating=True))
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
@@ -29,7 +27,7 @@ from cotide_core.state import ClusterState
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
 WEB = Pod("d/web", "w", WorkloadClass.ONLINE, (), 0.0, PodPhase.RUNNING, "a", workload="d/web")
 JOB = Pod("d/job", "j", WorkloadClass.BATCH, (("cpu", 1000),), 0.0, PodPhase.RUNNING, "a", type="sort", input_bytes=7)
-SECOND = replace(JOB, key="d/second", uid="s", type="grep")
+SECOND = JOB._replace(key="d/second", uid="s", type="grep")
 
 
 class Tape:
@@ -47,7 +45,7 @@ class Tape:
 
 
 def finished(job: Pod, started: float, ended: float) -> PodUpserted:
-    return PodUpserted(replace(job, phase=PodPhase.SUCCEEDED, started_seconds=started, finished_seconds=ended))
+    return PodUpserted(job._replace(phase=PodPhase.SUCCEEDED, started_seconds=started, finished_seconds=ended))
 
 
 def test_a_latency_is_kept_with_the_mix_beside_it() -> None:
@@ -87,7 +85,7 @@ def test_a_finished_job_is_kept_with_the_mean_contention_of_its_run() -> None:
 def test_a_failed_job_teaches_nothing() -> None:
     tape = Tape()
     tape(1.0, PodUpserted(JOB))
-    tape(9.0, PodUpserted(replace(JOB, phase=PodPhase.FAILED, started_seconds=1.0, finished_seconds=9.0)))
+    tape(9.0, PodUpserted(JOB._replace(phase=PodPhase.FAILED, started_seconds=1.0, finished_seconds=9.0)))
     assert len(tape.collector.completion().types) == 0
 
 
@@ -118,13 +116,13 @@ def test_a_ledger_gives_the_samples_that_were_taken_live() -> None:
         lines.append(writer.entry(now, events, out))
         return list(out)
 
-    waiting = replace(JOB, node=None, phase=PodPhase.PENDING, ours=True)
+    waiting = JOB._replace(node=None, phase=PodPhase.PENDING, ours=True)
     cycle(0.0, WorkloadUpserted(Workload("d/web", 8.0)), NODE, PodUpserted(WEB))
     (bind,) = cycle(1.0, PodUpserted(waiting))
     assert isinstance(bind, Bind)
     cycle(2.0, ServiceSampled("d/web", 70.0, 2.0))
-    cycle(3.0, PodUpserted(replace(waiting, node="a", phase=PodPhase.RUNNING)))
-    cycle(9.0, finished(replace(waiting, node="a"), started=3.0, ended=9.0), ServiceSampled("d/web", 80.0, 1.0))
+    cycle(3.0, PodUpserted(waiting._replace(node="a", phase=PodPhase.RUNNING)))
+    cycle(9.0, finished(waiting._replace(node="a"), started=3.0, ended=9.0), ServiceSampled("d/web", 80.0, 1.0))
     qos, completion = samples_from_ledger(lines)
     assert qos.latency_milliseconds.tolist() == live.qos().latency_milliseconds.tolist() == [2.0, 1.0]
     assert qos.mixes.counts.tolist() == live.qos().mixes.counts.tolist() == [[1.0], [0.0]]

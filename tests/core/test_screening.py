@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ class Catalogue(HeuristicCatalogue):
 
 def pod(name: str, gibibytes: float, **fields: object) -> PodUpserted:
     base = Pod(f"d/{name}", name, WorkloadClass.BATCH, (("cpu", 1000),), 0.0, ours=True, type="sort")
-    return PodUpserted(replace(base, input_bytes=int(gibibytes * GIB), **fields))  # type: ignore[arg-type]  # as named
+    return PodUpserted(base._replace(input_bytes=int(gibibytes * GIB), **fields))  # type: ignore[arg-type]  # as named
 
 
 def crowded(forecaster: ByInput, waiting: int) -> Scheduler:
@@ -59,7 +59,7 @@ def crowded(forecaster: ByInput, waiting: int) -> Scheduler:
     events = [
         WorkloadUpserted(Workload("d/web")),
         NodeUpserted(Node("a", (("cpu", 3000), ("pods", 9)))),
-        PodUpserted(replace(service.pod, node="a", phase=PodPhase.RUNNING)),
+        PodUpserted(service.pod._replace(node="a", phase=PodPhase.RUNNING)),
         *(pod(f"r{one}", 6, node="a", phase=PodPhase.RUNNING) for one in range(2)),
     ]
     scheduler = Scheduler(SchedulerConfig(policy="qpsm"), Catalogue(forecaster))

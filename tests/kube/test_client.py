@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import socket
 import sys
 import time
@@ -6,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiohttp import web
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -175,6 +177,24 @@ async def test_no_answer_is_asked_for_compressed():
         server.then(lists())
         await client.list("/api/v1/pods")
         assert server.requests[0][4]["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("spoil", [lambda body: body[:-9], lambda body: b"no gzip", lambda body: body[:12] + b"\0" * 20])
+async def test_a_compressed_answer_that_came_spoilt_is_asked_for_again(spoil):
+    whole = gzip.compress(b'{"n": 1}' * 100)
+
+    def packed(body):
+        async def step(request):
+            return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+
+        return step
+
+    async with scripted_client() as (server, client):
+        server.then(packed(spoil(whole)), packed(whole))
+        assert await client.request("GET", "/api/v1/pods", compressed=True) == b'{"n": 1}' * 100
+        server.then(*[packed(spoil(whole))] * MAX_TRIES)
+        with pytest.raises(ClusterError, match="its answer can't be unpacked"):
+            await client.request("GET", "/api/v1/pods", compressed=True)
 
 
 async def test_a_list_whose_continuation_expired_starts_over_in_one_piece():

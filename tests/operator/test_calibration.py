@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod, PodPhase
 from cotide_core.instructions import Bind, Forecast
@@ -22,11 +20,11 @@ class Scene:
 
     def finish(self, name: str, seconds: float, phase: PodPhase = PodPhase.SUCCEEDED) -> None:
         pod = job_pod(name)
-        self.calibration.pod_changed(replace(pod, phase=PodPhase.RUNNING, started_seconds=100.0))
-        self.calibration.pod_changed(replace(pod, phase=phase, started_seconds=100.0, finished_seconds=100.0 + seconds))
+        self.calibration.pod_changed(pod._replace(phase=PodPhase.RUNNING, started_seconds=100.0))
+        self.calibration.pod_changed(pod._replace(phase=phase, started_seconds=100.0, finished_seconds=100.0 + seconds))
 
     def start(self, name: str) -> None:
-        self.calibration.pod_changed(replace(job_pod(name), phase=PodPhase.RUNNING, started_seconds=100.0))
+        self.calibration.pod_changed(job_pod(name)._replace(phase=PodPhase.RUNNING, started_seconds=100.0))
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)

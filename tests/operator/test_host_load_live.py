@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -221,7 +221,7 @@ async def test_a_memory_query_that_gives_nothing_leaves_no_sample_of_cpu_alone()
 
 
 async def test_a_pod_that_ended_counts_no_more() -> None:
-    scene = await one_node(online("web"), replace(online("done"), phase=PodPhase.SUCCEEDED))
+    scene = await one_node(online("web"), online("done")._replace(phase=PodPhase.SUCCEEDED))
     assert samples(await scene.read(*scene.use("web", 250))) == [("a", 250.0, float(GIB))]
 
 
@@ -244,7 +244,7 @@ async def test_an_impossible_value_is_missing_and_counted(
 
 
 async def test_a_rate_over_two_minutes_says_too_little_of_a_pod_that_has_just_started() -> None:
-    scene = await one_node(online("web"), replace(online("new"), started_seconds=EPOCH), settling=120.0)
+    scene = await one_node(online("web"), online("new")._replace(started_seconds=EPOCH), settling=120.0)
     readings = [*scene.use("web", 250), *scene.use("new", 5)]
     assert samples(await scene.read(*readings)) == [("a", 1250.0, 3.0 * GIB)]  # the request of the new one
     assert scene.count("usage_readings", "settling") == 2
@@ -282,7 +282,7 @@ async def test_a_reading_older_than_the_last_changes_nothing() -> None:
 async def test_a_pod_that_was_replaced_has_no_reading_of_its_former_self() -> None:
     scene = await one_node(online("web"), online("db"))
     await scene.read(*scene.use("web", 250), *scene.use("db", 100))
-    await scene.place(replace(online("web"), uid="another"))
+    await scene.place(online("web")._replace(uid="another"))
     scene.passes(5.0)
     assert samples(await scene.read(*scene.use("db", 100))) == [("a", 1100.0, 3.0 * GIB)]
 
@@ -636,7 +636,7 @@ async def test_before_most_pods_came_there_is_no_past_and_no_idleness() -> None:
 
 async def test_the_past_of_a_pod_begins_when_its_rate_has_settled() -> None:
     started = EPOCH - 2 * SLOT
-    scene = await one_node(replace(online("web"), started_seconds=started))
+    scene = await one_node(online("web")._replace(started_seconds=started))
     young = Past({"web": lambda moment: 5 if moment < started + SLOT else 300})
     scene.live = scene.make(Rebuilding(History(young, scene.clock, SLOT, settling_wall_seconds=SLOT), 100))
     await scene.live.rebuild()

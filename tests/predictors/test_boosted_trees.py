@@ -50,7 +50,7 @@ def test_xgboost_is_asked_about_rows_with_holes_and_infinite_ones_only(monkeypat
     def never(*_: object) -> None:
         raise AssertionError("xgboost was asked")
 
-    if boosted_trees.COMPILES:
+    if boosted_trees.compiles():
         monkeypatch.setattr(boosted_trees, "margin_of_xgboost", never)
         trees.margin(features)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch
-from cotide_predictors.boosted_trees import COMPILES
+from cotide_predictors.boosted_trees import compiles
 from cotide_predictors.few_mixes import FewMixes
 from cotide_predictors.mix_features import feature_matrix
 from cotide_predictors.qos import QosModel
@@ -30,7 +30,7 @@ def by_numpy(model: QosModel, mixes: MixBatch) -> np.ndarray:
     return model.ensemble_.decision_function(feature_matrix(mixes, model.contention_))
 
 
-@pytest.mark.skipif(not COMPILES, reason="without numba these mixes are answered by numpy and xgboost")
+@pytest.mark.skipif(not compiles(), reason="without numba these mixes are answered by numpy and xgboost")
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_any_number_of_types_in_any_order_gets_the_same_bits(
     qos_model: QosModel, share: float, monkeypatch: pytest.MonkeyPatch

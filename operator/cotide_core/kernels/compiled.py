@@ -1,6 +1,7 @@
 """`compiled`: turns a function on numbers and arrays into machine code, or leaves it as it is without numba.
 
-Called at import by every kernel; nothing is compiled before a kernel's first call. Invariant: with numba, without it
+Called at import by every kernel. Numba itself is loaded, and a kernel compiled, when a kernel is first called: who
+decides without kernels (first come, first served) starts a fifth of a second sooner. Invariant: with numba, without it
 and under ``NUMBA_DISABLE_JIT=1`` a kernel gives the same results, since it is one piece of code on int64 numbers.
 
 Machine code is kept on disk beside the module, or in the user's cache directory where that can't be written, or not
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cache, update_wrapper
 from types import FunctionType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _load() -> Any:
+@cache
+def _numba() -> Any:
     try:
         import numba
     except ImportError:  # a supported installation: the kernels then run as plain Python
@@ -27,21 +30,60 @@ def _load() -> Any:
     return numba
 
 
-_NUMBA: Final = _load()
-
-COMPILES: Final[bool] = _NUMBA is not None and not _NUMBA.config.DISABLE_JIT
-"""Whether kernels run as machine code in this process."""
+def compiles() -> bool:
+    """Whether kernels run as machine code in this process."""
+    numba = _numba()
+    return numba is not None and not numba.config.DISABLE_JIT
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile at the first call, without the interpreter's lock so that a caller can watch from another thread."""
-    if _NUMBA is None:
+    return Kernel(function)
+
+
+class Kernel(Generic[P, R]):
+    """A function that becomes machine code when it is first called.
+
+    Two threads may make it ready at the same time: each step leads to the same when it is done twice.
+
+    Attributes
+    ----------
+    py_func : the function as it is written, as numba's own dispatchers call it.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        update_wrapper(self, function)
+        self.py_func = cast(FunctionType, function)
+        self._made: Callable[P, R] | None = None
+        self._ready: Callable[P, R] | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it, compiled first where it was not yet."""
+        return (self._ready or self.ready())(*args, **kwargs)
+
+    def ready(self) -> Callable[P, R]:
+        """Return what numba makes of the function; it compiles at the first call of that."""
+        if self._made is None:
+            self._made = _made(self.py_func)
+        # Numba looks up what a function calls among its module's names, and must find objects of its own there.
+        names = self.py_func.__globals__
+        for name in self.py_func.__code__.co_names:
+            called = names.get(name)
+            if isinstance(called, Kernel):
+                names[name] = self._made if called is self else called.ready()
+        self._ready = self._made
+        return self._made
+
+
+def _made(function: FunctionType) -> Callable[..., Any]:
+    numba = _numba()
+    if numba is None:
         return function
-    function.__qualname__ = f"{function.__qualname__}_{_digest(function)}"
+    function.__qualname__ = f"{function.__name__}_{_digest(function)}"
     try:
-        made: Callable[P, R] = _NUMBA.njit(cache=True, nogil=True)(function)
+        made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
-        made = _NUMBA.njit(nogil=True)(function)
+        made = numba.njit(nogil=True)(function)
     return made
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
-from cotide_predictors.host_load.compiled import compiled
+from cotide_core.kernels.compiled import compiled
 
 WINDOW_SLOTS: Final = 36
 """Records in the sliding window: three hours of five-minute slots (chosen; the paper gives none)."""

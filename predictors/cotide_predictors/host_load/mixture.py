@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
-from cotide_predictors.host_load.compiled import compiled
+from cotide_core.kernels.compiled import compiled
 from cotide_predictors.host_load.residual_histograms import (
     BINS,
     BLOCKS,

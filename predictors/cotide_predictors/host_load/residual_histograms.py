@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
-from cotide_predictors.host_load.compiled import compiled
+from cotide_core.kernels.compiled import compiled
 
 Counts = NDArray[np.float32]
 Flags = NDArray[np.bool_]

@@ -11,7 +11,7 @@ task that is evicted or killed starts over from the queue; run time is length by
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -220,7 +220,7 @@ class Drive:
         if run is None or run.pod.phase is not PodPhase.RUNNING:
             return
         self._count(run, -1)
-        run.pod = replace(run.pod, phase=PodPhase.SUCCEEDED, finished_seconds=now)
+        run.pod = run.pod._replace(phase=PodPhase.SUCCEEDED, finished_seconds=now)
         self._events.append(PodUpserted(run.pod))
         self._done += 1
 
@@ -247,7 +247,7 @@ class Drive:
 
     def _start(self, run: _Run, node: str, now: float) -> None:
         run.node = self._place[node]
-        run.pod = replace(run.pod, node=node, phase=PodPhase.RUNNING, started_seconds=now)
+        run.pod = run.pod._replace(node=node, phase=PodPhase.RUNNING, started_seconds=now)
         self._events.append(PodUpserted(run.pod))
         self._count(run, 1)
         delay = self._delays[run.task.number] = now - run.task.at_seconds

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotide_core.kernels.compiled import COMPILES, compiled
+from cotide_core.kernels.compiled import compiled, compiles
 
 COLUMNS: Final = 18
 """Fields of a row (Standard Workload Format, version 2.2, of the Parallel Workloads Archive)."""
@@ -67,7 +67,7 @@ def parse_block(data: bytes, first_line: int) -> Block:
     table = np.empty((count, COLUMNS), dtype=np.float64)
     starts = np.empty(count + 1, dtype=np.int64)
     kinds = np.zeros(count, dtype=np.int8)
-    if COMPILES:
+    if compiles():
         _scan(np.frombuffer(data, dtype=np.uint8), table, starts, kinds)
     else:
         starts[0] = 0

@@ -1,0 +1,103 @@
+"""Pods translated ahead of the first collection: the same is told as without, whatever happens in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotide_core.events import PodUpserted
+from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
+from cotide_operator.clock import ScaledClock
+from cotide_operator.intake import Intake
+from cotide_operator.mirror import KINDS, CustomObject, Mirror
+
+NAMES = ("a", "b", "c")
+AROUND = ("priorityclasses", "namespaces", "workloads", "jobs")
+
+
+class StoppedClock(ScaledClock):
+    def now(self) -> float:
+        return 2_000_000_000.0
+
+
+def pod(name: str, uid: str, phase: str, job: str | None, labels: dict[str, str]) -> PodObject:
+    owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": job, "uid": "o", "controller": True}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": uid,
+        "labels": labels,
+        "creationTimestamp": "2026-11-20T13:00:00Z",
+        "ownerReferences": [owner] if job else [],
+    }
+    spec = {"schedulerName": "cotide", "priorityClassName": "p"}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, PodObject)
+
+
+def around(kind: str, name: str, value: int) -> Any:
+    """A Job, Workload, namespace or priority class, of which something that matters to pods is ``value``."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ns"}
+    if kind == "jobs":
+        spec = {"class": ("batch", "gratis")[value % 2], "priority": 10 * value}
+        body = {"metadata": metadata, "spec": spec, "status": {"attempts": value, "demotions": value}}
+        return msgspec.convert(body, CustomObject)
+    if kind == "workloads":
+        body = {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": str(value)}}}}
+        return msgspec.convert(body, CustomObject)
+    if kind == "namespaces":
+        labels = {"cotide.dev/max-class": ("batch", "gratis", "online")[value % 3]}
+        return msgspec.convert({"metadata": {"name": "ns", "labels": labels}}, NamespaceObject)
+    return msgspec.convert({"metadata": {"name": "p"}, "value": -1000 * value}, PriorityClassObject)
+
+
+CHANGES = st.sampled_from(("ADDED", "MODIFIED", "DELETED"))
+PODS = st.builds(
+    lambda change, name, uid, phase, job, app: ("pods", change, pod(name, f"{name}{uid}", phase, job, {"app": app})),
+    CHANGES, st.sampled_from(NAMES), st.integers(0, 1), st.sampled_from(("Pending", "Running", "Succeeded")),
+    st.sampled_from((None, "j", "k")), st.sampled_from(("0", "1")),
+)  # fmt: skip
+OTHERS = st.builds(
+    lambda change, kind, name, value: (kind, change, around(kind, name, value)),
+    CHANGES, st.sampled_from(AROUND), st.sampled_from(("j", "k")), st.integers(0, 3),
+)  # fmt: skip
+STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
+
+
+def told(steps: list[Any], *, ahead: bool) -> list[Any]:
+    mirror = Mirror()
+    intake = Intake(mirror, StoppedClock(), "cotide")
+    for kind in KINDS:
+        mirror.mark_synced(kind)
+    for step in steps:
+        if not isinstance(step, int):
+            mirror.apply(*step)
+        elif ahead:
+            intake.translate_ahead(step)
+    return [intake.collect(), intake.arrivals, intake.pods]
+
+
+@settings(max_examples=300)
+@given(STEPS)
+def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps: list[Any]) -> None:
+    assert told(steps, ahead=True) == told(steps, ahead=False)
+
+
+def test_a_pod_waits_to_be_translated_until_all_that_surrounds_pods_was_listed() -> None:
+    mirror = Mirror()
+    intake = Intake(mirror, StoppedClock(), "cotide")
+    mirror.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
+    for kind in AROUND:
+        assert not intake.translate_ahead(10)
+        mirror.mark_synced(kind)  # type: ignore[arg-type]  # one of the kinds
+    assert intake.translate_ahead(10)
+    assert not intake.translate_ahead(10)  # done
+    mirror.apply("pods", "MODIFIED", pod("a", "a", "Running", None, {}))
+    assert intake.translate_ahead(10)  # and done anew
+    (event,) = intake.collect()
+    assert isinstance(event, PodUpserted)
+    assert event.pod.phase == "Running"
+    mirror.apply("pods", "MODIFIED", pod("a", "a", "Succeeded", None, {}))
+    assert not intake.translate_ahead(10)  # from now on each change is somebody's to wait for
