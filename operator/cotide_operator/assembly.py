@@ -244,7 +244,8 @@ class Operator:
 
     async def _connect(self) -> None:
         """Open a connection ahead: the first binding need not wait for a handshake beside those of the others."""
-        await self.client.get("/version")
+        with contextlib.suppress(ClusterError):  # nobody waits for it; who needs an answer hears of an outage
+            await self.client.get("/version")
 
     async def _elect(self, crew: Crew, stop: asyncio.Event) -> Leadership | None:
         election = self.settings.leader_election
