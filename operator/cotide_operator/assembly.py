@@ -69,10 +69,6 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
-AHEAD_PODS: Final = 200
-"""Pods that are translated ahead in one go; chosen: 2 ms, between which pages of lists are taken."""
-AHEAD_SECONDS: Final = 0.02
-"""Wall seconds after which it is looked for more of them; chosen: two or three times a page of a list."""
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
@@ -203,8 +199,8 @@ class Operator:
             crew.take(self._following.begin())
             if not await self._reached(crew, stop):
                 return
-            crew.start(self._translate_ahead(), "translation ahead")
-            crew.start(self._connect(), "first connection")
+            crew.start(self.loop.translate_ahead(), "translation ahead")
+            crew.start(preflight.connect(self.client), "first connection")
             if self.admission is not None:  # on a standby, too: it decides nothing
                 crew.start(self.admission.run(self._host), "admission webhook")
             leadership = await self._elect(crew, stop)
@@ -236,16 +232,6 @@ class Operator:
             for wait in waits:
                 wait.cancel()
         return not stop.is_set()
-
-    async def _translate_ahead(self) -> None:
-        """Translate pods while there is time for it: while lists come, and while another replica leads."""
-        while not self.loop.cycles:
-            await asyncio.sleep(0 if self.intake.translate_ahead(AHEAD_PODS) else AHEAD_SECONDS)
-
-    async def _connect(self) -> None:
-        """Open a connection ahead: the first binding need not wait for a handshake beside those of the others."""
-        with contextlib.suppress(ClusterError):  # nobody waits for it; who needs an answer hears of an outage
-            await self.client.get("/version")
 
     async def _elect(self, crew: Crew, stop: asyncio.Event) -> Leadership | None:
         election = self.settings.leader_election

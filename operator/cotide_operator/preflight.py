@@ -7,6 +7,7 @@ operator waits for them, saying so in one line. Invariant: nothing here changes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, Final
 
@@ -47,6 +48,12 @@ async def install(client: KubeClient) -> None:
         }
         await client.patch(f"{_PRIORITY_CLASSES}/{name}", body, "apply")
     _LOG.info("custom resources and priority classes are installed")
+
+
+async def connect(client: KubeClient) -> None:
+    """Open a connection ahead: the first binding need not wait for a handshake beside those of the others."""
+    with contextlib.suppress(ClusterError):  # nobody waits for it; who needs an answer hears of an outage
+        await client.get("/version")
 
 
 async def await_resources(client: KubeClient) -> None:
