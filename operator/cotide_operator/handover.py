@@ -11,8 +11,8 @@ out first, which is time enough. So, of a clean stop::
     new leader: lease taken, everything listed, --its watch of the pods has come that far--> first decision
 
 It must be the version of a pod: a watch delivers that very event or a later one, while the version of anything else
-may never come up among the pods. Versions compare as integers, whatever their length. Source: the Kubernetes API
-concepts, "Resource versions" (KEP-5504); where one is no integer, there is nothing to wait for.
+may never come up among the pods. Versions of one kind compare as positive integers of any length without leading
+zeros. Source: Kubernetes' KEP-5504, stable since 1.35. Where one is none, there is nothing to wait for.
 
 Invariant: while a binding may be carried out of which the next leader could not know, the lease is not given up: it
 runs out by itself, as after a kill.
@@ -165,5 +165,6 @@ class Handover:
 
 
 def _order(version: str) -> tuple[int, str] | None:
-    """Return what sorts versions as the integers that they are; None for what is none."""
-    return (len(version), version) if version.isascii() and version.isdecimal() else None
+    """Return what sorts versions as the positive integers that they are; None for what is none."""
+    proper = version.isascii() and version.isdecimal() and not version.startswith("0")
+    return (len(version), version) if proper else None
