@@ -132,6 +132,11 @@ class Reflector(Generic[T]):
         """The (namespace, name) pairs that exist, as far as we know."""
         return frozenset(self._known)
 
+    @property
+    def version(self) -> str:
+        """Up to which version of the collection everything was told, as the server wrote it; empty before a list."""
+        return self._version
+
     def __aiter__(self) -> AsyncIterator[Change[T]]:
         return self._singly()
 

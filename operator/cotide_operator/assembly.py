@@ -5,8 +5,8 @@ Called by ``cotide operator`` and by tests. Stages, each with a clear end::
     open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> kopf -> stop
                  `--------------- begun before: see `following` ---------------'
 
-Invariants: nothing decides before the lease is held (or election is off) and everything was listed; when this replica
-stops, for whatever reason, it first decides no more, then lets bindings in flight finish, then gives up the lease.
+Invariants: nothing decides before the lease is held (or election is off), all was listed and what the last leader bound
+was seen; when this replica stops, for whatever reason, it decides no more, ends its bindings, then gives up the lease.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from cotide_operator.crew import Crew
 from cotide_operator.evictor import Evictor
 from cotide_operator.feed import UsageFeed
 from cotide_operator.following import TIMEOUT_SECONDS, Following
+from cotide_operator.handover import Handover
 from cotide_operator.health import HealthServer
 from cotide_operator.intake import Intake
 from cotide_operator.leadership import Leadership
@@ -157,10 +158,11 @@ class Operator:
             record=self._ledger,
             watcher=self._retraining,
         )
+        self._handover = Handover(self.client, self.mirror)
         self.binder = Binder(
             self.client,
             self.mirror,
-            self.loop.report,
+            self._handover.noting(self.loop.report),
             outcomes.annotations,
             Evictor(self.client, self.mirror, self.nominator),
             concurrency=settings.concurrent_binds,
@@ -217,7 +219,7 @@ class Operator:
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
                 if leadership is not None:
-                    await leadership.release()
+                    await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
                 if self._kopf is not None and not await asyncio.to_thread(self._kopf.stop, DRAIN_SECONDS):
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
@@ -276,7 +278,7 @@ class Operator:
             self.outlooks,
         )
         async with metrics_feed(around, crew) as feed, self._controlling(crew, feed):
-            crew.start(self.loop.run(self.binder, self._ready), "loop")
+            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
                 await crew.until(stopping)

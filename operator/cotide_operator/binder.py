@@ -105,6 +105,8 @@ class Binder:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._in_flight = 0
         self._under_way: set[str] = set()
+        self._unknown: set[str] = set()
+        """Uids of the pods of `unanswered`."""
         self._room = asyncio.Event()
         self._room.set()
         self._drained = asyncio.Event()
@@ -128,6 +130,11 @@ class Binder:
         end = time.monotonic() + seconds
         while self.rushed and time.monotonic() < end:
             await asyncio.sleep(CALM_SECONDS / 5)
+
+    @property
+    def unanswered(self) -> int:
+        """Bindings that were posted and of which nobody knows what became of them: they may be carried out yet."""
+        return len(self._unknown)
 
     @property
     def backlog(self) -> int:
@@ -227,6 +234,7 @@ class Binder:
         namespace, _, name = bind.key.partition("/")
         started = time.perf_counter()
         failures = 0
+        self._unknown.add(bind.uid)
         while True:
             answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
             fate = await self._fate(bind, answer, last=failures > 0 and answer.code != 0)
@@ -235,9 +243,10 @@ class Binder:
             failures += 1
             await asyncio.sleep(_BETWEEN.wait_seconds(failures, self._rng))
             if self._closed or bind.node not in self._mirror.nodes:
-                fate = False, True
                 break
-        bound, retry = fate
+        if fate is not None or not self._closed:
+            self._unknown.discard(bind.uid)
+        bound, retry = fate or (False, True)
         self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started))
 
     async def _fate(self, bind: Bind, answer: Answer, *, last: bool) -> tuple[bool, bool] | None:

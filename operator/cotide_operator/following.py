@@ -100,6 +100,9 @@ class Following:
                     self._synced(kind)
                 else:
                     self.mirror.apply(kind, change.kind, change.object)
+            # Right after the changes, with no pause between: whoever hears of one may ask for the version.
+            if kind == "pods" and reflector.version:
+                self.mirror.pods_version = reflector.version
 
     def _synced(self, kind: Kind) -> None:
         self.mirror.mark_synced(kind)

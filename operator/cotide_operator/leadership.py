@@ -16,6 +16,9 @@ Expiry is judged by our own monotonic time since the lease was last seen to chan
 clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
 the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
 paused, is held by `permit`, which is asked before each request that it sends.
+
+A lease that is given up says in an annotation what the next leader must have seen of the pods, see `handover`; whoever
+takes it takes that off. What others wrote on the lease stays.
 """
 
 from __future__ import annotations
@@ -24,18 +27,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_kube.objects import LeaseObject
+from cotide_kube.objects import LeaseObject, LeaseSpec
 from cotide_kube.timestamps import format_micro_timestamp
 from cotide_operator.settings import LeaderElectionSettings
 
 _LOG = logging.getLogger(__name__)
+
+BOUND_UP_TO_ANNOTATION: Final = "cotide.dev/bound-up-to"
+"""On a lease that was given up: the highest resource version among the pods that its last holder bound."""
 
 
 class LeadershipLost(ClusterError):
@@ -46,6 +52,15 @@ def awake_and_asleep() -> float:
     """Return seconds that only grow, and that pass while the machine sleeps, too, where the system counts those."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+class _Stored(NamedTuple):
+    """A lease as the server has it."""
+
+    lease: LeaseObject
+    """What is ours to know."""
+    whole: dict[str, Any]
+    """All of it, what others wrote included."""
 
 
 class Leadership:
@@ -59,6 +74,11 @@ class Leadership:
         Unique among the replicas.
     monotonic : callable
         Time for expiry; tests pass their own.
+
+    Attributes
+    ----------
+    inherited : what the last holder had bound up to when it gave the lease up, until it was seen here; empty when it
+        said nothing.
     """
 
     def __init__(
@@ -84,6 +104,12 @@ class Leadership:
         self._renewed = float("-inf")
         """When the request began that renewed the lease last."""
         self.leading = False
+        self.inherited = ""
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts that nobody renews."""
+        return self._settings.lease_duration_seconds
 
     def permit(self) -> None:
         """Let a request of a leader pass.
@@ -134,20 +160,31 @@ class Leadership:
                     f"{self._settings.renew_deadline_seconds:g} s: stopping"
                 )
 
-    async def release(self) -> None:
-        """Give the lease up, so that a standby need not wait for it to expire; never raises."""
+    async def release(self, bound_up_to: str = "") -> None:
+        """Give the lease up, so that a standby need not wait for it to expire; never raises.
+
+        Parameters
+        ----------
+        bound_up_to : str
+            What the next leader must have seen of the pods. Where that is empty, what was inherited and not seen here
+            is handed on: then nothing was bound here either.
+        """
         if not self.leading:
             return
         self.leading = False
         try:
             async with asyncio.timeout(self._settings.renew_deadline_seconds), self._turn:
-                lease = await self._read()
-                if lease is not None and lease.spec.holder_identity == self.identity:
-                    await self._write(lease, holder="", duration_seconds=1)
+                stored = await self._read()
+                if stored is not None and stored.lease.spec.holder_identity == self.identity:
+                    await self._write(stored, "", duration_seconds=1, bound_up_to=bound_up_to or self.inherited)
         except (ClusterError, TimeoutError) as error:
             _LOG.warning(
                 "the lease could not be released and will expire by itself: %s", str(error) or "no answer in time"
             )
+
+    def let_expire(self) -> None:
+        """Renew and write nothing any more, and leave the lease to run out."""
+        self.leading = False
 
     async def _renew(self) -> bool:
         """Take or renew the lease; what then is ours counts from now, however long the answer takes."""
@@ -160,13 +197,17 @@ class Leadership:
     async def _try(self) -> bool:
         """Read the lease and take or renew it; False when that is not possible now."""
         try:
-            lease = await self._read()
-            if lease is None:
-                await self._client.create(self._collection, self._body(None, self.identity, self._duration()))
-            elif lease.spec.holder_identity == self.identity or self._free(lease):
-                await self._write(lease, holder=self.identity, duration_seconds=self._duration())
+            stored = await self._read()
+            if stored is None:
+                await self._client.create(self._collection, self._body(None, self.identity))
+            elif stored.lease.spec.holder_identity == self.identity:
+                await self._write(stored, self.identity)
+            elif self._free(stored.lease):
+                # Kept before it is taken off: the answer may be lost, and at the next look the lease is ours already.
+                self.inherited = stored.lease.metadata.annotations.get(BOUND_UP_TO_ANNOTATION, "")
+                await self._write(stored, self.identity)
             else:
-                self._say(f"standing by: {lease.spec.holder_identity} leads")
+                self._say(f"standing by: {stored.lease.spec.holder_identity} leads")
                 return False
         except ApiError as error:
             if error.status not in (404, 409):  # 409: another replica was faster
@@ -189,40 +230,52 @@ class Leadership:
             return True
         return self._monotonic() - self._seen_at >= (spec.lease_duration_seconds or self._duration())
 
-    async def _read(self) -> LeaseObject | None:
+    async def _read(self) -> _Stored | None:
         try:
             body = await self._client.request("GET", f"{self._collection}/{self._settings.lease_name}")
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-        return msgspec.json.decode(body, type=LeaseObject)
+        return _Stored(msgspec.json.decode(body, type=LeaseObject), msgspec.json.decode(body))
 
-    async def _write(self, lease: LeaseObject, *, holder: str, duration_seconds: int) -> None:
+    async def _write(
+        self, stored: _Stored, holder: str, *, duration_seconds: int | None = None, bound_up_to: str = ""
+    ) -> None:
         path = f"{self._collection}/{self._settings.lease_name}"
-        await self._client.replace(path, self._body(lease, holder, duration_seconds))
+        # With the version that was read: a stale one is refused with 409, so that two candidates never both win.
+        await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
         self._seen = (holder, None)
 
     def _duration(self) -> int:
         return max(1, round(self._settings.lease_duration_seconds))
 
-    def _body(self, lease: LeaseObject | None, holder: str, duration_seconds: int) -> dict[str, Any]:
+    def _body(
+        self, stored: _Stored | None, holder: str, duration_seconds: int | None = None, bound_up_to: str = ""
+    ) -> dict[str, Any]:
+        """Return the lease as it shall be: of what is stored, only our own fields and our annotation change."""
         now = format_micro_timestamp(time.time())
-        ours_already = lease is not None and lease.spec.holder_identity == holder
-        before = lease.spec.lease_transitions if lease is not None else 0
-        metadata: dict[str, Any] = {"name": self._settings.lease_name, "namespace": self._settings.namespace}
-        if lease is not None:  # a stale version is refused with 409: two candidates never both win
-            metadata["resourceVersion"] = lease.metadata.resource_version
+        before = stored.lease.spec if stored is not None else LeaseSpec()
+        whole = stored.whole if stored is not None else {}
+        ours_already = before.holder_identity == holder
+        metadata = {**whole.get("metadata", {})}
+        metadata |= {"name": self._settings.lease_name, "namespace": self._settings.namespace}
+        annotations = {**metadata.pop("annotations", {}), BOUND_UP_TO_ANNOTATION: bound_up_to}
+        if not bound_up_to:
+            del annotations[BOUND_UP_TO_ANNOTATION]
+        if annotations:
+            metadata["annotations"] = annotations
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
+                **whole.get("spec", {}),
                 "holderIdentity": holder,
-                "leaseDurationSeconds": duration_seconds,
-                "acquireTime": lease.spec.acquire_time if lease is not None and ours_already else now,
+                "leaseDurationSeconds": duration_seconds or self._duration(),
+                "acquireTime": before.acquire_time if ours_already else now,
                 "renewTime": now,
-                "leaseTransitions": before + (0 if ours_already or lease is None or not holder else 1),
+                "leaseTransitions": before.lease_transitions + (1 if stored and holder and not ours_already else 0),
             },
         }
 

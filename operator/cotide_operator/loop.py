@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
@@ -135,7 +135,12 @@ class SchedulingLoop:
         self._stopped = True
         self._wake.set()
 
-    async def run(self, binder: Binder, ready: Callable[[], None] | None = None) -> None:
+    async def run(
+        self,
+        binder: Binder,
+        ready: Callable[[], None] | None = None,
+        inheriting: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Decide until `stop`.
 
         Parameters
@@ -144,10 +149,14 @@ class SchedulingLoop:
             Carries the instructions out; its reports must come to `report`.
         ready : callable, optional
             Called once, after the first cycle.
+        inheriting : callable, optional
+            Awaited once, when everything was listed and before the first cycle.
         """
         while not (self._mirror.synced or self._stopped):
             self._wake.clear()
             await self._wake.wait()
+        if inheriting is not None:
+            await inheriting()
         next_publication = 0.0
         while not self._stopped:
             if self._due():

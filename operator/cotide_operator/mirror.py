@@ -94,6 +94,8 @@ class Mirror:
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs :
         latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
+    pods_version :
+        up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
     """
 
     def __init__(self) -> None:
@@ -104,6 +106,7 @@ class Mirror:
         self.namespaces: dict[str, NamespaceObject] = {}
         self.workloads: dict[str, CustomObject] = {}
         self.jobs: dict[str, CustomObject] = {}
+        self.pods_version = ""
         self._synced: set[Kind] = set()
         self._listeners: list[Listener] = []
         self._pods_by_job: dict[str, dict[str, None]] = {}

@@ -1,15 +1,15 @@
 """Stands between clients and a real API server, and does what the emulator's faults do there.
 
 Called by the end-to-end tests on a real server. Requests pass with the administrator's certificate; a planned `Fault`
-delays them or answers in the server's place, open watches can be ended or cut, and while the server behind is down
-connections break. Invariant: a request that was taken is carried out even when its client has gone meanwhile, as on a
-server.
+delays them or answers in the server's place, open watches can be ended, cut or held back, and while the server behind
+is down connections break. Invariant: a request that was taken is carried out even when its client has gone meanwhile,
+as on a server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ class Relay:
         self._context = behind.ssl_context()
         self._watches: dict[asyncio.Event, web.Request] = {}
         self._carried_out: set[asyncio.Task[Any]] = set()
+        self._held: dict[str, asyncio.Event] = {}
         self.faults = Faults()
         self.port = 0
 
@@ -50,6 +51,11 @@ class Relay:
                 request.transport.abort()
             ended.set()
         return len(watches)
+
+    def hold(self, path: str) -> Callable[[], None]:
+        """Keep back what the watches of a collection tell from now on; returns what lets it go."""
+        let_go = self._held[path] = asyncio.Event()
+        return let_go.set
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Pass one request on."""
@@ -83,7 +89,7 @@ class Relay:
                     return web.Response(status=found.status, body=await found.read(), headers=_kept(found.headers))
                 answer = web.StreamResponse(status=200, headers=_kept(found.headers))
                 await answer.prepare(request)
-                copying = asyncio.create_task(_copy(found, answer))
+                copying = asyncio.create_task(self._copy(request.path, found, answer))
                 try:
                     await asyncio.wait({copying, ending}, return_when=asyncio.FIRST_COMPLETED)
                     if copying.done():
@@ -97,6 +103,12 @@ class Relay:
         finally:
             ending.cancel()
             del self._watches[ended]
+
+    async def _copy(self, path: str, found: aiohttp.ClientResponse, answer: web.StreamResponse) -> None:
+        async for chunk in found.content.iter_any():
+            if path in self._held:
+                await self._held[path].wait()
+            await answer.write(chunk)
 
     def _request(self, request: web.Request, body: bytes) -> Any:
         return self._session.request(
@@ -131,11 +143,6 @@ async def relaying(behind: Credentials) -> AsyncIterator[Relay]:
             yield relay
         finally:
             await runner.cleanup()
-
-
-async def _copy(found: aiohttp.ClientResponse, answer: web.StreamResponse) -> None:
-    async for chunk in found.content.iter_any():
-        await answer.write(chunk)
 
 
 def _cut(request: web.Request) -> web.StreamResponse:

@@ -84,6 +84,20 @@ async def test_a_bookmark_moves_the_version_on():
     assert watch_versions(server)[:2] == ["1", "40"]
 
 
+async def test_its_version_is_the_one_up_to_which_everything_was_told():
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), version="3", token="t"), lists(version="3"))
+        server.then(watches(event("DELETED", pod("a", 9))))
+        following = reflector(client)
+        versions = [following.version]
+        async with asyncio.timeout(10):
+            async for batch in following.batches():
+                versions.append(following.version)
+                if batch[-1].kind == "DELETED":
+                    break
+    assert versions == ["", "", "3", "9"]  # a chunk of a list is not all of it
+
+
 @pytest.mark.parametrize("how", ["in the stream", "as the answer"])
 async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference(how):
     gone = watches(GONE) if how == "in the stream" else refuses(410, "Expired", "too old resource version")

@@ -215,6 +215,53 @@ async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> No
     assert outcome == {"ns/a": True, "ns/b": False, "ns/c": False}
 
 
+async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> None:
+    bench = Bench()
+    for name in ("lost", "taken", "refused"):
+        bench.pod(name, uid=name)
+    answers = {"lost": LOST, "taken": Answer(201), "refused": Answer(404, "NotFound")}
+    bench.api.pod, bench.api.gate = 503, asyncio.Event()
+
+    async def answer(namespace: str, name: str, *rest: Any) -> Answer:
+        await Api.bind(bench.api, namespace, name, *rest)
+        return answers[name]
+
+    bench.api.bind = answer  # type: ignore[method-assign]  # always the same, however often it is posted
+    async with bench.at_work():
+        for name in ("lost", "taken"):
+            bench.binder.submit(bind(name, uid=name))
+        while len(bench.api.posted) < 2:
+            await asyncio.sleep(0)
+        assert bench.binder.unanswered == 2
+        bench.api.gate.set()
+        while not bench.reports:  # "taken"; of "lost" nobody can tell, and it is looked after for a moment
+            await asyncio.sleep(0)
+        bench.binder.submit(bind("refused", uid="refused"))
+        while len(bench.reports) < 2:
+            await asyncio.sleep(0)
+        assert bench.binder.unanswered == 1
+        bench.binder.close()
+        async with asyncio.timeout(5):
+            await bench.binder.drain()
+        assert bench.binder.unanswered == 1
+    assert [(report.bind.key, report.bound) for report in bench.reports if isinstance(report, BindReport)] == [
+        ("ns/taken", True),
+        ("ns/refused", False),
+        ("ns/lost", False),
+    ]
+
+
+async def test_a_binding_that_is_cut_short_may_be_carried_out_yet() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.gate = asyncio.Event()
+    async with bench.at_work():
+        bench.binder.submit(bind())
+        while not bench.api.posted:
+            await asyncio.sleep(0)
+    assert (bench.binder.busy, bench.binder.unanswered) == (False, 1)
+
+
 async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
     bench = Bench(concurrency=1)  # room for 4, again at 1
     bench.api.gate = asyncio.Event()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.leadership import Leadership, LeadershipLost
@@ -180,3 +181,97 @@ async def test_a_lease_counts_from_before_the_request_that_renewed_it(scene: Sce
     time.now = 10.0
     with pytest.raises(LeadershipLost):
         one.permit()
+
+
+async def whole(scene: Scene) -> dict[str, Any]:
+    return await scene.client.get(f"{LEASES}/cotide-operator")
+
+
+async def test_a_released_lease_says_what_was_bound_until_it_is_taken(scene: Scene) -> None:
+    one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
+    await one.acquire()
+    assert one.inherited == ""
+    await one.release("17")
+    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/bound-up-to": "17"}
+    await two.acquire()
+    assert two.inherited == "17"
+    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    two.inherited = ""  # it was seen
+    await two.release()
+    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+    await three.acquire()
+    assert three.inherited == ""
+
+
+async def test_what_was_not_seen_yet_is_handed_on(scene: Scene) -> None:
+    one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
+    await one.acquire()
+    await one.release("17")
+    await two.acquire()
+    await two.release()  # at once: it bound nothing, and saw nothing
+    await three.acquire()
+    assert three.inherited == "17"
+
+
+async def test_what_was_inherited_outlasts_the_loss_of_the_answer(scene: Scene) -> None:
+    one, _ = scene.candidate("one")
+    two, _ = scene.candidate("two")
+    await one.acquire()
+    await one.release("17")
+    replace = scene.client.replace
+
+    async def unanswered(path: str, body: dict[str, Any], params: Any = None) -> dict[str, Any]:
+        await replace(path, body, params)
+        scene.client.replace = replace  # type: ignore[method-assign]  # this once
+        raise ClusterError("the answer is lost")
+
+    scene.client.replace = unanswered  # type: ignore[method-assign]  # carried out, and nobody hears of it
+    await two.acquire()
+    assert two.inherited == "17"
+    await two._renew()
+    assert two.inherited == "17"
+
+
+async def test_who_comes_second_inherits_nothing_of_the_first(scene: Scene) -> None:
+    one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
+    await one.acquire()
+    await one.release("17")
+    assert sorted(await asyncio.gather(two._try(), three._try())) == [False, True]
+    leader = two if (await scene.lease())["holderIdentity"] == "two" else three
+    leader.leading, leader.inherited = True, ""  # it saw it
+    await leader.release("23")
+    other = three if leader is two else two
+    await other.acquire()
+    assert other.inherited == "23"
+
+
+async def test_a_lease_that_is_left_to_expire_is_neither_renewed_nor_given_up(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    await one.acquire()
+    holding = asyncio.create_task(one.hold())
+    one.let_expire()
+    before = await scene.lease()
+    naps = time.naps
+    while time.naps < naps + 20:
+        await asyncio.sleep(0)
+    await one.release("17")
+    assert await scene.lease() == before
+    with pytest.raises(LeadershipLost):
+        one.permit()
+    holding.cancel()
+
+
+async def test_what_others_wrote_on_the_lease_stays(scene: Scene) -> None:
+    one, two = (scene.candidate(name)[0] for name in ("one", "two"))
+    await one.acquire()
+    metadata = {"labels": {"team": "a"}, "annotations": {"note": "b", "cotide.dev/bound-up-to": "5"}}
+    await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": metadata, "spec": {"strategy": "c"}})
+    before = (await whole(scene))["metadata"]
+    await one._renew()
+    assert one.inherited == "", "it leads: nobody else has bound anything"
+    await one.release("17")
+    await two.acquire()
+    lease = await whole(scene)
+    assert (lease["metadata"]["labels"], lease["metadata"]["annotations"]) == ({"team": "a"}, {"note": "b"})
+    assert (lease["metadata"]["uid"], lease["spec"]["strategy"]) == (before["uid"], "c")
+    assert lease["metadata"]["creationTimestamp"] == before["creationTimestamp"]
