@@ -157,12 +157,10 @@ class ClaimVolume(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """A volume, as far as it may tie a pod to nodes."""
+    """A volume, as far as it may tie a pod to nodes: without its name, which is random in most pods."""
 
-    name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
-    csi: dict[str, Any] | None = None
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
@@ -259,7 +257,6 @@ class PodStatus(ApiStruct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
     pod_ip: str = field(default="", name="podIP")
-    host_ip: str = field(default="", name="hostIP")
     qos_class: str = ""
     nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()

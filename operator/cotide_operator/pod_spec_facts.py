@@ -54,8 +54,6 @@ class SpecReader:
 
 
 def _key(spec: PodSpec) -> bytes:
-    # Names of volumes are random in each pod; only volumes that may tie a pod to a node are read.
-    ties = any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in spec.volumes)
     return _encode(
         (
             spec.containers,
@@ -67,7 +65,7 @@ def _key(spec: PodSpec) -> bytes:
             spec.tolerations,
             spec.topology_spread_constraints,
             spec.scheduling_gates,
-            spec.volumes if ties else (),
+            spec.volumes,
             spec.resource_claims,
             spec.host_network,
         )
