@@ -1,8 +1,8 @@
 """Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
 
 Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
-make and delete pods. Invariant: a pod that follows one which ended is made only after the API server took the status
-that counts the end.
+make and delete pods, let go of those that are counted. Invariant: a pod that follows one which ended is made, and our
+finalizer taken off that one, only after the API server took the status that counts the end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cotide_operator.child_writer import ChildWriter
 from cotide_operator.children import SeenPod, job_pod, seen_children
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.job_tracking import JobTracking
 from cotide_operator.mirror import CustomObject, Mirror, key_of
 from cotide_operator.resources import JobSpec, read_job
 from cotide_operator.status_writer import Kept, StatusWriter
@@ -65,6 +66,7 @@ class JobController:
         self._scheduler_name = scheduler_name
         self._reclaim = reclaim
         self._children = ChildWriter(client, mirror)
+        self._tracking = JobTracking(client, mirror, self._children)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
         self._known: dict[str, _Known] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
@@ -86,11 +88,12 @@ class JobController:
         job = self._mirror.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
-            return None
+            return await self._tracking.release_strays(key, job)
         known = self._recall(key, job)
         look = Look(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
+            await self._tracking.release_strays(key, job)
             return await self.statuses.write(job, known.kept, status)
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
@@ -109,9 +112,11 @@ class JobController:
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await self._children.delete(job.metadata.namespace, plan.delete)
+        await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
+        lagging = await self._tracking.release_strays(key, job)
         if known.trouble:
             return TROUBLE_SECONDS if accounted else SOON_SECONDS
-        waits = [seconds for seconds in (again, self._wall_until(plan.recheck_seconds)) if seconds is not None]
+        waits = [seconds for seconds in (again, lagging, self._wall_until(plan.recheck_seconds)) if seconds is not None]
         return min(waits, default=None)
 
     def _wall_until(self, clock_seconds: float | None) -> float | None:
