@@ -122,7 +122,6 @@ def plan_of(seed: int) -> Plan:
         rules=tuple(rules),
         kill_path=kill_path,
         kill_at=kills,
-        # Beside the other draws, which it leaves as they were.
         tidy="unwatched" in drawn or random.Random(f"tidy {seed}").random() < 0.4,
         warm=rng.random() < 0.75,
     )
@@ -153,6 +152,7 @@ def kill_plan(path: str, at: int) -> Plan:
         rules=(),
         kill_path=path,
         kill_at=(at,),
+        tidy=path == "job",
     )
 
 
@@ -366,10 +366,7 @@ def _unwatched(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> No
     """Nobody decides for a while, in which pods of Jobs end and are deleted."""
     for _ in range(rng.randint(1, 3)):
         steps.append(Step(_at(rng), "away", {"seconds": round(rng.uniform(0.3, 1.2), 2)}))
-    if rng.random() < 0.5:
-        rules.append(Rule("note", rng.randint(1, 10), rng.choice((1, 3)), rng.choice(("drop-after", "drop-before"))))
-    if rng.random() < 0.5:
-        steps.append(Step(_at(rng), "cut", {"how": rng.choice(("abrupt", "gone")), "plural": rng.choice(("jobs", ""))}))
+    rules.append(Rule("note", rng.randint(1, 10), rng.choice((1, 3)), rng.choice(("drop-after", "drop-before"))))
 
 
 def _preemption(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
