@@ -21,7 +21,8 @@ from cotide_operator.child_writer import ChildWriter
 from cotide_operator.children import SeenPod, job_pod, seen_children
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
-from cotide_operator.job_tracking import JobTracking
+from cotide_operator.job_record import JobRecord
+from cotide_operator.job_tracking import LAGGING_SECONDS, JobTracking
 from cotide_operator.mirror import CustomObject, Mirror, key_of
 from cotide_operator.resources import JobSpec, read_job
 from cotide_operator.status_writer import Kept, StatusWriter
@@ -67,6 +68,7 @@ class JobController:
         self._reclaim = reclaim
         self._children = ChildWriter(client, mirror)
         self._tracking = JobTracking(client, mirror, self._children)
+        self._record = JobRecord(client)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
         self._known: dict[str, _Known] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
@@ -89,7 +91,9 @@ class JobController:
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
             return await self._tracking.release_strays(key, job)
-        known = self._recall(key, job)
+        known = await self._recall(key, job)
+        if known is None:  # gone, or another by now: the mirror will tell
+            return LAGGING_SECONDS
         look = Look(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
@@ -165,11 +169,14 @@ class JobController:
             known.trouble = None
         return bool(plan.make) and known.trouble is None
 
-    def _recall(self, key: str, job: CustomObject) -> _Known:
-        """Return what is known of a Job; of one that is new to us, what its status says."""
+    async def _recall(self, key: str, job: CustomObject) -> _Known | None:
+        """Return what is known of a Job; of one that is new to us, what its status says; None when it is gone."""
         known = self._known.get(key)
         if known is None or known.kept.uid != job.metadata.uid:
-            known = self._known[key] = _Known(Kept(job.metadata.uid, dict(job.status)))
+            kept = await self._record.read(job)
+            if kept is None:
+                return None
+            known = self._known[key] = _Known(kept)
         if known.generation != job.metadata.generation or known.spec is None:
             known.generation = job.metadata.generation
             try:

@@ -10,9 +10,12 @@ import msgspec
 import pytest
 
 from cotide_kube.objects import PodObject
+from cotide_operator.board import Board
 from cotide_operator.child_writer import ChildWriter
+from cotide_operator.clock import ScaledClock
+from cotide_operator.job_controller import JobController
 from cotide_operator.job_tracking import JobTracking
-from cotide_operator.mirror import Mirror
+from cotide_operator.mirror import CustomObject, Mirror
 from cotide_sim.apiserver.faults import Fault
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -184,6 +187,46 @@ async def test_an_owner_that_the_mirror_does_not_show_is_asked_for_before_its_po
         await one.until(lambda: nothing_at(one, JOBS))
         assert await tracking.release_strays("default/count", None) is None
         assert finalizers((await one.pods())["count-0"]) == []
+
+
+async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_one_counted() -> None:
+    async with world() as one:
+        await running(one, "count-0", "count-1")
+        before = await one.client.get(f"{JOBS}/count")
+        await one.set_status("count-0", phase="Succeeded")
+        await one.client.delete(f"{PODS}/count-0")
+        left = await one.until_pods("count-1")
+        await one.kill()
+        lagging = Mirror()
+        lagging.apply("jobs", "ADDED", msgspec.convert(before, CustomObject))
+        lagging.apply("pods", "ADDED", msgspec.convert(left["count-1"], PodObject))
+        next_one = JobController(
+            one.client, lagging, Board(), ScaledClock(), scheduler_name="cotide", refresh_seconds=0.05
+        )
+        await next_one.look("default/count")
+        assert set(await one.pods()) == {"count-1"}
+        assert (await one.client.get(f"{JOBS}/count"))["status"]["completedIndexes"] == "0"
+        await one.client.delete(f"{JOBS}/count", propagation="Orphan")
+        next_one.forget("default/count")
+        assert await next_one.look("default/count") == 1.0  # gone, which the mirror will tell
+
+
+async def test_a_job_that_is_made_in_this_term_is_not_asked_for() -> None:
+    async with world() as one:
+        asked = one.server.faults.add(Fault(method="GET", path="/jobs/count$", count=-1))
+        await one.client.create(JOBS, job("first"))
+        await one.until_pods("first-0")  # the term has begun
+        await one.client.create(JOBS, job())
+        await one.until_pods("first-0", "count-0")
+        assert asked.met == 0
+        await one.kill()
+        one.start()
+        await one.run_pod("count-0")
+
+        async def again() -> bool:
+            return asked.met == 1
+
+        await one.until(again)  # once, since the term before may have written
 
 
 async def test_each_finalizer_is_taken_off_by_one_request() -> None:

@@ -105,6 +105,12 @@ def test_a_job_that_is_over_keeps_no_pod_whether_it_ended_or_still_runs(last: st
     assert released(plan(pods, progress=after.progress)) == ["count-0", "count-1"]
 
 
+def test_an_end_that_is_not_counted_yet_is_kept() -> None:
+    # A status that was set back: an earlier pod of the index is alive, and its turn comes first.
+    after = plan([kept(0), kept(0, "Succeeded", retry=1)], completions=1)
+    assert (after.progress, after.release) == (Progress(), ())
+
+
 def test_a_pod_beyond_the_completions_is_let_go_when_it_ended() -> None:
     assert released(plan([kept(0), kept(4, "Succeeded"), kept(5)], completions=1)) == ["count-4"]
 
