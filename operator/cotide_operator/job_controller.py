@@ -8,6 +8,7 @@ finalizer taken off that one, only after the API server took the status that cou
 from __future__ import annotations
 
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +40,8 @@ MADE_SECONDS: Final = 10.0
 @dataclass(slots=True)
 class _Known:
     kept: Kept
+    read: bool = False
+    """Whether `kept` is at least as new as this term of ours; see `job_record`."""
     memory: jobs.Memory = field(default_factory=jobs.Memory)
     made: dict[tuple[int, int], float] = field(default_factory=dict)
     trouble: str | None = None
@@ -91,9 +94,7 @@ class JobController:
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
             return await self._tracking.release_strays(key, job)
-        known = await self._recall(key, job)
-        if known is None:  # gone, or another by now: the mirror will tell
-            return LAGGING_SECONDS
+        known = self._recall(key, job)
         look = Look(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
@@ -101,9 +102,10 @@ class JobController:
             return await self.statuses.write(job, known.kept, status)
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
-        progress = jobs.read_progress(known.kept.status)
-        plan = jobs.plan_job(known.spec, progress, pods, known.memory, self._clock.now())
-        accounted = plan.progress == progress
+        planned = await self._plan(job, known, known.spec, pods)
+        if planned is None:  # gone, or another by now: the mirror will tell
+            return LAGGING_SECONDS
+        plan, accounted = planned
         if accounted:  # whatever ended is in the status that the server has
             self._ended.pop(key, None)
         if accounted and await self._make(job, known, known.spec, plan, pods):
@@ -169,14 +171,30 @@ class JobController:
             known.trouble = None
         return bool(plan.make) and known.trouble is None
 
-    async def _recall(self, key: str, job: CustomObject) -> _Known | None:
-        """Return what is known of a Job; of one that is new to us, what its status says; None when it is gone."""
-        known = self._known.get(key)
-        if known is None or known.kept.uid != job.metadata.uid:
-            kept = await self._record.read(job)
+    async def _plan(
+        self, job: CustomObject, known: _Known, spec: JobSpec, pods: list[SeenPod]
+    ) -> tuple[jobs.JobPlan, bool] | None:
+        """Return the plan and whether the status tells its progress already; None when the Job is gone.
+
+        Before anything is counted or made for the first time in this term, the status is read from the API server.
+        """
+        memory = None if known.read else deepcopy(known.memory)
+        progress = jobs.read_progress(known.kept.status)
+        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        if memory is not None and (plan.make or plan.progress != progress):
+            kept = await self._record.read(job, known.kept)
             if kept is None:
                 return None
-            known = self._known[key] = _Known(kept)
+            known.kept, known.read, known.memory = kept, True, memory
+            progress = jobs.read_progress(kept.status)
+            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        return plan, plan.progress == progress
+
+    def _recall(self, key: str, job: CustomObject) -> _Known:
+        """Return what is known of a Job; of one that is new to us, what its status says."""
+        known = self._known.get(key)
+        if known is None or known.kept.uid != job.metadata.uid:
+            known = self._known[key] = _Known(Kept(job.metadata.uid, dict(job.status)))
         if known.generation != job.metadata.generation or known.spec is None:
             known.generation = job.metadata.generation
             try:

@@ -1,8 +1,9 @@
 """The status of a Job as the leader before us left it, for a leader whose watch may lag behind.
 
-Called by `job_controller` once a Job and term. A standby keeps a mirror warm; when it takes over, its watch of Jobs
-may not have told yet what the other wrote last, while that of pods tells already that a counted pod is gone: its index
-would run again. Invariant: what is returned is at least as new as the first look at any Job in this term.
+Called by `job_controller` once a Job and term, before it counts or makes anything. A standby keeps a mirror warm; when
+it takes over, its watch of Jobs may not have told yet what the other wrote last, while that of pods tells already that
+a counted pod is gone: its index would run again. Invariant: what is returned is at least as new as a moment of this
+term, in which nobody else writes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class JobRecord:
         """Version of all Jobs at a moment of this term: whoever is newer was seen in this term, which is ours alone."""
         self._turn = asyncio.Lock()
 
-    async def read(self, job: CustomObject) -> Kept | None:
+    async def read(self, job: CustomObject, kept: Kept) -> Kept | None:
         """Return the status of a Job as it is now; None when it is gone or another has its name.
 
         Parameters
@@ -34,12 +35,15 @@ class JobRecord:
         job : CustomObject
             As the mirror has it; the API server is only asked where that may be out of date and it matters: not for a
             Job that was changed in this term, nor for one that has ended for good.
+        kept : Kept
+            As it was known so far, with what we wrote ourselves.
         """
         metadata = job.metadata
         seen = version_of(metadata.resource_version)
         since = await self._begin()
         if job.status.get("phase") in set(Outcome) or (seen is not None and since is not None and seen > since):
-            return Kept(metadata.uid, dict(job.status))
+            ours = kept.version is not None and seen is not None and kept.version >= seen
+            return kept if ours else Kept(metadata.uid, dict(job.status), version=seen)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{metadata.namespace}/jobs/{metadata.name}"
         try:
             there = await self._client.get(path)

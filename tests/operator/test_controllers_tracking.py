@@ -223,10 +223,23 @@ async def test_a_job_that_is_made_in_this_term_is_not_asked_for() -> None:
         one.start()
         await one.run_pod("count-0")
 
-        async def again() -> bool:
-            return asked.met == 1
+        async def status() -> dict[str, Any]:
+            found: dict[str, Any] = next(
+                item for item in await one.client.list(JOBS) if item["metadata"]["name"] == "count"
+            )["status"]
+            return found
 
-        await one.until(again)  # once, since the term before may have written
+        async def runs() -> bool:
+            return (await status()).get("active") == 1
+
+        async def done() -> bool:
+            return (await status()).get("phase") == "Succeeded"
+
+        await one.until(runs)
+        assert asked.met == 0
+        await one.set_status("count-0", phase="Succeeded")
+        await one.until(done)
+        assert asked.met == 1  # before it was counted: the term before may have written
 
 
 async def test_each_finalizer_is_taken_off_by_one_request() -> None:
