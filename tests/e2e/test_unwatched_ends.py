@@ -142,8 +142,9 @@ async def nothing_left(world: World) -> bool:
     return not await world.client.list(PODS) and not await world.client.list(JOBS)
 
 
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+@pytest.mark.parametrize(
+    ("propagation", "watched"), [("Background", True), ("Foreground", True), ("Background", False)]
+)
 async def test_a_job_that_is_deleted_leaves_nothing(world: World, propagation: str, watched: bool) -> None:
     await world.nodes(1, cpu="2")
     async with contextlib.AsyncExitStack() as stack:
