@@ -39,6 +39,12 @@ pod_notes() {
     {{- end}}{{end}}{{end}}{{end}}' | sort -u
 }
 
+# "namespace name" of pods of Jobs that our finalizer keeps: nobody counts their ends any more.
+kept_pods() {
+  kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$p := .metadata}}
+    {{- range .metadata.finalizers}}{{if eq . "cotide.dev/job-tracking"}}{{$p.namespace}} {{$p.name}}{{"\n"}}{{end}}{{end}}{{end}}'
+}
+
 # "kind namespace/name class" of what would make pods of a PriorityClass of ours.
 class_users() {
   kubectl get deployments,statefulsets,daemonsets,replicasets,jobs.batch --all-namespaces -o go-template='{{range .items}}
@@ -56,6 +62,7 @@ for kind in "${kinds[@]}"; do
   fi
 done
 say "$(marked_nodes | count) nodes with reclaimed resources, condition or annotations"
+say "$(kept_pods | count) finalizers of pods of Jobs"
 say "$(pod_notes | count) labels and annotations that the operator wrote on pods that stay"
 say "ClusterRoles, PriorityClasses and the webhook configuration named cotide-*"
 if [ "$apply" = no ]; then
@@ -66,6 +73,12 @@ fi
 # Who changes pods while they are made goes first, then who writes, then what was written.
 kubectl delete mutatingwebhookconfiguration cotide-admission --ignore-not-found
 kubectl --namespace "$namespace" delete deployment cotide-operator --ignore-not-found --cascade=foreground --timeout=180s
+kept_pods | while read -r space pod; do
+  # A pod may go meanwhile; and what others wait for on it is theirs to take off.
+  kubectl --namespace "$space" patch pod "$pod" --type=strategic -p \
+    '{"metadata":{"$deleteFromPrimitiveList/finalizers":["cotide.dev/job-tracking"]}}' </dev/null \
+    || kubectl --namespace "$space" get pod "$pod" --ignore-not-found </dev/null
+done
 # The garbage collector knows the owner of a pod only while the owner's kind is served: objects first, definitions after.
 for kind in "${kinds[@]}"; do
   if served "$kind"; then

@@ -1,4 +1,4 @@
-"""Makes, deletes and adopts child pods: the controllers' writes to pods, and nothing else.
+"""Makes, deletes, releases and adopts child pods: the controllers' writes to pods, and nothing else.
 
 Called by the Job and the Workload controller with what their plans ask for. Invariant: making a pod that is there
 already and deleting one that is gone are successes, so that every plan may be carried out twice.
@@ -14,6 +14,7 @@ from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, cla
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
+from cotide_operator.api_group import TRACKING_FINALIZER
 from cotide_operator.children import Manifest, SeenPod
 from cotide_operator.mirror import Mirror
 from cotide_operator.resources import WORKLOAD_LABEL
@@ -23,6 +24,9 @@ AT_ONCE: Final = 16
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
+"""Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
 
 
 class ChildWriter:
@@ -78,6 +82,22 @@ class ChildWriter:
                 await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
             except ApiError as error:
                 if error.status not in (404, 409):  # gone, or replaced by another of the same name
+                    raise
+
+        await _in_batches(one, list(pods))
+
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> None:
+        """Take our finalizer off pods, and nobody else's.
+
+        Whoever the server refuses is tried again by the next look; a pod that is gone is a success.
+        """
+
+        async def one(pod: SeenPod) -> None:
+            patch = {"metadata": {"uid": pod.uid, **_RELEASED}}  # another pod of the name is refused with 409
+            try:
+                await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", patch, "strategic")
+            except ApiError as error:
+                if error.status != 404:
                     raise
 
         await _in_batches(one, list(pods))

@@ -17,13 +17,13 @@ from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.api_group import JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.mirror import controller_of
 from cotide_operator.reclaimed_requests import reclaimed
 from cotide_operator.resources import (
     API_VERSION,
     INDEX_LABEL,
     INPUT_SIZE_ANNOTATION,
-    JOB_LABEL,
     JOB_PRIORITY_ANNOTATION,
     REQUESTED_SECONDS_ANNOTATION,
     RETRY_ANNOTATION,
@@ -43,6 +43,9 @@ REFUSED_BY_NODE: Final = frozenset(
     | {"UnexpectedAdmissionError", "DeadNode", "Terminating"}
 )
 """Reasons of a failed pod that say nothing about its work; ``OutOf...`` (OutOfcpu, OutOfpods) comes to them."""
+CLOCKS_APART_SECONDS: Final = 5.0
+"""A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
+server's are compared, and they are closer together than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,23 @@ class SeenPod:
     reason: str = ""
     node: str | None = None
     deleting: bool = False
+    tracked: bool = False
+    """Whether it carries our finalizer: it stays in the API until we take that off."""
+    let_go: bool = False
+    """Whether nothing but finalizers keeps it: without ours it would be gone, whatever its phase says."""
     disrupted: bool = False
     """Whether its condition DisruptionTarget holds: somebody took it off its node."""
     ready: bool = False
     template: str = ""
     started_seconds: float | None = None
     finished_seconds: float | None = None
+    doomed_seconds: float | None = None
+    """When its deletion was asked for."""
 
     @property
     def done(self) -> bool:
         """Whether it will never run again."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in ("Succeeded", "Failed") or (self.tracked and self.let_go)
 
     @property
     def alive(self) -> bool:
@@ -77,7 +86,15 @@ class SeenPod:
     @property
     def lost_its_node(self) -> bool:
         """Whether a failed pod failed for a reason that is not its own."""
-        return self.deleting or self.disrupted or self.reason in REFUSED_BY_NODE or self.reason.startswith("OutOf")
+        if self.disrupted or self.reason in REFUSED_BY_NODE or self.reason.startswith("OutOf"):
+            return True
+        return self.deleting and not self._failed_before_its_deletion
+
+    @property
+    def _failed_before_its_deletion(self) -> bool:
+        if self.phase != "Failed" or self.finished_seconds is None or self.doomed_seconds is None:
+            return False
+        return self.finished_seconds < self.doomed_seconds - CLOCKS_APART_SECONDS
 
 
 def seen_children(pods: Iterable[PodObject], owner_uid: str) -> list[SeenPod]:
@@ -102,6 +119,8 @@ def see(pod: PodObject) -> SeenPod:
     starts = [state.started_at for state in terminated] + [state.started_at for state in running]
     started = [moment for text in starts if (moment := _seconds(text)) is not None]
     finished = [moment for state in terminated if (moment := _seconds(state.finished_at)) is not None]
+    grace = metadata.deletion_grace_period_seconds or 0
+    due = _seconds(metadata.deletion_timestamp)
     return SeenPod(
         name=metadata.name,
         uid=metadata.uid,
@@ -111,11 +130,14 @@ def see(pod: PodObject) -> SeenPod:
         reason=status.reason,
         node=pod.spec.node_name or None,
         deleting=metadata.deletion_timestamp is not None,
+        tracked=TRACKING_FINALIZER in metadata.finalizers,
+        let_go=metadata.deletion_timestamp is not None and not grace,
         disrupted=conditions.get("DisruptionTarget") == "True",
         ready=conditions.get("Ready") == "True",
         template=metadata.annotations.get(TEMPLATE_ANNOTATION, ""),
         started_seconds=min(started) if started else _seconds(status.start_time),
         finished_seconds=max(finished) if finished else None,
+        doomed_seconds=due - grace if due is not None else None,
     )
 
 
@@ -174,6 +196,7 @@ def job_pod(
             "name": job_pod_name(name, index, retry),
             "namespace": namespace,
             "ownerReferences": [_owner("Job", name, uid)],
+            "finalizers": [TRACKING_FINALIZER],
         },
         spec.template,
         labels={CLASS_LABEL: workload_class.value, JOB_LABEL: name, INDEX_LABEL: str(index)},

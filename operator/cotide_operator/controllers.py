@@ -173,7 +173,7 @@ class Controllers:
                 self.queue.add(("workloads", key))
             if loop.time() >= next_everything:
                 next_everything = loop.time() + RESYNC_SECONDS
-                for key in self._mirror.jobs:
+                for key in {**dict.fromkeys(self._mirror.jobs), **dict.fromkeys(self._mirror.keepers())}:
                     self._take_slot(("jobs", key))
             await asyncio.sleep(self._refresh_seconds)
 
@@ -203,6 +203,9 @@ class Controllers:
             self.jobs.saw(job, self._mirror.pods[key])  # whose Job is known is there
         if workload is not None:
             owners.append(("workloads", workload))
+        keeper = self._mirror.keeper_of(key)
+        if keeper is not None and keeper != job:
+            owners.append(("jobs", keeper))
         for owner in {*owners, *self._owners.pop(key, ())}:
             self.queue.add(owner)
         if owners:

@@ -13,10 +13,11 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_operator.api_group import JOB_LABEL
 from cotide_operator.explain import Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain_class import Surroundings
 from cotide_operator.explain_reclaimed import reclaimed_requests
-from cotide_operator.resources import API_VERSION, JOB_LABEL, WORKLOAD_LABEL, LabelSelector
+from cotide_operator.resources import API_VERSION, WORKLOAD_LABEL, LabelSelector
 
 Object = dict[str, Any]
 

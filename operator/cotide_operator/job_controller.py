@@ -1,13 +1,14 @@
 """Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
 
 Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
-make and delete pods. Invariant: a pod that follows one which ended is made only after the API server took the status
-that counts the end.
+make and delete pods, let go of those that are counted. Invariant: a pod that follows one which ended is made, and our
+finalizer taken off that one, only after the API server took the status that counts the end.
 """
 
 from __future__ import annotations
 
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +22,8 @@ from cotide_operator.child_writer import ChildWriter
 from cotide_operator.children import SeenPod, job_pod, seen_children
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
+from cotide_operator.job_record import JobRecord
+from cotide_operator.job_tracking import LAGGING_SECONDS, JobTracking
 from cotide_operator.mirror import CustomObject, Mirror, key_of
 from cotide_operator.resources import JobSpec, read_job
 from cotide_operator.status_writer import Kept, StatusWriter
@@ -37,6 +40,8 @@ MADE_SECONDS: Final = 10.0
 @dataclass(slots=True)
 class _Known:
     kept: Kept
+    read: bool = False
+    """Whether `kept` is at least as new as this term of ours; see `job_record`."""
     memory: jobs.Memory = field(default_factory=jobs.Memory)
     made: dict[tuple[int, int], float] = field(default_factory=dict)
     trouble: str | None = None
@@ -65,6 +70,8 @@ class JobController:
         self._scheduler_name = scheduler_name
         self._reclaim = reclaim
         self._children = ChildWriter(client, mirror)
+        self._tracking = JobTracking(client, mirror, self._children)
+        self._record = JobRecord(client)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
         self._known: dict[str, _Known] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
@@ -86,17 +93,19 @@ class JobController:
         job = self._mirror.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
-            return None
+            return await self._tracking.release_strays(key, job)
         known = self._recall(key, job)
         look = Look(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
+            await self._tracking.release_strays(key, job)
             return await self.statuses.write(job, known.kept, status)
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
-        progress = jobs.read_progress(known.kept.status)
-        plan = jobs.plan_job(known.spec, progress, pods, known.memory, self._clock.now())
-        accounted = plan.progress == progress
+        planned = await self._plan(job, known, known.spec, pods)
+        if planned is None:  # gone, or another by now: the mirror will tell
+            return LAGGING_SECONDS
+        plan, accounted = planned
         if accounted:  # whatever ended is in the status that the server has
             self._ended.pop(key, None)
         if accounted and await self._make(job, known, known.spec, plan, pods):
@@ -109,9 +118,11 @@ class JobController:
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await self._children.delete(job.metadata.namespace, plan.delete)
+        await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
+        lagging = await self._tracking.release_strays(key, job)
         if known.trouble:
             return TROUBLE_SECONDS if accounted else SOON_SECONDS
-        waits = [seconds for seconds in (again, self._wall_until(plan.recheck_seconds)) if seconds is not None]
+        waits = [seconds for seconds in (again, lagging, self._wall_until(plan.recheck_seconds)) if seconds is not None]
         return min(waits, default=None)
 
     def _wall_until(self, clock_seconds: float | None) -> float | None:
@@ -159,6 +170,25 @@ class JobController:
         elif not plan.make:
             known.trouble = None
         return bool(plan.make) and known.trouble is None
+
+    async def _plan(
+        self, job: CustomObject, known: _Known, spec: JobSpec, pods: list[SeenPod]
+    ) -> tuple[jobs.JobPlan, bool] | None:
+        """Return the plan and whether the status tells its progress already; None when the Job is gone.
+
+        Before anything is counted or made for the first time in this term, the status is read from the API server.
+        """
+        memory = None if known.read else deepcopy(known.memory)
+        progress = jobs.read_progress(known.kept.status)
+        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        if memory is not None and (plan.make or plan.progress != progress):
+            kept = await self._record.read(job, known.kept)
+            if kept is None:
+                return None
+            known.kept, known.read, known.memory = kept, True, memory
+            progress = jobs.read_progress(kept.status)
+            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        return plan, plan.progress == progress
 
     def _recall(self, key: str, job: CustomObject) -> _Known:
         """Return what is known of a Job; of one that is new to us, what its status says."""

@@ -8,8 +8,17 @@ Life of one index (``a`` counts the pods that it needed before)::
                           |  |---Failed-------> failures + 1,  a + 1 --(back-off)--> make
                           |--- lost its node -> evictions + 1, a + 1 ------------> make
 
+Life of one pod, which our finalizer keeps in the API whoever deletes it::
+
+    made --ends, or is deleted and let go--> counted (the status is written) --finalizer taken off--> as any other pod
+
 Invariants: `Progress` never goes back; each pod that ended is counted once, because counting it moves its index on to
-the next ``a`` in the same write; a pod is made only after that write, so that a crash between repeats neither.
+the next ``a`` in the same write; a pod is made, and another let go, only after that write, so that a crash between
+repeats neither and an end that nobody watched is found. The place of a pod (index, ``a``) says whether it is counted:
+no list of pods "counted but still there" is needed. Source of the scheme: batch/v1 ("Job tracking with finalizers",
+KEP-2307). Like a batch/v1 Job with ``podReplacementPolicy: Failed`` and unlike its default, a pod that is being
+deleted is waited for, since it may still succeed; it counts when it ended, or when nobody stops it any more (its grace
+is over: unbound, or deleted by force).
 """
 
 from __future__ import annotations
@@ -64,12 +73,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What to do; in this order: write the progress, make pods, delete pods."""
+    """What to do; in this order: write the progress, make pods, delete pods, release pods."""
 
     progress: Progress
     make: tuple[tuple[int, int], ...] = ()
     """(index, retry) of the pods to make."""
     delete: tuple[SeenPod, ...] = ()
+    release: tuple[SeenPod, ...] = ()
+    """Pods whose finalizer is of no use once the progress is written."""
     recheck_seconds: float | None = None
     """Clock second at which a back-off runs out."""
 
@@ -90,15 +101,17 @@ def plan_job(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory:
     now_seconds : float
         The operator's clock.
     """
-    alive = [pod for pod in pods if pod.alive]
-    if progress.outcome is not None:
-        return JobPlan(progress, delete=_unwanted(alive))
-    progress = _accounted(spec, progress, pods, memory, now_seconds)
-    if len(progress.completed) >= spec.completions:
-        return JobPlan(replace(progress, outcome=Outcome.SUCCEEDED), delete=_unwanted(alive))
-    if progress.failures > spec.backoff_limit:
-        return JobPlan(replace(progress, outcome=Outcome.FAILED), delete=_unwanted(alive))
-    return _filled(spec, progress, alive, memory, now_seconds)
+    if progress.outcome is None:
+        progress = _accounted(spec, progress, pods, memory, now_seconds)
+        if len(progress.completed) >= spec.completions:
+            progress = replace(progress, outcome=Outcome.SUCCEEDED)
+        elif progress.failures > spec.backoff_limit:
+            progress = replace(progress, outcome=Outcome.FAILED)
+    if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
+        alive = [pod for pod in pods if pod.alive]
+        return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
+    plan = _filled(spec, progress, pods, memory, now_seconds)
+    return replace(plan, release=_counted(spec, progress, pods, memory))
 
 
 def _accounted(
@@ -116,11 +129,11 @@ def _accounted(
         while True:
             place = index, retries.get(index, 0)
             pod = by_place.get(place)
-            if pod is not None and (pod.alive or (pod.deleting and place in memory.withdrawn)):
-                memory.met.add(place)
-                break
             if pod is not None and pod.phase == "Succeeded":
                 completed.add(index)
+                break
+            if pod is not None and (pod.alive or (pod.deleting and place in memory.withdrawn)):
+                memory.met.add(place)
                 break
             if pod is None and place in memory.withdrawn:
                 memory.withdrawn.discard(place)
@@ -139,14 +152,31 @@ def _accounted(
     return replace(progress, completed=frozenset(completed), retries=retries, failures=failures, evictions=evictions)
 
 
+def _counted(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory) -> tuple[SeenPod, ...]:
+    """Return the pods with our finalizer that ended and are of no account, or in the progress already."""
+    return tuple(
+        pod
+        for pod in pods
+        if pod.tracked
+        and pod.done
+        and (
+            pod.index >= spec.completions
+            or pod.index in progress.completed
+            or pod.retry < progress.retry(pod.index)
+            or (pod.index, pod.retry) in memory.withdrawn
+        )
+    )
+
+
 def backoff_seconds(failures: int) -> float:
     """Return the wait after the n-th failure of a Job, n from 1: doubled each time up to the maximum."""
     doublings = min(failures - 1, 10)  # 10 s * 2^10 is far beyond the maximum
     return min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2.0**doublings)
 
 
-def _filled(spec: JobSpec, progress: Progress, alive: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
+def _filled(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
+    alive = [pod for pod in pods if pod.alive]
     stray = [pod for pod in alive if pod.index >= spec.completions or pod.index in progress.completed]
     current = [pod for pod in alive if pod not in stray]
     wanted = min(spec.parallelism, spec.completions - len(progress.completed))
@@ -156,7 +186,8 @@ def _filled(spec: JobSpec, progress: Progress, alive: Sequence[SeenPod], memory:
         surplus = order[: len(current) - wanted]
         memory.withdrawn.update((pod.index, pod.retry) for pod in surplus)
         return JobPlan(progress, delete=_unwanted((*stray, *surplus)))
-    taken = {pod.index for pod in current}
+    # One that was withdrawn has its name until it is gone.
+    taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)}
     make: list[tuple[int, int]] = []
     waits: list[float] = []
     for index in range(spec.completions):
@@ -169,7 +200,7 @@ def _filled(spec: JobSpec, progress: Progress, alive: Sequence[SeenPod], memory:
             waits.append(earliest)
             continue
         make.append((index, progress.retry(index)))
-    return JobPlan(progress, tuple(make), _unwanted(stray), min(waits, default=None))
+    return JobPlan(progress, tuple(make), _unwanted(stray), recheck_seconds=min(waits, default=None))
 
 
 def _unwanted(pods: Iterable[SeenPod]) -> tuple[SeenPod, ...]:

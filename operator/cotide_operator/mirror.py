@@ -2,7 +2,7 @@
 
 Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
 own event loop. Place in the flow: watch event -> mirror -> translation -> core event.
-Invariant: the two indexes (pods of a Job, pods of a Workload) agree with the objects after each `apply`.
+Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cotide_kube.objects import (
     PodObject,
     PriorityClassObject,
 )
-from cotide_operator.api_group import GROUP
+from cotide_operator.api_group import GROUP, JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.pod_keeping import PodKeeping
 from cotide_operator.selection import read_selector, selects
 
@@ -87,6 +87,18 @@ def owned_key(metadata: Metadata, kind: str) -> str | None:
     return f"{metadata.namespace}/{owner.name}"
 
 
+def keeper_of(pod: PodObject) -> str | None:
+    """Return the key of the Job for which our finalizer keeps a pod, None for a pod that does not carry it.
+
+    That is its owner; the Job that its label names where somebody took the owner off it (a Job that was deleted with
+    its pods orphaned); and nobody, a key without a name, where it carries neither.
+    """
+    if TRACKING_FINALIZER not in pod.metadata.finalizers:
+        return None
+    owner = owned_key(pod.metadata, "Job")
+    return owner or f"{pod.metadata.namespace}/{pod.metadata.labels.get(JOB_LABEL, '')}"
+
+
 class Mirror:
     """Latest objects by key, with listeners that are told what changed.
 
@@ -111,7 +123,9 @@ class Mirror:
         self._listeners: list[Listener] = []
         self._pods_by_job: dict[str, dict[str, None]] = {}
         self._pods_by_workload: dict[str, dict[str, None]] = {}
+        self._kept_by_job: dict[str, dict[str, None]] = {}
         self._job_of: dict[str, str] = {}
+        self._keeper_of: dict[str, str] = {}
         self._workload_of: dict[str, str] = {}
         self._selectors: dict[str, dict[str, LabelSelector]] = {}
         """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
@@ -149,6 +163,18 @@ class Mirror:
         """Return the pods that a Workload of ours controls or selects."""
         return [self.pods[key] for key in self._pods_by_workload.get(workload_key, ())]
 
+    def pods_kept_for(self, job_key: str) -> list[PodObject]:
+        """Return the pods that our finalizer keeps for a Job, which may be gone: see `keeper_of`."""
+        return [self.pods[key] for key in self._kept_by_job.get(job_key, ())]
+
+    def keepers(self) -> list[str]:
+        """Return the keys of all Jobs, there or not, for which pods are kept."""
+        return list(self._kept_by_job)
+
+    def keeper_of(self, pod_key: str) -> str | None:
+        """Return the key of the Job for which our finalizer keeps a pod."""
+        return self._keeper_of.get(pod_key)
+
     def job_of(self, pod_key: str) -> str | None:
         """Return the key of the Job that controls a pod."""
         return self._job_of.get(pod_key)
@@ -181,6 +207,7 @@ class Mirror:
     def _index(self, key: str) -> None:
         pod = self.pods.get(key)
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
+        _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
         _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
 
     def workload_for(self, pod: PodObject) -> str | None:

@@ -37,6 +37,7 @@ class PodKeeping:
                 namespace=intern(metadata.namespace),
                 labels=self._shared(metadata.labels),
                 owner_references=self._shared(metadata.owner_references),
+                finalizers=self._shared(metadata.finalizers),
                 creation_timestamp=intern(metadata.creation_timestamp) if metadata.creation_timestamp else None,
             ),
             self._spec(pod.spec),

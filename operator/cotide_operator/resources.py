@@ -24,7 +24,6 @@ from cotide_operator.api_group import GROUP, VERSION
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 DEFAULT_SCHEDULER_NAME: Final = "cotide"
 
-JOB_LABEL: Final = "cotide.dev/job"
 WORKLOAD_LABEL: Final = "cotide.dev/workload"
 INDEX_LABEL: Final = "cotide.dev/index"
 TYPE_ANNOTATION: Final = "cotide.dev/type"

@@ -80,7 +80,7 @@ class StatusWriter:
         path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{self._plural}/{metadata.name}/status"
         try:
             taken = await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
-            kept.version = _version(taken["metadata"].get("resourceVersion"))
+            kept.version = version_of(taken["metadata"].get("resourceVersion"))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -92,7 +92,7 @@ class StatusWriter:
 
 def _heed(item: CustomObject, kept: Kept) -> None:
     """Take over what the API server has, where that came after our last write and says something else that matters."""
-    version = _version(item.metadata.resource_version)
+    version = version_of(item.metadata.resource_version)
     if kept.version is None or version is None or version <= kept.version or item.metadata.uid != kept.uid:
         return
     change = difference(item.status, kept.status)
@@ -100,6 +100,6 @@ def _heed(item: CustomObject, kept: Kept) -> None:
         kept.status = dict(item.status)
 
 
-def _version(text: str | None) -> int | None:
+def version_of(text: str | None) -> int | None:
     """Versions of one kind can be compared (Kubernetes 1.35 promises it, etcd has always made it so)."""
     return int(text) if text is not None and text.isdecimal() else None

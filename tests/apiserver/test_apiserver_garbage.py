@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -93,3 +94,25 @@ async def test_bound_pods_of_a_deleted_owner_get_their_grace() -> None:
         assert [(one["metadata"]["name"], one["metadata"]["deletionGracePeriodSeconds"]) for one in left] == [
             ("bound", 30)
         ]
+
+
+async def test_a_bound_pod_stays_until_its_finalizer_is_off_and_its_kubelet_has_let_go() -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    async with serving() as call:
+        for name in ("finalizer-first", "kubelet-first"):
+            metadata = {"name": name, "finalizers": ["a/b"]}
+            await call("POST", pods, {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+            await call("POST", f"{pods}/{name}/binding", {"target": {"name": "n"}})
+            await call("DELETE", f"{pods}/{name}")
+            await call("PATCH", f"{pods}/{name}/status", {"status": {"phase": "Failed"}})
+        free, now = {"metadata": {"finalizers": None}}, {"gracePeriodSeconds": 0}
+        await call("PATCH", f"{pods}/finalizer-first", free)
+        _, waits = await call("GET", f"{pods}/finalizer-first")
+        assert waits["metadata"]["deletionGracePeriodSeconds"] == 30
+        _, before = await call("GET", f"{pods}/kubelet-first")
+        _, stopped = await call("DELETE", f"{pods}/kubelet-first", now)
+        due, asked = (datetime.fromisoformat(one["metadata"]["deletionTimestamp"]) for one in (before, stopped))
+        assert (due - asked).total_seconds() == 30  # the time at which it was asked for, whenever the grace ended
+        assert (await call("PATCH", f"{pods}/kubelet-first", free))[0] == 200
+        await call("DELETE", f"{pods}/finalizer-first", now)
+        assert (await call("GET", pods))[1]["items"] == []

@@ -118,6 +118,35 @@ def _unfair() -> None:
     Intake.collect = collected  # type: ignore[method-assign]  # on purpose
 
 
+def _untracked() -> None:
+    """Pods of Jobs carry no finalizer, as they once did not."""
+    from cotide_operator import job_controller
+
+    job_pod = job_controller.job_pod
+
+    def made(**about: Any) -> Any:
+        manifest = job_pod(**about)
+        del manifest["metadata"]["finalizers"]
+        return manifest
+
+    job_controller.job_pod = made  # type: ignore[assignment]  # on purpose
+
+
+def _careless() -> None:
+    """A pod that ended is let go before its end is written down."""
+    from cotide_operator.children import see
+    from cotide_operator.job_controller import JobController
+
+    look = JobController.look
+
+    async def looked(self: Any, key: str) -> Any:
+        ended = [pod for pod in map(see, self._mirror.pods_kept_for(key)) if pod.done]
+        await self._tracking.release(key.partition("/")[0], ended)
+        return await look(self, key)
+
+    JobController.look = looked  # type: ignore[method-assign]  # on purpose
+
+
 _BREAKAGES: dict[str, Callable[[], None]] = {
     "hasty": _hasty,
     "forgetful": _forgetful,
@@ -125,4 +154,6 @@ _BREAKAGES: dict[str, Callable[[], None]] = {
     "complacent": _complacent,
     "discreet": _discreet,
     "unfair": _unfair,
+    "untracked": _untracked,
+    "careless": _careless,
 }

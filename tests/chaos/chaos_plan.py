@@ -31,7 +31,7 @@ THEMES: Final = (
     "preemption",
     "late",
     "frozen",
-    "kills",
+    "unwatched",
     "conflicts",
     "mixture",
 )
@@ -73,6 +73,8 @@ class Plan:
     kill_path: str = "bind"
     kill_at: tuple[int, ...] = ()
     """Of the first operators that are started: at which point of the path each is killed; 0 is never."""
+    tidy: bool = False
+    """Whether somebody deletes each pod of a Job as soon as it has ended."""
     warm: bool = False
     """Whether things begin when the first operator decides, and not while it starts."""
     broken: str = ""
@@ -84,7 +86,8 @@ class Plan:
         lines = [
             f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
             f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
-            f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}",
+            f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}"
+            f"{', ended pods of Jobs are deleted' if self.tidy else ''}",
             *(str(step) for step in self.steps),
             *(str(rule) for rule in self.rules),
         ]
@@ -119,6 +122,7 @@ def plan_of(seed: int) -> Plan:
         rules=tuple(rules),
         kill_path=kill_path,
         kill_at=kills,
+        tidy="unwatched" in drawn or random.Random(f"tidy {seed}").random() < 0.4,
         warm=rng.random() < 0.75,
     )
 
@@ -148,6 +152,7 @@ def kill_plan(path: str, at: int) -> Plan:
         rules=(),
         kill_path=path,
         kill_at=(at,),
+        tidy=path == "job",
     )
 
 
@@ -357,6 +362,13 @@ def _frozen(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
         steps.append(Step(_at(rng), "freeze", {"seconds": seconds}))
 
 
+def _unwatched(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """Nobody decides for a while, in which pods of Jobs end and are deleted."""
+    for _ in range(rng.randint(1, 3)):
+        steps.append(Step(_at(rng), "away", {"seconds": round(rng.uniform(0.3, 1.2), 2)}))
+    rules.append(Rule("note", rng.randint(1, 10), rng.choice((1, 3)), rng.choice(("drop-after", "drop-before"))))
+
+
 def _preemption(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
     if rng.random() < 0.5:
         rules.append(Rule("evict", 1, rng.randint(1, 3), rng.choice(("drop-after", "drop-before"))))
@@ -383,5 +395,6 @@ _FAULTS: Final = {
     "clock": _clock,
     "failover": _failover,
     "frozen": _frozen,
+    "unwatched": _unwatched,
     "preemption": _preemption,
 }

@@ -3,7 +3,7 @@
 Called by the tests with a site (the emulator or a real server) and a plan. What is asked at the end, besides what the
 witness saw on the way::
 
-    settled      every pod is on a node or has ended, every Job succeeded with each index once
+    settled      every pod is on a node or has ended, every Job succeeded with each index once and keeps no pod
     agreement    the leader's engine holds exactly the server's pods, each on its node, and assumes nothing
     order        a first-come queue is after a kill as it was before
     ledgers      each operator's ledger, killed or stopped, replays instruction by instruction
@@ -74,7 +74,7 @@ class Run:
         self._rng = random.Random(f"run {plan.seed}")
         self.namespace = f"chaos-{plan.seed}"
         self._client = client
-        self.stage = Stage(client, witness, self.namespace)
+        self.stage = Stage(client, witness, self.namespace, tidy=plan.tidy)
         self.trouble = Trouble(
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
         )
@@ -172,9 +172,9 @@ class Run:
                 await self._take(how["of"], how["which"])
             case "kill" | "stop" | "freeze":
                 await self._hurt(self._leader(), step.what, how.get("seconds", 0.0))
-            case "jump":
+            case "away" | "jump":
                 for replica in self.replicas:
-                    self._jump(replica)
+                    await self._leave(replica, how["seconds"]) if step.what == "away" else self._jump(replica)
             case "storm" | "calm" | "cut":
                 self._spoil(step)
             case "compact" | "restart-api" | "restart-store":
@@ -260,6 +260,11 @@ class Run:
 
     def _leader(self) -> Replica:
         return next((one for one in self.replicas if one.leading), self.replicas[0])
+
+    async def _leave(self, replica: Replica, seconds: float) -> None:
+        """Kill a replica, and start it again only after some seconds."""
+        replica.away_until = time.monotonic() + seconds
+        await self._hurt(replica, "kill", 0.0)
 
     @staticmethod
     def _jump(replica: Replica) -> None:
@@ -351,7 +356,9 @@ class Run:
 
     @staticmethod
     def _settled(pod: SeenPod) -> bool:
-        return pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving)
+        return not pod.kept and (
+            pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving)
+        )
 
     def _complete(self, key: str, job: dict[str, Any]) -> bool:
         status, wanted = job.get("status", {}), job["spec"]["completions"]

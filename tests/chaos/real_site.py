@@ -23,6 +23,7 @@ from processes import Pen
 from witness import Witness
 
 from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 
@@ -175,6 +176,10 @@ async def clean(client: KubeClient, namespace: str) -> None:
     for plural in ("jobs", "workloads"):
         await client.request("DELETE", f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/{plural}", at_once)
     await client.request("DELETE", f"/api/v1/namespaces/{namespace}/pods", at_once)
+    for pod in await client.list(f"/api/v1/namespaces/{namespace}/pods"):  # of a run that was not clean
+        with contextlib.suppress(ApiError):
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+            await client.patch(path, {"metadata": {"finalizers": None}})
     for node in await client.list("/api/v1/nodes"):
         if node["metadata"]["name"].startswith(f"{namespace}-"):
             await client.delete(f"/api/v1/nodes/{node['metadata']['name']}")

@@ -55,6 +55,8 @@ class Replica:
         """The queue as the operator that was killed last had it."""
         self.violations: list[str] = []
         self.on_ready: Callable[[Replica, dict[str, Any]], None] = lambda _replica, _state: None
+        self.away_until = 0.0
+        """Monotonic second before which nobody starts it again."""
         self._ending = False
         self._keeper: asyncio.Task[None] | None = None
 
@@ -63,6 +65,8 @@ class Replica:
 
     async def _keep(self) -> None:
         while not self._ending and self.starts < MOST_STARTS:
+            while time.monotonic() < self.away_until and not self._ending:
+                await asyncio.sleep(POLL_SECONDS)
             proxy = FaultProxy(self._upstream, self._trouble)
             await proxy.open()
             try:

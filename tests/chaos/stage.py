@@ -1,12 +1,14 @@
 """The rest of the cluster: nodes with their kubelets, the collector of orphaned pods, and the users.
 
-Acts on what the witness sees, straight on the API server, and keeps trying while that is away. Invariant: a pod that
-was taken away or evicted never succeeds, so that "exactly once" can be asked of every index of a Job.
+Acts on what the witness sees, straight on the API server, and keeps trying while that is away. A pod that is told to
+stop tells how it ended before its kubelet lets it go, and may have finished its work by then. Invariant: a pod that was
+taken away by force never succeeds, so that "exactly once" can be asked of every index of a Job.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -35,10 +37,12 @@ class Stage:
         An administrator's, straight to the server.
     namespace : str
         Of the run's pods and Jobs.
+    tidy : bool
+        Whether somebody deletes each pod of a Job as soon as it has ended.
     """
 
-    def __init__(self, client: KubeClient, witness: Witness, namespace: str) -> None:
-        self._client, self._witness, self.namespace = client, witness, namespace
+    def __init__(self, client: KubeClient, witness: Witness, namespace: str, *, tidy: bool = False) -> None:
+        self._client, self._witness, self.namespace, self._tidy = client, witness, namespace, tidy
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.jobs = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/jobs"
         self.services = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/workloads"
@@ -47,6 +51,7 @@ class Stage:
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._worked: set[str] = set()
         """Uids of pods whose work is done, whatever the API says yet."""
+        self._stopping: set[str] = set()
         self._removing: set[str] = set()
         self.faults: list[BaseException] = []
         self.closed = False
@@ -157,6 +162,8 @@ class Stage:
                 self._serve(pod)
         elif isinstance(new, SeenPod):
             self._serve(new)
+            if self._tidy and new.job and new.phase in ENDED and not new.leaving:
+                self._do(self._sweep(new))
 
     def _serve(self, pod: SeenPod) -> None:
         if pod.key.partition("/")[0] != self.namespace or not pod.node:
@@ -169,7 +176,9 @@ class Stage:
                 self._witness.taken.add(pod.uid)
                 self._do(self._remove(pod))
         elif pod.leaving:
-            self._do(self._remove(pod))
+            if pod.uid not in self._stopping | self._removing:
+                self._stopping.add(pod.uid)
+                self._do(self._stop(pod))
         elif _is_ready(node) and pod.uid not in self._served and pod.phase == "Pending":
             self._served.add(pod.uid)
             self._do(self._run(pod))
@@ -185,7 +194,7 @@ class Stage:
             self.faults.append(error)
 
     async def _run(self, pod: SeenPod) -> None:
-        await self.insist(lambda: self._write(pod, "Running"))
+        await self._become(pod, "Running", lambda now: now.phase == "Pending" and not now.leaving)
         if pod.seconds is not None and not self.closed:
             loop = asyncio.get_running_loop()
             self._due[pod.uid] = loop.call_later(pod.seconds, lambda: self._do(self._finish(pod)))
@@ -205,6 +214,30 @@ class Stage:
             if await self.insist(lambda seen=now: self._write(seen, "Succeeded", seen.version)) is not None:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _stop(self, pod: SeenPod) -> None:
+        """Stop a pod with its grace: some have finished their work by then; then let it go."""
+        lucky = pod.job and pod.phase == "Running" and pod.seconds is not None and self._mine(pod)
+        done = lucky and random.Random(pod.key).random() < 0.3
+        if done:
+            self._worked.add(pod.uid)
+        await self._become(pod, "Succeeded" if done else "Failed", lambda now: True)
+        await self._remove(pod)
+
+    async def _become(self, pod: SeenPod, phase: str, still: Callable[[SeenPod], bool]) -> None:
+        """Write a phase at the very version that was looked at, unless the pod ended or is another by now."""
+        while True:
+            now = self._witness.pods.get(pod.key)
+            if now is None or now.uid != pod.uid or now.phase in ENDED or not still(now):
+                return
+            if await self.insist(lambda seen=now: self._write(seen, phase, seen.version)) is not None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _sweep(self, pod: SeenPod) -> None:
+        """Delete a pod that ended, as a user or a collector of old pods does."""
+        name = pod.key.partition("/")[2]
+        await self.insist(lambda: self._client.delete(f"{self.pods}/{name}", uid=pod.uid))
 
     def _mine(self, pod: SeenPod) -> bool:
         return pod.uid not in self._witness.taken

@@ -32,6 +32,13 @@ WAITING = (
     Step(6.5, "take", {"of": "bound", "which": 0.0}),
     Step(6.5, "take", {"of": "bound", "which": 0.5}),
 )
+JOB = {"name": "j", "cls": "batch", "completions": 6, "parallelism": 3, "cpu": "0.5", "seconds": 0.3}
+UNWATCHED = replace(
+    CALM,
+    tidy=True,
+    warm=True,
+    steps=(Step(0.0, "job", JOB), Step(0.2, "away", {"seconds": 0.8}), Step(1.5, "calm")),
+)
 CASES: Final[dict[str, tuple[Plan, str]]] = {
     "hasty": (
         replace(
@@ -67,6 +74,8 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
     ),
     "discreet": (CALM, "does not replay"),
     "unfair": (replace(CALM, steps=WAITING), "after a restart"),
+    "untracked": (UNWATCHED, "of Job j had succeeded, and got"),
+    "careless": (UNWATCHED, "had succeeded and was let go"),
 }
 
 

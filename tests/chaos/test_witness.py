@@ -117,3 +117,24 @@ def test_an_index_of_a_job_that_runs_or_succeeds_twice() -> None:
     for name in ("j-0", "j-0-r1"):
         story.is_so("pods", pod(name, labels=labels, phase="Succeeded"))
     assert story.breaches == ["version 5: index 0 of Job j succeeded 2 times"]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_pod_that_succeeded_and_is_let_go_before_its_job_counts_it(gone: bool) -> None:
+    story = Story()
+    kept: dict[str, Any] = {"finalizers": ["cotide.dev/job-tracking"], "phase": "Succeeded"}
+
+    def let_go(index: int) -> None:
+        labels = {"cotide.dev/job": "j", "cotide.dev/index": str(index)}
+        story.is_so("pods", pod(f"j-{index}", labels=labels, **kept))
+        if gone:
+            story.is_gone("pods", f"j-{index}")
+        else:
+            story.is_so("pods", pod(f"j-{index}", labels=labels, phase="Succeeded"))
+
+    let_go(7)  # of a Job that is gone
+    story.is_so("jobs", {"metadata": {"name": "j", "namespace": "ns"}, "status": {"completedIndexes": "0-1"}})
+    let_go(1)
+    assert story.breaches == []
+    let_go(2)
+    assert story.breaches == ["version 8: pod ns/j-2 had succeeded and was let go; its Job counts '0-1'"]

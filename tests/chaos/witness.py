@@ -7,6 +7,7 @@ etcd itself. The stage (fake kubelets) listens to it, too. What must hold at eve
     no pod bound twice                 a node, once written, stays
     no online pod evicted              only what the run itself takes away gets a deletion time
     no index of a Job twice            at most one pod of an index alive, at most one that ever succeeded
+    no end let go uncounted            a pod that succeeded loses our finalizer when its Job's status counts it
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.units import resource_amount
+from cotide_operator.jobs import read_indexes
 
 Object = dict[str, Any]
 ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -24,6 +26,7 @@ JOB_LABEL: Final = "cotide.dev/job"
 INDEX_LABEL: Final = "cotide.dev/index"
 WORKLOAD_LABEL: Final = "cotide.dev/workload"
 CLASS_LABEL: Final = "cotide.dev/class"
+FINALIZER: Final = "cotide.dev/job-tracking"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class SeenPod:
     node: str
     phase: str
     leaving: bool
+    kept: bool
+    """Whether it carries our finalizer."""
     cls: str
     """Its class: by label; online where it carries none."""
     job: str
@@ -67,6 +72,7 @@ def read_pod(obj: Object, version: int) -> SeenPod:
         node=spec.get("nodeName") or "",
         phase=status.get("phase", "Pending"),
         leaving="deletionTimestamp" in metadata,
+        kept=FINALIZER in metadata.get("finalizers", ()),
         cls=labels.get(CLASS_LABEL, "online"),
         job=labels.get(JOB_LABEL, ""),
         index=labels.get(INDEX_LABEL, ""),
@@ -144,6 +150,8 @@ class Witness:
     def _pod(self, key: str, before: SeenPod | None, after: SeenPod | None, version: int) -> None:
         if before is not None and before.node:
             self._on[before.node].pop(key, None)
+        if before is not None and before.kept and (after is None or not after.kept):
+            self._let_go(before, version)
         if after is None:
             self.pods.pop(key, None)
             if before is not None:
@@ -193,6 +201,15 @@ class Witness:
         done = self.succeeded.get((f"{made.key.partition('/')[0]}/{made.job}", made.index))
         if done:
             self._breach(version, f"index {made.index} of Job {made.job} had succeeded, and got {made.key}")
+
+    def _let_go(self, pod: SeenPod, version: int) -> None:
+        self.history.append(f"{version} pod {pod.key} let go, {pod.phase}")
+        job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
+        if pod.phase != "Succeeded" or job is None or "deletionTimestamp" in job["metadata"]:
+            return
+        counted = job.get("status", {}).get("completedIndexes", "")
+        if int(pod.index) not in read_indexes(counted):
+            self._breach(version, f"pod {pod.key} had succeeded and was let go; its Job counts {counted!r}")
 
     def _success(self, pod: SeenPod, version: int) -> None:
         uids = self.succeeded[f"{pod.key.partition('/')[0]}/{pod.job}", pod.index]

@@ -208,3 +208,9 @@ async def work_through(client: User) -> None:
         )
 
     await until(done)
+    await client.send("DELETE", f"{OURS}/jobs/huge", None, "application/json")
+
+    async def let_go() -> bool:  # whether its Job is gone is asked of the API server itself
+        return all(pod["metadata"]["name"] != "huge-0" for pod in await client.items(PODS))
+
+    await until(let_go)

@@ -142,6 +142,12 @@ async def work_through(cluster: RealCluster) -> None:
     await report(cluster)
     path = f"{cluster.path('workloads', 'cotide.dev/v1alpha1')}/web"
     await cluster.client.patch(path, {"spec": {"replicas": 0}})
+    await cluster.client.delete(f"{cluster.jobs}/huge")
+
+    async def let_go() -> bool:  # whether its Job is gone is asked of the API server itself
+        return all(pod["metadata"]["name"] != "huge-0" for pod in await cluster.client.list(cluster.pods))
+
+    await cluster.until("the pod of the Job that was deleted is gone", let_go)
 
 
 async def until_filled(cluster: RealCluster) -> None:

@@ -202,3 +202,23 @@ async def test_a_priority_class_that_somebody_needs_stays(own_plane: ControlPlan
             one["metadata"]["name"] for one in await cluster.client.list("/apis/scheduling.k8s.io/v1/priorityclasses")
         }
         assert {one for one in classes if one.startswith("cotide")} == {"cotide-online"}
+
+
+async def test_the_documented_command_takes_our_finalizer_off_pods_and_leaves_those_of_others(
+    own_plane: ControlPlane,
+) -> None:
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    command = next(line for line in page.splitlines() if "deleteFromPrimitiveList" in line).removeprefix("$ ")
+    ours, others = "cotide.dev/job-tracking", "a.b/c"
+    async with fresh_cluster(own_plane) as cluster:
+        client = cluster.client
+        for name, finalizers in {"both": [others, ours], "ours": [ours], "none": []}.items():
+            one = pod(name, labels={"cotide.dev/job": "gone"}, schedulerName="cotide")
+            one["metadata"]["finalizers"] = finalizers
+            await client.create(cluster.pods, one)
+        await client.delete(f"{cluster.pods}/ours")
+        environment = {**os.environ, "KUBECONFIG": str(own_plane.folder / "admin.kubeconfig")}
+        for _ in range(2):
+            subprocess.run(["bash", "-c", command], check=True, env=environment, timeout=60)
+            left = {one["metadata"]["name"]: one["metadata"] for one in await client.list(cluster.pods)}
+            assert {name: one.get("finalizers") for name, one in left.items()} == {"both": [others], "none": None}

@@ -154,15 +154,26 @@ def test_an_online_pod_runs_until_it_is_deleted():
     assert len(world.residents) == 1
 
 
-def test_a_deleted_pod_stops_within_a_second_and_is_then_removed():
+def test_a_deleted_pod_stops_within_a_second_says_so_and_is_then_let_go():
     world = World()
     world.see(pod())
     leaving = pod(metadata={"deletionTimestamp": format_timestamp(ORIGIN), "deletionGracePeriodSeconds": 30})
     assert world.see(leaving, leaving) == []
     assert world.room.taken["cpu"] == 1000
-    assert world.after(1.0) == [RemovePod("d/a", "u-a")]
+    killed, removed = world.after(1.0)
+    assert phases([killed]) == [("d/a", "Failed")]
+    assert removed == RemovePod("d/a", "u-a")
     assert world.room.taken["cpu"] == 0
-    assert world.see(leaving) == []
+    assert world.see(leaving) == []  # a finalizer keeps it in the API: there is nothing more to do
+
+
+def test_a_deleted_pod_that_runs_again_by_its_policy_is_not_started_while_it_stops():
+    world = World()
+    world.see(pod(spec={"restartPolicy": "Always"}))
+    world.after(9.5)
+    world.see(pod(metadata={"deletionTimestamp": format_timestamp(ORIGIN), "deletionGracePeriodSeconds": 30}))
+    assert phases(world.after(1.0)[:1]) == [("d/a", "Succeeded")]
+    assert world.after(1e3) == []
 
 
 def test_a_finished_pod_that_is_deleted_is_removed_at_once():
@@ -173,12 +184,14 @@ def test_a_finished_pod_that_is_deleted_is_removed_at_once():
     assert world.see(leaving, leaving) == [RemovePod("d/a", "u-a")]
 
 
-def test_a_pod_that_ends_while_it_is_stopping_is_still_removed():
+def test_a_pod_whose_work_is_done_while_it_is_stopping_has_succeeded():
     world = World()
     world.see(pod())
     world.after(9.5)
     world.see(pod(metadata={"deletionTimestamp": format_timestamp(ORIGIN), "deletionGracePeriodSeconds": 30}))
-    assert world.after(1.0) == [RemovePod("d/a", "u-a")]
+    done, removed = world.after(1.0)
+    assert phases([done]) == [("d/a", "Succeeded")]
+    assert removed == RemovePod("d/a", "u-a")
 
 
 def test_a_pod_that_is_gone_frees_its_room_at_once():

@@ -71,12 +71,16 @@ async def test_a_status_of_a_pod_that_is_another_by_now_is_dropped():
         assert "message" not in (await client.get(f"{PODS}/a"))["status"]
 
 
-async def test_a_removal_takes_the_place_of_a_status_that_waits():
+async def test_a_removal_comes_after_the_last_words_which_a_finalizer_keeps():
     async with ApiServer() as server, writing(server) as (client, writer):
         uid = await created(client)
+        await client.patch(f"{PODS}/a", {"metadata": {"finalizers": ["cotide.dev/job-tracking"]}})
         writer.submit([status("a", uid, "last words"), RemovePod("default/a", uid)])
         await written(writer)
-        assert writer.written_total == 1
+        (left,) = await client.list(PODS)
+        assert left["status"]["message"] == "last words"
+        assert left["metadata"]["deletionGracePeriodSeconds"] == 0
+        await client.patch(f"{PODS}/a", {"metadata": {"finalizers": None}})
         assert await client.list(PODS) == []
 
 

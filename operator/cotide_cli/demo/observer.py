@@ -21,9 +21,10 @@ from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, reso
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import Change, Reflector
+from cotide_operator.api_group import JOB_LABEL
 from cotide_operator.clock import Clock
 from cotide_operator.decision_note import DECISION_ANNOTATION, decode
-from cotide_operator.resources import JOB_LABEL, WORKLOAD_LABEL
+from cotide_operator.resources import WORKLOAD_LABEL
 from cotide_sim.kubelets.admission import pod_requests
 from cotide_sim.scorecard import NodeLoad, Scorecard
 

@@ -25,6 +25,7 @@ from cotide_sim.apiserver.store import Entry, at_version, encode
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -119,8 +120,11 @@ def _mark(obj: Json, grace: int) -> None:
     metadata = obj["metadata"]
     first = "deletionTimestamp" not in metadata
     if first or grace < metadata.get("deletionGracePeriodSeconds", 0):
-        due = datetime.now(UTC) + timedelta(seconds=grace)
-        metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+        asked = datetime.now(UTC)
+        if not first:  # a shorter grace counts from when the deletion was asked for, as on a real server
+            due = datetime.strptime(metadata["deletionTimestamp"], _TIME).replace(tzinfo=UTC)
+            asked = due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds", 0))
+        metadata["deletionTimestamp"] = (asked + timedelta(seconds=grace)).strftime(_TIME)
         metadata["deletionGracePeriodSeconds"] = grace
         if first and "generation" in metadata:
             metadata["generation"] += 1
@@ -162,7 +166,7 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
         return False
     if resource.key == "namespaces" and (new.get("spec") or {}).get("finalizers"):
         return False
-    if resource.key == "pods" and _grace(resource, new, DeleteOptions()) > 0:
+    if resource.key == "pods" and metadata.get("deletionGracePeriodSeconds", 0) > 0:  # its kubelet has not let go
         return False
     # Watchers see the object as it was stored last, its last finalizer included, as those of a real server do.
     cluster.store.remove(cluster.store.collection(resource), entry)

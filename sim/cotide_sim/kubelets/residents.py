@@ -11,10 +11,11 @@ Called by `fleet` with what the API server tells and with the time; what is to b
       |  ^
       |  `-- back-off                        (container ended, restartPolicy says again)
       v
-    stopping --> removed                     (deletionTimestamp: deleted, evicted, preempted)
+    stopping --> Succeeded | Failed --> let go (deletionTimestamp: deleted, evicted, preempted)
 
-Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so
-that a new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
+Whatever became of a pod is told before it is let go, as a kubelet does: a finalizer may keep it for those who need it.
+Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so that a
+new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
 an earlier process of ours left them, and they go on from their start time. Times are simulated seconds.
 """
 
@@ -150,9 +151,8 @@ class Residents:
             if resident is None or resident.uid != uid:
                 continue
             if what == "stop":
-                self._leave(key, resident, now)
-                self._removed.add(uid)
-                self.outbox.append(RemovePod(key, uid))
+                self._conclude(key, resident, now, statuses.KILLED_EXIT_CODE)
+                self._let_go(key, uid)
             elif what == "restart" and not resident.stopping:
                 self._restart(key, resident, at)
             elif what == "deadline" and not resident.stopping:
@@ -211,17 +211,18 @@ class Residents:
     def _stop(self, key: str, uid: str, resident: _Resident | None, grace: int | None, now: float) -> None:
         if resident is None:
             if uid not in self._removed:
-                self._removed.add(uid)
-                self.outbox.append(RemovePod(key, uid))
+                self._let_go(key, uid)
         elif not resident.stopping:
             resident.stopping = True
             self._timer(now + min(STOP_SECONDS, STOP_SECONDS if grace is None else grace), key, uid, "stop")
 
     def _ended(self, finished: Finished) -> None:
         resident = self._residents[finished.key]
-        if resident.stopping:
-            return
         code, at = finished.exit_code, finished.at_seconds
+        if resident.stopping:
+            self._finish(finished.key, resident, at, code)
+            self._let_go(finished.key, resident.uid)
+            return
         again = resident.restart_policy == "Always" or (resident.restart_policy == "OnFailure" and code != 0)
         if again:
             first, longest = BACK_OFF_SECONDS
@@ -240,6 +241,12 @@ class Residents:
         self, key: str, resident: _Resident, at: float, code: int, *, reason: str = "", message: str = ""
     ) -> None:
         self.finished_total += 1
+        self._conclude(key, resident, at, code, reason=reason, message=message)
+
+    def _conclude(
+        self, key: str, resident: _Resident, at: float, code: int, *, reason: str = "", message: str = ""
+    ) -> None:
+        """Give up a pod's room, and tell how it ended."""
         self._leave(key, resident, at)
         self._settled.add(resident.uid)
         status = statuses.finished(
@@ -251,6 +258,10 @@ class Residents:
             message=message,
         )
         self.outbox.append(WriteStatus(key, resident.uid, status))
+
+    def _let_go(self, key: str, uid: str) -> None:
+        self._removed.add(uid)
+        self.outbox.append(RemovePod(key, uid))
 
     def _restart(self, key: str, resident: _Resident, at: float) -> None:
         resident.since = at

@@ -1,9 +1,9 @@
 """Carries out what the residents decided: status patches and removals, in order for each pod.
 
 Called by `fleet`. Writes of different pods run side by side, bounded; of one pod only one is on its way, and while
-it is, a newer status replaces one that still waits, because each status tells the whole story. Nothing is lost to an
-outage: a write that no server answered goes back and is tried again. What became of no interest (404, or 409: there
-is another pod of that name) is dropped.
+it is, a newer status replaces one that still waits, because each status tells the whole story; a removal comes after
+the last one, which somebody may wait for. Nothing is lost to an outage: a write that no server answered goes back and
+is tried again. What became of no interest (404, or 409: there is another pod of that name) is dropped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,12 @@ class PodWriter:
                 waiting = self._waiting[action.key] = deque()
                 if action.key not in self._busy:
                     self._queue.put_nowait(action.key)
-            if waiting and waiting[-1].uid == action.uid and isinstance(waiting[-1], WriteStatus):
+            if (
+                waiting
+                and waiting[-1].uid == action.uid
+                and isinstance(waiting[-1], WriteStatus)
+                and isinstance(action, WriteStatus)
+            ):
                 waiting.pop()
             waiting.append(action)
 
