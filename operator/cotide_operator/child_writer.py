@@ -1,16 +1,19 @@
 """Makes, deletes, releases and adopts child pods: the controllers' writes to pods, and nothing else.
 
 Called by the Job and the Workload controller with what their plans ask for. Invariant: making a pod that is there
-already and deleting one that is gone are successes, so that every plan may be carried out twice.
+already and deleting one that is gone are successes, so that every plan may be carried out twice. A creation without an
+answer may yet be carried out: for a while its name is in doubt (`doubt_seconds`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
@@ -22,6 +25,9 @@ from cotide_operator.resources import WORKLOAD_LABEL
 AT_ONCE: Final = 16
 """Requests in flight for one object; chosen: an API server on 2 cores gains nothing beyond."""
 
+DOUBT_SECONDS: Final = 10.0
+"""Wall seconds for which a creation without an answer may yet be carried out; chosen: a server gives up a request whose
+client is gone, and what it was writing by then is written far sooner."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -35,6 +41,20 @@ class ChildWriter:
     def __init__(self, client: KubeClient, mirror: Mirror) -> None:
         self._client = client
         self._mirror = mirror
+        self._doubts: dict[str, float] = {}
+        """Key of a pod whose creation got no answer, to the monotonic second of that; oldest first."""
+
+    def doubt_seconds(self, key: str) -> float:
+        """Return for how long a pod of this key might yet be made by a request of ours; 0 when there is none."""
+        asked = self._doubts.get(key)
+        return 0.0 if asked is None else max(0.0, asked + DOUBT_SECONDS - time.monotonic())
+
+    def _doubt(self, key: str) -> None:
+        now = time.monotonic()
+        self._doubts.pop(key, None)
+        while self._doubts and now - next(iter(self._doubts.values())) >= DOUBT_SECONDS:
+            del self._doubts[next(iter(self._doubts))]
+        self._doubts[key] = now
 
     async def make(self, manifests: Sequence[Manifest]) -> str | None:
         """Create pods; return in one sentence what the API server has against one of them, or None.
@@ -48,6 +68,7 @@ class ChildWriter:
     async def _make_one(self, manifest: Manifest) -> str | None:
         metadata = manifest["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
+        key = f"{metadata['namespace']}/{metadata['name']}"
         try:
             await self._client.create(path, manifest)
         except ApiError as error:
@@ -55,6 +76,11 @@ class ChildWriter:
                 return await self._in_the_way(path, manifest)
             if error.status in (400, 403, 422):
                 return f"pod {metadata['name']} is refused by the API server: {error.message}"
+            if error.status >= 500:
+                self._doubt(key)
+            raise
+        except ClusterError:
+            self._doubt(key)
             raise
         return None
 

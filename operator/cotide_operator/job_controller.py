@@ -118,12 +118,12 @@ class JobController:
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await self._children.delete(job.metadata.namespace, plan.delete)
-        await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
+        held = await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
         lagging = await self._tracking.release_strays(key, job)
         if known.trouble:
             return TROUBLE_SECONDS if accounted else SOON_SECONDS
-        waits = [seconds for seconds in (again, lagging, self._wall_until(plan.recheck_seconds)) if seconds is not None]
-        return min(waits, default=None)
+        waits = (again, held, lagging, self._wall_until(plan.recheck_seconds))
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
     def _wall_until(self, clock_seconds: float | None) -> float | None:
         """Return the wall seconds until a second of the clock, never quite zero."""

@@ -4,6 +4,9 @@ Called by `job_controller`, which says when an end is in a Job's status. A pod i
 gone or being deleted, when it belongs to an earlier Job of the name, when its owner was taken off it, or when its index
 can't be read. Invariant: a pod whose owner the mirror does not show is a stray only when the API server says so, too: a
 watch of Jobs that lags behind that of pods must not let go of a pod whose end is still to be counted.
+
+A pod is kept a while longer where a creation under its name got no answer: carried out late, it finds the name taken.
+Were the name free, it would make the pod again, and its index would run twice.
 """
 
 from __future__ import annotations
@@ -44,15 +47,21 @@ class JobTracking:
         self._released: dict[str, float] = {}
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
 
-    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> None:
-        """Take the finalizer off pods whose ends are in the status that the API server has."""
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> float | None:
+        """Take the finalizer off pods whose ends are in the status that the API server has.
+
+        Returns the wall seconds after which to do the rest, whose names are in doubt; None when there is none.
+        """
         now = time.monotonic()
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
             del self._released[next(iter(self._released))]
-        due = [pod for pod in pods if pod.tracked and pod.uid not in self._released]
+        kept = [pod for pod in pods if pod.tracked and pod.uid not in self._released]
+        doubts = {pod.uid: self._children.doubt_seconds(f"{namespace}/{pod.name}") for pod in kept}
+        due = [pod for pod in kept if not doubts[pod.uid]]
         if due:
             await self._children.release(namespace, due)
             self._released.update((pod.uid, now) for pod in due)
+        return min(filter(None, doubts.values()), default=None)
 
     async def release_strays(self, key: str, job: CustomObject | None) -> float | None:
         """Let go of the pods that are kept for a Job and are none of its own.
@@ -67,7 +76,8 @@ class JobTracking:
         Returns
         -------
         float or None
-            Wall seconds after which to look again: the API server has a Job that the mirror has not.
+            Wall seconds after which to look again: the API server has a Job that the mirror has not, or a pod's name
+            is in doubt.
         """
         leaving = job is not None and job.metadata.deletion_timestamp is not None
         uid = job.metadata.uid if job is not None else ""
@@ -81,8 +91,9 @@ class JobTracking:
                 foreign.append(pod)
         living = await self._living(key) if foreign else ""
         strays += [pod for pod in foreign if owner_uid(pod) != living]
-        await self.release(key.partition("/")[0], map(see, strays))
-        return LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
+        held = await self.release(key.partition("/")[0], map(see, strays))
+        lagging = LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
+        return min((seconds for seconds in (held, lagging) if seconds is not None), default=None)
 
     async def _living(self, key: str) -> str:
         """Return the uid of a Job that is there and not being deleted, as the API server has it now, or nothing."""

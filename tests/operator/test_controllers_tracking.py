@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from cotide_kube.objects import PodObject
+from cotide_operator import child_writer
 from cotide_operator.board import Board
 from cotide_operator.child_writer import ChildWriter
 from cotide_operator.clock import ScaledClock
@@ -71,6 +72,29 @@ async def test_ends_that_nobody_watched_are_counted_though_the_pods_were_deleted
         done = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
         assert done["completedIndexes"] == "0-1"
         assert set(await until_let_go(one)) == {"count-1-r1"}  # nobody deleted that one
+
+
+async def test_a_pod_whose_creation_got_no_answer_is_kept_while_that_may_yet_be_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child_writer, "DOUBT_SECONDS", 1e9)
+    async with world() as one:
+        one.server.faults.add(Fault(status=500, method="POST", path="/pods$"))
+        await running(one, "count-0")
+        await one.set_status("count-0", phase="Succeeded")
+        await one.client.delete(f"{PODS}/count-0")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
+        assert one.controllers is not None
+        wait = await one.controllers.jobs.look("default/count")
+        assert wait is not None
+        assert 1e8 < wait <= 1e9
+        assert finalizers((await one.pods())["count-0"]) == [OURS]  # a late creation is answered with 409
+        await one.client.delete(f"{JOBS}/count")
+        await one.until(lambda: nothing_at(one, JOBS))
+        assert finalizers((await one.pods())["count-0"]) == [OURS]  # nor may it run for a Job that is gone
+        monkeypatch.setattr(child_writer, "DOUBT_SECONDS", 0.0)
+        assert await one.controllers.jobs.look("default/count") is None
+        await one.until(lambda: nothing_at(one, PODS))
 
 
 async def test_no_pod_is_let_go_before_its_end_is_written_down() -> None:
