@@ -60,7 +60,7 @@ bench: setup ## Run every benchmark and print its figures
 	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
 crds: setup ## Write deploy/crds from the models in code
-	$(BIN)/python -m cotide_operator.crds deploy/crds
+	$(BIN)/python -m cotide_operator.apis.crd_generation deploy/crds
 
 kind: ## Run the operator on a kind cluster (needs Docker, kind and kubectl; not part of the test suite)
 	bash deploy/kind.sh

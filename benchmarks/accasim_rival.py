@@ -14,8 +14,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotide_sim.traces.batch_jobs import BatchJobs
-from cotide_sim.traces.swf_write import log_of_schedule, write_swf
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf_write import log_of_schedule, write_swf
 
 REQUIREMENT = "accasim==1.1.3"
 INSTALL_SECONDS = 900.0

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotide_core.approximation.algorithms import ALGORITHMS
-from cotide_core.approximation.job_list import JobList
-from cotide_core.approximation.schedule import total_completion
+from cotide_sim.offline.algorithms import ALGORITHMS
+from cotide_sim.offline.job_list import JobList
+from cotide_sim.offline.schedule import total_completion
 from cotide_sim.workloads.synthetic import synthetic_jobs
 
 CASES = (

@@ -32,6 +32,7 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import (
     CompletionForecaster,
     CompletionSamples,
@@ -39,10 +40,9 @@ from cotide_core.forecasts import (
     QosForecaster,
     QosSamples,
 )
-from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
-from cotide_predictors.completion import train_completion
-from cotide_predictors.qos import train_qos
+from cotide_predictors.completion.completion_model import train_completion
+from cotide_predictors.qos.qos_model import train_qos
 
 TYPES = ("grep", "md5", "randsample", "wordcount", "terasort", "select", "aggregate", "join")
 SIZES = tuple(gigabytes << 30 for gigabytes in range(2, 17, 2))

@@ -21,11 +21,11 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
-from cotide_operator.metric_sources import CPU, MEMORY, UsageReading
-from cotide_operator.outlook import Outlooks
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
 SLOT = 300.0
 PODS_A_NODE = 5

@@ -20,7 +20,7 @@ from bench_engine import arrivals, cluster
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Pod, PodPhase, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 
 POLICIES = (

@@ -17,9 +17,9 @@ import numpy as np
 import xgboost
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_predictors.completion import train_completion
-from cotide_predictors.mix_features import feature_matrix
-from cotide_predictors.qos import train_qos
+from cotide_predictors.completion.completion_model import train_completion
+from cotide_predictors.qos.mix_features import feature_matrix
+from cotide_predictors.qos.qos_model import train_qos
 
 TYPES = ("aggregate", "grep", "join", "md5", "sample", "select", "sort", "wordcount")
 SIZES = (1, 100, 1_000, 4_000)

@@ -23,11 +23,11 @@ import numpy as np
 from accasim_rival import Unavailable, accasim_timings
 
 from cotide_core.kernels.compiled import compiles
-from cotide_sim.replay.policies import POLICIES
-from cotide_sim.replay.runner import run_policy
-from cotide_sim.traces.batch_jobs import BatchJobs
-from cotide_sim.traces.swf import read_swf
-from cotide_sim.traces.swf_cleaning import clean
+from cotide_sim.trace_replay.policies import POLICIES
+from cotide_sim.trace_replay.runner import run_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf import read_swf
+from cotide_sim.traces.jobs.swf_cleaning import clean
 
 LOGS = (
     "KTH-SP2-1996-2.1-cln", "CTC-SP2-1996-3.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln",
@@ -77,11 +77,11 @@ def judged(name: str, medians: dict[str, float]) -> str:
 
 def show_machines(data: Path | None, runs: int) -> None:
     """Vector demands on many machines: OpenB's pods on all and on 20 of its machines, or made-up pods on 100."""
-    from cotide_sim.replay.machine_jobs import MachineJobs, machine_jobs_of
-    from cotide_sim.replay.machine_runner import run_on_machines
-    from cotide_sim.traces.any_log import read_any_log
-    from cotide_sim.traces.machines import alike, beside
-    from cotide_sim.traces.swf_cleaning import Cleaning
+    from cotide_sim.trace_replay.machine_jobs import MachineJobs, machine_jobs_of
+    from cotide_sim.trace_replay.machine_runner import run_on_machines
+    from cotide_sim.traces.jobs.any_log import read_any_log
+    from cotide_sim.traces.jobs.machines import alike, beside
+    from cotide_sim.traces.jobs.swf_cleaning import Cleaning
 
     path = data.parent / "alibaba" / "openb_pod_list_default.csv" if data else None
     given: dict[str, MachineJobs] = {}

@@ -24,8 +24,8 @@ from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
 from cotide_predictors.run_time.online import OnlineRunTimes
 from cotide_predictors.run_time.regression import TERMS, OnlineRegression, table_4_1
 from cotide_predictors.run_time.tree_features import tree_features
-from cotide_sim.experiments.runtime_forecasts import run_log
-from cotide_sim.traces.swf import read_swf
+from cotide_sim.experiments.backfilling.run_times import run_log
+from cotide_sim.traces.jobs.swf import read_swf
 
 TARGET_PER_SECOND = 200_000
 REPETITIONS = 5

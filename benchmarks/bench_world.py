@@ -1,7 +1,7 @@
 """Events a second of the general world: vector demands, classes, interference, and the engine itself.
 
 Run with ``python benchmarks/bench_world.py [--nodes 100] [--seconds 900]``. A generated plan of services and jobs is
-played in `cotide_sim.world.World`, machines and physics included, with ``fifo`` and with ``qpsm``. An event is
+played in `cotide_sim.cluster.world.World`, machines and physics included, with ``fifo`` and with ``qpsm``. An event is
 what is fed to `Scheduler.handle`: a pod that came, started, ended or was deleted, a sample of a service. Timed is all
 of a run. Prints medians of several, by the wall clock and by processor time, which others stretch less.
 """
@@ -20,13 +20,13 @@ from collections.abc import Sequence
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import Event
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Instruction
-from cotide_sim.comparison import TrainedModels, prepare
-from cotide_sim.interference import GeneratedInterference
+from cotide_sim.cluster.comparison import TrainedModels, prepare
+from cotide_sim.cluster.world import World
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan
-from cotide_sim.world import World
 
 
 class Counter:

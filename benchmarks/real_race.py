@@ -41,7 +41,7 @@ from control_plane import ControlPlane, control_plane, free_port
 from processes import Process
 
 from cotide_kube.client import KubeClient
-from cotide_operator.preflight import await_resources, install
+from cotide_operator.cache.preflight import await_resources, install
 
 RACERS: Final = ("bare", "kube-scheduler", "cotide-fifo", "cotide-qpsm")
 QPS: Final = 5000
@@ -280,7 +280,7 @@ def train(folder: Path) -> Path:
     """Train both models and return the directory that holds them."""
     from bench_engine import trained
 
-    from cotide_operator.ledger_file import write_files
+    from cotide_operator.observability.ledger_file import write_files
     from cotide_predictors.serialisation import to_files
 
     catalogue = trained(2000)

@@ -15,9 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cotide_core.arrivals import needs_placing, same_wish
-from cotide_core.binds import DecidedBind, bind_instructions
-from cotide_core.columns import CPU_COLUMN
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import (
     BindRefused,
@@ -32,23 +29,26 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue
-from cotide_core.hierarchy import Hierarchy
 from cotide_core.instructions import Instruction, Wait, WaitReason
-from cotide_core.overload import Alarms
-from cotide_core.placement import LOOKAHEAD, Placement, Placer
-from cotide_core.planning import PlannedStart, Planner
+from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
+from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
+from cotide_core.placement.queueing_hints import Wakes
+from cotide_core.placement.refusal_messages import sentence
+from cotide_core.placement.wait_instructions import refusal, wait
+from cotide_core.planning.planner import PlannedStart, Planner
 from cotide_core.policies import build_policy
-from cotide_core.queued import Place, QueuedPod
-from cotide_core.queueing import SchedulingQueue
-from cotide_core.run_times import RunTimes
-from cotide_core.shapes import Shape, ShapeTable
-from cotide_core.snapshot import Snapshot
-from cotide_core.starts import predicted_starts
-from cotide_core.state import ClusterState
-from cotide_core.verdicts import sentence
-from cotide_core.waits import refusal, wait
-from cotide_core.wakes import Wakes
+from cotide_core.queueing.arrivals import needs_placing, same_wish
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.reclaiming.overload_monitor import Alarms
+from cotide_core.reclaiming.slack_scheduler import Hierarchy
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import CPU_COLUMN
+from cotide_core.state.shapes import Shape, ShapeTable
+from cotide_core.state.snapshot import Snapshot
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 

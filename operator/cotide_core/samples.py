@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.columns import CPU_COLUMN, Floats
 from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.instructions import Bind
 from cotide_core.ledger import read_ledger
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import CPU_COLUMN, Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,42 +26,42 @@ from typing import TYPE_CHECKING, Final
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError
 from cotide_core.events import Event
-from cotide_core.reclaimed import holdings
+from cotide_core.state.reclaimed import holdings
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
-from cotide_operator import preflight
-from cotide_operator.binder import Binder
-from cotide_operator.board import Board
-from cotide_operator.calibration import Calibration
+from cotide_operator.cache import preflight
+from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.object_cache import KINDS
+from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Following
 from cotide_operator.clock import ScaledClock
-from cotide_operator.controllers import Controllers
-from cotide_operator.crew import Crew
-from cotide_operator.evictor import Evictor
-from cotide_operator.feed import UsageFeed
-from cotide_operator.following import TIMEOUT_SECONDS, Following
-from cotide_operator.handover import Handover
-from cotide_operator.health import HealthServer
-from cotide_operator.intake import Intake
-from cotide_operator.leadership import Leadership
-from cotide_operator.ledger_file import LedgerFile
-from cotide_operator.loop import SchedulingLoop
-from cotide_operator.low_lane import LowLane
-from cotide_operator.metrics_feed import metrics_feed
-from cotide_operator.mirror import KINDS
-from cotide_operator.model_store import ModelStore
-from cotide_operator.nominator import Nominator
-from cotide_operator.outlook import Outlooks
-from cotide_operator.reclaimed_publisher import ReclaimedPublisher
-from cotide_operator.recorder import Recorder
-from cotide_operator.reporting import make_outcomes
-from cotide_operator.retraining import Retraining
-from cotide_operator.settings import Settings, engine_config
-from cotide_operator.surroundings import Surroundings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.config.settings import Settings, engine_config
+from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.host_load.metrics_feed import metrics_feed
+from cotide_operator.leaderelection.handover import Handover
+from cotide_operator.leaderelection.lease import Leadership
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.models.retraining import Retraining
+from cotide_operator.models.store import ModelStore
+from cotide_operator.observability.http_server import HealthServer
+from cotide_operator.observability.ledger_file import LedgerFile
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.reporting.factory import make_outcomes
+from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.scheduling.binder import Binder
+from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.nominator import Nominator
+from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.task_supervisor import Crew
+from cotide_operator.translation.event_source import Intake
+from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
     from cotide_operator.admission.webhook import AdmissionWebhook
-    from cotide_operator.handlers import Enqueue, KopfThread
+    from cotide_operator.controllers.kopf_handlers import Enqueue, KopfThread
 
 _LOG = logging.getLogger(__name__)
 
@@ -308,7 +308,7 @@ class Operator:
             stop.set()
             handing.cancel()
             if self._kopf is not None:
-                from cotide_operator.handlers import quiet_kopf
+                from cotide_operator.controllers.kopf_handlers import quiet_kopf
 
                 quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
@@ -318,8 +318,8 @@ class Operator:
         await self.loop.caught_up()
         await self.binder.calm(KOPF_WAITS_SECONDS)
         # In a thread: kopf takes as long to load as all our own modules.
-        await asyncio.to_thread(import_module, "cotide_operator.handlers")
-        from cotide_operator.handlers import quiet_kopf, start_kopf
+        await asyncio.to_thread(import_module, "cotide_operator.controllers.kopf_handlers")
+        from cotide_operator.controllers.kopf_handlers import quiet_kopf, start_kopf
 
         quiet_kopf(logging.ERROR)
         kopf = self._kopf = start_kopf(enqueue, self._credentials)

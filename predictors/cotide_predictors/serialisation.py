@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cotide_core.errors import ModelError
-from cotide_predictors import completion, model_files, qos
-from cotide_predictors.completion import CompletionModel
-from cotide_predictors.qos import QosModel
+from cotide_predictors.completion import completion_model as completion
+from cotide_predictors.completion.completion_model import CompletionModel
+from cotide_predictors.persistence import model_files
+from cotide_predictors.qos import qos_model as qos
+from cotide_predictors.qos.qos_model import QosModel
 
 
 def to_files(model: QosModel | CompletionModel) -> dict[str, bytes]:

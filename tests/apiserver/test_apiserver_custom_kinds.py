@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from cotide_sim.apiserver.json_path import compile_path
-from cotide_sim.apiserver.schema import faults, shape
+from cotide_sim.apiserver.http.tables import human_age
+from cotide_sim.apiserver.patch.json_path import compile_path
+from cotide_sim.apiserver.registry.schema import faults, shape
 from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.tables import human_age
 from cotide_sim.apiserver.testing import running_server
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from cotide_sim.apiserver.cluster import Settings
-from cotide_sim.apiserver.faults import Fault
-from cotide_sim.apiserver.http_protocol import Connection, Connections
+from cotide_sim.apiserver.http.faults import Fault
+from cotide_sim.apiserver.http.http_protocol import Connection, Connections
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

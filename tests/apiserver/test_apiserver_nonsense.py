@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cotide_sim.apiserver.http_protocol import Answer, Request
+from cotide_sim.apiserver.http.http_protocol import Answer, Request
 from cotide_sim.apiserver.server import ApiServer
 
 SCHEMA = {

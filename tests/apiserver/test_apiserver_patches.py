@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_sim.apiserver.field_sets import decode_fields, encode_fields, fields_of
-from cotide_sim.apiserver.json_patch import json_patch
-from cotide_sim.apiserver.merge_patch import merge_patch
+from cotide_sim.apiserver.patch.field_sets import decode_fields, encode_fields, fields_of
+from cotide_sim.apiserver.patch.json_patch import json_patch
+from cotide_sim.apiserver.patch.merge_patch import merge_patch
+from cotide_sim.apiserver.patch.strategic_patch import strategic_patch
 from cotide_sim.apiserver.refusals import Refusal
-from cotide_sim.apiserver.strategic_patch import strategic_patch
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f", ""])
 PLAIN = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "y"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotide_sim.apiserver.rules import compile_faults, rule_faults
+from cotide_sim.apiserver.registry.rules import compile_faults, rule_faults
 
 SPAN = {
     "type": "object",

@@ -10,13 +10,13 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_sim.apiserver import store as store_module
 from cotide_sim.apiserver.cluster import Settings
-from cotide_sim.apiserver.resources import Resource, ServedVersion
-from cotide_sim.apiserver.selectors import Selection
-from cotide_sim.apiserver.store import Collection, Store
+from cotide_sim.apiserver.registry.resources import Resource, ServedVersion
+from cotide_sim.apiserver.storage import store as store_module
+from cotide_sim.apiserver.storage.selectors import Selection
+from cotide_sim.apiserver.storage.store import Collection, Store
+from cotide_sim.apiserver.storage.watching import kind_of
 from cotide_sim.apiserver.testing import running_server
-from cotide_sim.apiserver.watching import kind_of
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from cotide_sim.apiserver.certificates import Certificates, self_signed
+from cotide_sim.apiserver.http.certificates import Certificates, self_signed
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

@@ -15,7 +15,7 @@ from typing import Final
 from replica import Replica
 from witness import Witness
 
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.replay import replay
 
 HISTORY_LINES: Final = 400

@@ -18,7 +18,7 @@ def install(name: str) -> None:
 
 def _hasty() -> None:
     """A binding whose answer is lost is given up, and its place given away."""
-    from cotide_operator.binder import Binder
+    from cotide_operator.scheduling.binder import Binder
 
     async def fate(self: Any, bind: Any, answer: Any, *, last: bool) -> Any:
         if answer.ok or answer.code == 404:
@@ -30,7 +30,7 @@ def _hasty() -> None:
 
 def _forgetful() -> None:
     """A pod that was decided on holds nothing until the watch tells of it."""
-    from cotide_core.state import ClusterState
+    from cotide_core.state.cluster_state import ClusterState
 
     hold = ClusterState._hold
 
@@ -57,7 +57,7 @@ def _by_the_wall() -> None:
 def _complacent() -> None:
     """A status that met a conflict is taken for written."""
     from cotide_kube.answers import ApiError
-    from cotide_operator.status_writer import StatusWriter
+    from cotide_operator.controllers.status_writer import StatusWriter
 
     write = StatusWriter.write
 
@@ -74,7 +74,7 @@ def _complacent() -> None:
 def _discreet() -> None:
     """The calls that tell of the first end of a pod are left out of the ledger: its node stays full there."""
     from cotide_core.events import PodPhase, PodUpserted
-    from cotide_operator.ledger_file import LedgerFile
+    from cotide_operator.observability.ledger_file import LedgerFile
 
     entry, left_out = LedgerFile.entry, set[str]()
 
@@ -95,7 +95,7 @@ def _discreet() -> None:
 def _unfair() -> None:
     """After a restart whoever is last in the alphabet came first."""
 
-    from cotide_operator.intake import Intake
+    from cotide_operator.translation.event_source import Intake
 
     collect = Intake.collect
 
@@ -120,7 +120,7 @@ def _unfair() -> None:
 
 def _untracked() -> None:
     """Pods of Jobs carry no finalizer, as they once did not."""
-    from cotide_operator import job_controller
+    from cotide_operator.controllers import job_controller
 
     job_pod = job_controller.job_pod
 
@@ -134,8 +134,8 @@ def _untracked() -> None:
 
 def _careless() -> None:
     """A pod that ended is let go before its end is written down."""
-    from cotide_operator.children import see
-    from cotide_operator.job_controller import JobController
+    from cotide_operator.controllers.child_pods import see
+    from cotide_operator.controllers.job_controller import JobController
 
     look = JobController.look
 

@@ -12,7 +12,7 @@ from witness import Witness
 
 from cotide_kube.credentials import Credentials
 from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.store import Change, Collection
+from cotide_sim.apiserver.storage.store import Change, Collection
 
 KINDS: Final = {"pods": "pods", "nodes": "nodes", "configmaps": "configmaps", "jobs.cotide.dev": "jobs"}
 

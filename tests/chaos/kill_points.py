@@ -82,12 +82,12 @@ class _Walked(Awaitable[Any]):
 
 def install(path: str, points: KillPoints) -> None:
     """Put the points into the operator's classes; called once in a process."""
-    from cotide_operator.annotator import Annotator
-    from cotide_operator.binder import Binder
-    from cotide_operator.evictor import Evictor
-    from cotide_operator.job_controller import JobController
-    from cotide_operator.leadership import Leadership
-    from cotide_operator.loop import SchedulingLoop
+    from cotide_operator.controllers.job_controller import JobController
+    from cotide_operator.leaderelection.lease import Leadership
+    from cotide_operator.reporting.pod_annotator import Annotator
+    from cotide_operator.scheduling.binder import Binder
+    from cotide_operator.scheduling.evictor import Evictor
+    from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
 
     coroutines: dict[str, list[tuple[type, str]]] = {
         "bind": [(Binder, "_bind")],

@@ -93,7 +93,7 @@ def load() -> None:
 
     from cotide_core.config import SchedulerConfig
     from cotide_core.cycle import Scheduler
-    from cotide_core.heuristics import HeuristicCatalogue
+    from cotide_core.forecasting.heuristics import HeuristicCatalogue
     from cotide_core.policies import POLICIES
     from cotide_operator import assembly, handlers  # noqa: F401
 
@@ -108,7 +108,7 @@ def live(spec: dict[str, Any]) -> int:
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     from cotide_core.errors import CotideError
-    from cotide_operator.logs import set_up
+    from cotide_operator.observability.logging_setup import set_up
 
     set_up(spec.get("level", "info"), "text")
     points = KillPoints(spec["kill_at"])
@@ -148,7 +148,7 @@ def asyncio_run(spec: dict[str, Any], points: KillPoints) -> None:
 
     from cotide_kube.credentials import Credentials
     from cotide_operator.assembly import Operator, Options
-    from cotide_operator.settings import parse_settings
+    from cotide_operator.config.settings import parse_settings
 
     shifted = _ShiftedTime(spec["jump_seconds"])
     time.time = shifted

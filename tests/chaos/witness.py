@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.units import resource_amount
-from cotide_operator.jobs import read_indexes
+from cotide_operator.controllers.job_reconciler import read_indexes
 
 Object = dict[str, Any]
 ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -10,7 +10,7 @@ from cotide_cli.demo.facts import RunFacts
 from cotide_cli.demo.observer import Observer
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Change
-from cotide_sim.scorecard import Scorecard
+from cotide_sim.cluster.scorecard import Scorecard
 
 GIB = 1 << 30
 

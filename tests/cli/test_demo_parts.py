@@ -15,7 +15,7 @@ from cotide_cli.demo.options import DemoOptions, checked, parse_policies
 from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_sim.scorecard import Summary
+from cotide_sim.cluster.scorecard import Summary
 from cotide_sim.workloads.plan import PlannedJob, PlannedService
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cotide_cli import main as entry
-from cotide_cli.evaluate_command import read_model
+from cotide_cli.commands.evaluate_command import read_model
 from cotide_core.errors import ModelError
-from cotide_predictors.rivals import COMPLETION_RIVALS, QOS_RIVALS
+from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -15,9 +15,9 @@ import yaml
 
 from cotide_cli import main as command_line
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
-from cotide_operator.board import Decision
-from cotide_operator.crds import RESOURCES, definition
-from cotide_operator.decision_note import DECISION_ANNOTATION, encode
+from cotide_operator.apis.crd_generation import RESOURCES, definition
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 from cotide_sim.apiserver.testing import server_in_thread
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/shop/jobs"

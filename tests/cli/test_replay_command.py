@@ -24,8 +24,8 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples, MixBatch, QosForecaster, QosSamples
-from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.ledger import LedgerWriter
 
 TYPES = ("sort", "grep")
@@ -127,8 +127,8 @@ class OfTwo:
 def trained() -> tuple[OfTwo, dict[str, dict[str, bytes]], ModelsChanged]:
     """Two small, really trained models, their files by id, and the event that names them."""
     from cotide_predictors import serialisation
-    from cotide_predictors.completion import train_completion
-    from cotide_predictors.qos import train_qos
+    from cotide_predictors.completion.completion_model import train_completion
+    from cotide_predictors.qos.qos_model import train_qos
 
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 4, (120, 2)).astype(float)

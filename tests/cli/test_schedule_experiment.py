@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiment_command import command
+from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import InputError
-from cotide_sim.experiments import s1_schedule
-from cotide_sim.experiments.s1_schedule import PAPER, Report
+from cotide_sim.experiments.hierarchical import schedule as s1_schedule
+from cotide_sim.experiments.hierarchical.schedule import PAPER, Report
 
 
 @pytest.fixture

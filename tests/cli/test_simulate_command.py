@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.simulate_command import command
+from cotide_cli.commands.simulate_command import command
 from cotide_core.errors import InputError
 
 POLICIES = "fcfs,easy,conservative"

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.simulate_command import command
+from cotide_cli.commands.simulate_command import command
 from cotide_core.errors import InputError
-from cotide_sim.replay.machine_jobs import machine_jobs_of
-from cotide_sim.replay.machine_runner import machine_faults_of, run_on_machines, use_of_resources
-from cotide_sim.replay.policies import policy_of
-from cotide_sim.traces.any_log import read_any_log
-from cotide_sim.traces.machines import alike, beside, read_machines
-from cotide_sim.traces.swf_cleaning import Cleaning, clean
+from cotide_sim.trace_replay.machine_jobs import machine_jobs_of
+from cotide_sim.trace_replay.machine_runner import machine_faults_of, run_on_machines, use_of_resources
+from cotide_sim.trace_replay.policies import policy_of
+from cotide_sim.traces.jobs.any_log import read_any_log
+from cotide_sim.traces.jobs.machines import alike, beside, read_machines
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nnode-0,4000,8192,0,\nnode-1,8000,8192,2,T4\nnode-2,8000,8192,2,V100\n"

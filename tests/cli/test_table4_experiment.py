@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiment_command import command
+from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import InputError
-from cotide_sim import comparison
-from cotide_sim.experiments import s2_table4
-from cotide_sim.experiments.s2_table4 import PAPER, Gain, Report, Row
+from cotide_sim.cluster import comparison
+from cotide_sim.experiments.qpsm import waiting as s2_table4
+from cotide_sim.experiments.qpsm.waiting import PAPER, Gain, Report, Row
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotide_cli import main as entry
-from cotide_cli.evaluate_command import read_model
+from cotide_cli.commands.evaluate_command import read_model
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import SchedulerConfig
 from cotide_core.events import (
@@ -23,8 +23,8 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.ledger import LedgerWriter
-from cotide_predictors.completion import CompletionModel
-from cotide_predictors.qos import QosModel
+from cotide_predictors.completion.completion_model import CompletionModel
+from cotide_predictors.qos.qos_model import QosModel
 
 QOS_HEADER = "requests_per_second,other_requests_per_second,limit_ms,cpu_pressure,latency_p95_ms,jobs"
 COMPLETION_HEADER = "type,input_bytes,requests_per_second,cpu_pressure,seconds"

@@ -18,7 +18,7 @@ from aiohttp import web
 from yarl import URL
 
 from cotide_kube.credentials import Credentials
-from cotide_sim.apiserver.faults import Fault, Faults
+from cotide_sim.apiserver.http.faults import Fault, Faults
 
 HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding"}
 """Headers of one connection only. Source: RFC 9110, section 7.6.1."""

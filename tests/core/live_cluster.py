@@ -14,8 +14,8 @@ from replay_reference import Job
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, QosForecaster
-from cotide_core.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.instructions import Bind, Instruction
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from cotide_core.kernels.easy import NO_BACKFILL, order_key
-from cotide_core.kernels.kept import kept_of
-from cotide_core.kernels.platform import (
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_predictors.run_time.kernels.run_habits import foresee, habits_of, note_habit
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
+from cotide_sim.trace_replay.kernels.kept import kept_of
+from cotide_sim.trace_replay.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
     PATIENCE,
@@ -20,9 +22,7 @@ from cotide_core.kernels.platform import (
     RECENT_JOBS,
     RESERVED,
 )
-from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
-from cotide_core.kernels.run_habits import foresee, habits_of, note_habit
-from cotide_core.kernels.slack import TRIALS, slack_of
+from cotide_sim.trace_replay.kernels.slack import TRIALS, slack_of
 
 
 @dataclass

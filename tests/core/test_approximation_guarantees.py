@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.approximation import bounds
-from cotide_core.approximation.algorithms import ALGORITHMS
-from cotide_core.approximation.block_scheduling import block_schedule, gamma, size_classes
-from cotide_core.approximation.hybrid import hybrid, machine_shares
-from cotide_core.approximation.job_list import JobList
-from cotide_core.approximation.list_scheduling import list_schedule, on_given
-from cotide_core.approximation.schedule import first_fault, total_completion
-from cotide_core.approximation.single_machine import completable, single_machine
-from cotide_core.approximation.strip_packing import pack_levels
-from cotide_core.approximation.worst_cases import WorstCase, sdf_worst_case, sjf_worst_case, svf_worst_case
 from cotide_core.errors import InputError
+from cotide_core.planning.high_demand_partition import machine_shares
+from cotide_sim.offline import bounds
+from cotide_sim.offline.algorithms import ALGORITHMS
+from cotide_sim.offline.block_scheduling import block_schedule, gamma, size_classes
+from cotide_sim.offline.hybrid import hybrid
+from cotide_sim.offline.job_list import JobList
+from cotide_sim.offline.list_scheduling import list_schedule, on_given
+from cotide_sim.offline.schedule import first_fault, total_completion
+from cotide_sim.offline.single_machine import completable, single_machine
+from cotide_sim.offline.strip_packing import pack_levels
+from cotide_sim.offline.worst_cases import WorstCase, sdf_worst_case, sjf_worst_case, svf_worst_case
 
 ROUNDING = 1e-9
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.approximation.job_list import JobList
-from cotide_core.approximation.list_scheduling import ASSIGNMENTS, list_schedule
-from cotide_core.approximation.orders import ORDERS
-from cotide_core.approximation.schedule import Schedule, first_fault, stretches, total_completion
-from cotide_core.approximation.timeline import NEVER, earliest_start, empty_timelines, leave_behind, reserve
 from cotide_core.errors import InputError
+from cotide_sim.offline.job_list import JobList
+from cotide_sim.offline.list_scheduling import ASSIGNMENTS, list_schedule
+from cotide_sim.offline.orders import ORDERS
+from cotide_sim.offline.schedule import Schedule, first_fault, stretches, total_completion
+from cotide_sim.offline.timeline import NEVER, earliest_start, empty_timelines, leave_behind, reserve
 
 
 def jobs_of(*pairs: tuple[int, int], capacity: int = 10) -> JobList:
@@ -188,8 +188,8 @@ def test_unknown_orders_and_no_machines_are_refused() -> None:
 
 DIGEST = """
 import numpy as np
-from cotide_core.approximation.algorithms import ALGORITHMS
-from cotide_core.approximation.job_list import JobList
+from cotide_sim.offline.algorithms import ALGORITHMS
+from cotide_sim.offline.job_list import JobList
 draw = np.random.default_rng(5)
 jobs = JobList(draw.integers(1, 40, 300), draw.integers(1, 201, 300), 200)
 for name, algorithm in ALGORITHMS.items():

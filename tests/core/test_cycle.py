@@ -23,8 +23,8 @@ from cotide_core.events import (
     Taint,
     Tick,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
-from cotide_core.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 
 

@@ -21,7 +21,7 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.ledger import LedgerWriter
 from cotide_core.policies import POLICIES

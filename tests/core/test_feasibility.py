@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.candidates import Candidates
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     HostPort,
@@ -24,12 +23,13 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.feasibility import FITS, Feasibility
-from cotide_core.ranking import Ranking
-from cotide_core.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
-from cotide_core.shapes import ShapeTable
-from cotide_core.snapshot import Snapshot
-from cotide_core.state import ClusterState
+from cotide_core.placement.candidates import Candidates
+from cotide_core.placement.feasibility import FITS, Feasibility
+from cotide_core.placement.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
+from cotide_core.placement.top_rows import Ranking
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import ShapeTable
+from cotide_core.state.snapshot import Snapshot
 
 ONLINE = WorkloadClass.ONLINE
 ANY = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound
@@ -158,7 +158,7 @@ def test_candidates_kept_up_row_by_row_equal_a_full_evaluation(
     cycles: list[list[object]], online: bool, one_by_one: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cotide_core.candidates.ONE_BY_ONE", one_by_one)
+        patched.setattr("cotide_core.placement.candidates.ONE_BY_ONE", one_by_one)
         keep_up(cycles, online)
 
 

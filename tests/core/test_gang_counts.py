@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
-from cotide_core.kernels.gangs import room_of
+from cotide_sim.trace_replay.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
+from cotide_sim.trace_replay.kernels.gangs import room_of
 
 
 def by_definition(free, need, pieces, allowed, kind):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core import answers, guard, mix
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     Node,
@@ -22,10 +21,13 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasts import Floats, MixBatch
-from cotide_core.guard import QosGuard
-from cotide_core.shapes import Shape, ShapeTable
-from cotide_core.snapshot import Snapshot
-from cotide_core.state import ClusterState
+from cotide_core.qos import mix_batch as mix
+from cotide_core.qos import prediction_cache as answers
+from cotide_core.qos import qos_guard as guard
+from cotide_core.qos.qos_guard import QosGuard
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import Shape, ShapeTable
+from cotide_core.state.snapshot import Snapshot
 
 ONLINE = WorkloadClass.ONLINE
 GIB = 2**30

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.errors import ModelError
+from cotide_core.forecasting.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, MixBatch, QosForecaster
-from cotide_core.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 
 
 def mix(

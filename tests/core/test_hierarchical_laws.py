@@ -24,7 +24,7 @@ from cotide_core.events import (
     PodPhase,
     PodUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict
 from cotide_core.ledger import LedgerWriter
 from cotide_core.replay import replay

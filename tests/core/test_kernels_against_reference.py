@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from cotide_core.kernels.conservative import replay_conservative
-from cotide_core.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.run_forecasts import GIVEN
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
+from cotide_sim.trace_replay.kernels.plan import replay_plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cotide_core.kernels import compiled as compiled_module
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_core.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
-from cotide_core.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
-from cotide_core.kernels.time_heap import heap_pop, heap_push
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
+from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
+from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 unhurried = settings(deadline=None)  # the first call compiles
 pairs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50)), max_size=30)
@@ -141,15 +141,15 @@ if sys.argv[1] == "absent":
 import hashlib
 import numpy as np
 from cotide_core.kernels.compiled import compiles
-from cotide_core.kernels.conservative import replay_conservative
-from cotide_core.kernels.easy import replay_queue
-from cotide_core.kernels.forest import Forest
-from cotide_core.kernels.kept import kept_of
-from cotide_core.kernels.machine_replay import replay_machines
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.platform import replay_platform
-from cotide_core.kernels.run_forecasts import past_of
-from cotide_core.kernels.slack import replay_slack
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import replay_queue
+from cotide_predictors.run_time.kernels.forest import Forest
+from cotide_sim.trace_replay.kernels.kept import kept_of
+from cotide_sim.trace_replay.kernels.machine_replay import replay_machines
+from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.platform import replay_platform
+from cotide_predictors.run_time.kernels.run_forecasts import past_of
+from cotide_sim.trace_replay.kernels.slack import replay_slack
 assert compiles() == (sys.argv[1] == "compiled"), compiles()
 rng = np.random.default_rng(5)
 jobs = 200
@@ -232,7 +232,7 @@ def test_numba_is_loaded_by_the_first_call_of_a_kernel_and_not_before():
 import sys
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
 print("numba" in sys.modules)
 Scheduler(SchedulerConfig(policy="qpsm"), HeuristicCatalogue())

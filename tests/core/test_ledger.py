@@ -41,7 +41,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import (
     INSTRUCTION_TYPES,
     Bind,

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.approximation.hybrid import hybrid
-from cotide_core.approximation.job_list import JobList
-from cotide_core.approximation.list_scheduling import list_schedule, on_given
-from cotide_core.approximation.orders import ORDERS
 from cotide_core.events import Node, NodeDeleted, NodeUpserted, PodPhase, PodUpserted
 from cotide_core.instructions import Wait
-from cotide_core.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.run_forecasts import GIVEN
 from cotide_core.policies.list_scheduling import LIST_POLICIES
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
+from cotide_sim.offline.hybrid import hybrid
+from cotide_sim.offline.job_list import JobList
+from cotide_sim.offline.list_scheduling import list_schedule, on_given
+from cotide_sim.offline.orders import ORDERS
+from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
+from cotide_sim.trace_replay.kernels.plan import replay_plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -20,16 +20,16 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.kernels.compiled import compiles
-from cotide_core.kernels.conservative import replay_conservative
-from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
 from cotide_core.kernels.machine_plan import plan_machines
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.run_forecasts import GIVEN
 from cotide_core.ledger import LedgerWriter, read_ledger
-from cotide_core.planning import PlannedStart
+from cotide_core.planning.planner import PlannedStart
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
+from cotide_sim.trace_replay.kernels.plan import replay_plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted
+from cotide_core.forecasting.reliability import Reliability, accuracy, expected_accuracy
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster
-from cotide_core.kernels.kept import kept_of
-from cotide_core.kernels.platform import PREDICTABLE, replay_platform
-from cotide_core.kernels.run_forecasts import GIVEN, past_of
-from cotide_core.reliability import Reliability, accuracy, expected_accuracy
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, past_of
+from cotide_sim.trace_replay.kernels.kept import kept_of
+from cotide_sim.trace_replay.kernels.platform import PREDICTABLE, replay_platform
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.events import PodPhase, PodUpserted
-from cotide_core.kernels.run_forecasts import GIVEN
-from cotide_core.kernels.slack import replay_slack
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
+from cotide_sim.trace_replay.kernels.slack import replay_slack
 
 sys.path.insert(0, str(Path(__file__).parent))
 

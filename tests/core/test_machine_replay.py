@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.kernels.conservative import replay_conservative
-from cotide_core.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
-from cotide_core.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.run_forecasts import GIVEN, LEARNED, past_of
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
+from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
+from cotide_sim.trace_replay.kernels.plan import replay_plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotide_core.events import Node, NodeTerm, Requirement, Taint, Toleration
-from cotide_core.node_match import refusal, soft_taints
-from cotide_core.shapes import Constraints
+from cotide_core.placement.node_predicates import refusal, soft_taints
+from cotide_core.state.shapes import Constraints
 
 LABELS = (("disk", "ssd"), ("size", "8"))
 

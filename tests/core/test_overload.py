@@ -21,7 +21,7 @@ from cotide_core.events import (
     PodPhase,
     PodUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, EvictCause, Instruction
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 
-from cotide_core.kernels.kept import kept_of
-from cotide_core.kernels.platform import PATIENCE, replay_platform
-from cotide_core.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_sim.trace_replay.kernels.kept import kept_of
+from cotide_sim.trace_replay.kernels.platform import PATIENCE, replay_platform
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -25,8 +25,8 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, Floats, MixBatch, QosForecaster
-from cotide_core.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.instructions import Bind, Wait, WaitReason
 from cotide_core.policies import POLICIES
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import Pod
-from cotide_core.orders import ArrivalOrder, Order, PredictedShortestFirst, RandomOrder
-from cotide_core.queued import QueuedPod
-from cotide_core.queueing import SchedulingQueue
-from cotide_core.shapes import ShapeTable
-from cotide_core.state import ClusterState
+from cotide_core.queueing.ordering import ArrivalOrder, Order, PredictedShortestFirst, RandomOrder
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import ShapeTable
 
 CONFIG = SchedulerConfig(backoff_initial_seconds=1, backoff_max_seconds=10, unschedulable_flush_seconds=60)
 SHORTEST = PredictedShortestFirst(age_back_seconds=300, overtaking_seconds=1000)

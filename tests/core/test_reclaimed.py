@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted
-from cotide_core.reclaimed import Holdings, beside_requests, holdings, publishable
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.reclaimed import Holdings, beside_requests, holdings, publishable
 
 ONLINE, BATCH, GRATIS = WorkloadClass.ONLINE, WorkloadClass.BATCH, WorkloadClass.GRATIS
 

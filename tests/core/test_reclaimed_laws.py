@@ -10,7 +10,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeDeleted, NodeForecasted, NodeUpserted, Pod, PodDeleted, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Wait, WaitReason
 
 PHYSICAL = 1000

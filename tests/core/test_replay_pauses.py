@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.kernels.conservative import replay_conservative
-from cotide_core.kernels.easy import replay_queue
-from cotide_core.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
-from cotide_core.kernels.plan import replay_plan
-from cotide_core.kernels.platform import replay_platform
-from cotide_core.kernels.run_forecasts import LEARNED, past_of
-from cotide_core.kernels.slack import replay_slack
+from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, past_of
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import replay_queue
+from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
+from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.platform import replay_platform
+from cotide_sim.trace_replay.kernels.slack import replay_slack
 
 sys.path.insert(0, str(Path(__file__).parent))
 

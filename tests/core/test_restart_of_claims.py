@@ -12,7 +12,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, EvictRefused, Node, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction, Wait
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.kernels.run_habits import (
+from cotide_predictors.run_time.kernels.run_habits import (
     BINS,
     CASES,
     LONGEST_SECONDS,

@@ -18,11 +18,11 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.ledger import LedgerWriter
 from cotide_core.samples import SampleCollector, samples_from_ledger
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
 
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
 WEB = Pod("d/web", "w", WorkloadClass.ONLINE, (), 0.0, PodPhase.RUNNING, "a", workload="d/web")

@@ -19,8 +19,8 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import Floats, MixBatch
-from cotide_core.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction, Wait
 
 GIB = 2.0**30

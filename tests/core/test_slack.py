@@ -19,8 +19,8 @@ from cotide_core.events import (
     Pod,
     PodUpserted,
 )
-from cotide_core.host_load import offered, slack
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.host_load import offered, slack
 
 STALE = 60.0
 ANY = st.floats() | st.floats(0, 2000)  # nan, infinite, negative and huge ones among them, and likely ones

@@ -22,7 +22,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
 
 BATCH, ONLINE = WorkloadClass.BATCH, WorkloadClass.ONLINE
 

@@ -21,7 +21,7 @@ from relay import Relay, relaying
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, StaticToken
-from cotide_sim.apiserver.faults import Fault, Faults
+from cotide_sim.apiserver.http.faults import Fault, Faults
 from cotide_sim.apiserver.server import ApiServer
 
 TOKEN: Final = "right"

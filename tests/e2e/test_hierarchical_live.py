@@ -17,10 +17,10 @@ from servers import Server
 from cotide_core.events import NodeUsageSampled
 from cotide_kube.client import KubeClient
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.explain import explain_pod
-from cotide_operator.explain_class import Surroundings
-from cotide_operator.settings import parse_settings
-from cotide_sim.interference import GeneratedInterference
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.explain.class_rule import Surroundings
+from cotide_operator.explain.explanation import explain_pod
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 

@@ -18,15 +18,15 @@ import aiohttp
 import pytest
 from servers import Server
 
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.controllers import Controllers
-from cotide_operator.leadership import LeadershipLost
-from cotide_operator.settings import Settings, parse_settings
+from cotide_operator.config.settings import Settings, parse_settings
+from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.leaderelection.lease import LeadershipLost
 
 PODS = "/api/v1/namespaces/default/pods"
 HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"

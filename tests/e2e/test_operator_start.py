@@ -13,8 +13,8 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.following import Following
-from cotide_operator.preflight import install
+from cotide_operator.cache.preflight import install
+from cotide_operator.cache.reflectors import Following
 
 
 async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(server: Server) -> None:

@@ -17,9 +17,9 @@ from servers import Server
 
 from cotide_kube.client import KubeClient
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.outlook import NodeOutlook
-from cotide_operator.settings import parse_settings
-from cotide_sim.interference import GeneratedInterference
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.reclaimed.node_outlook import NodeOutlook
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
@@ -75,7 +75,7 @@ async def running_operator(server: Server, source_url: str, text: str = "") -> A
 
 def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the feed said of its source: 'up' or 'down', a word a line."""
-    said = [record.getMessage() for record in caplog.records if record.name == "cotide_operator.feed"]
+    said = [record.getMessage() for record in caplog.records if record.name == "cotide_operator.usage.usage_feed"]
     return ["down" if "is down" in line else "up" for line in said if "metrics source" in line]
 
 
@@ -83,7 +83,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_rates_and_latencies_of_fake_nodes_reach_the_workloads_status_through_prometheus(
     server: Server, prometheus: Prometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="cotide_operator.feed")
+    caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     fleet_settings = FleetSettings(
         interference=GeneratedInterference(), count=2, shape=NodeShape(millicores=4000), metrics_port=0
     )

@@ -21,10 +21,10 @@ from servers import Server
 
 from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
-from cotide_operator import reclaimed_publisher
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.settings import parse_settings
-from cotide_sim.interference import GeneratedInterference
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.reclaimed import publisher as reclaimed_publisher
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 

@@ -16,7 +16,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
-from cotide_operator.preflight import install
+from cotide_operator.cache.preflight import install
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 HASTY = ALONE + "simulatedTime: {originSeconds: 0, speed: 100}\n"

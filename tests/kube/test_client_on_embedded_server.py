@@ -13,7 +13,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
-from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -38,10 +38,10 @@ from cotide_operator.admission.certificates import (
 from cotide_operator.admission.shared_certificate import Kept, Lives, SharedCertificate, renewed
 from cotide_operator.admission.tls import ServingContext
 from cotide_operator.admission.webhook import AdmissionWebhook, serving_names
-from cotide_operator.mirror import Mirror
-from cotide_operator.slack_settings import AdmissionSettings
-from cotide_operator.telemetry import Telemetry
-from cotide_sim.apiserver.faults import Fault
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.observability.metrics import Telemetry
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

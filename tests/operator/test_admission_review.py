@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from cotide_core.errors import InputError
 from cotide_kube.objects import Metadata, NamespaceObject, PriorityClassObject
 from cotide_operator.admission.review import ORIGINAL_RESOURCES_ANNOTATION, Reviewer
-from cotide_operator.mirror import KINDS, CustomObject, Mirror
-from cotide_sim.apiserver.json_patch import json_patch
+from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror
+from cotide_sim.apiserver.patch.json_patch import json_patch
 
 Json = dict[str, Any]
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"

@@ -12,11 +12,11 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.admission.shared_certificate import Lives
 from cotide_operator.admission.webhook import AdmissionWebhook
-from cotide_operator.mirror import Mirror
-from cotide_operator.slack_settings import AdmissionSettings
-from cotide_operator.telemetry import Telemetry
-from cotide_sim.apiserver.faults import Fault
-from cotide_sim.apiserver.http_protocol import Request
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.observability.metrics import Telemetry
+from cotide_sim.apiserver.http.faults import Fault
+from cotide_sim.apiserver.http.http_protocol import Request
 from cotide_sim.apiserver.testing import running_server
 
 ADMISSION: Final = Path(__file__).resolve().parents[2] / "deploy" / "admission"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cotide_core.events import PodUpserted
 from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
+from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.intake import Intake
-from cotide_operator.mirror import KINDS, CustomObject, Mirror
+from cotide_operator.translation.event_source import Intake
 
 NAMES = ("a", "b", "c")
 AROUND = ("priorityclasses", "namespaces", "workloads", "jobs")

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from cotide_core.config import HierarchicalConfig
-from cotide_core.overload import Alarms
+from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NodeObject
-from cotide_operator.alarm_watch import AlarmWatch
 from cotide_operator.clock import ScaledClock
-from cotide_operator.telemetry import Telemetry
-from cotide_operator.translation import CORDON_ANNOTATION
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting.overload_reporter import AlarmWatch
+from cotide_operator.translation.pods_and_nodes import CORDON_ANNOTATION
 
 
 class Scene:

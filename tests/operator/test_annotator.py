@@ -10,12 +10,12 @@ import pytest
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NamespaceObject, PodObject
-from cotide_operator import annotator as annotator_module
-from cotide_operator.annotator import Annotator
-from cotide_operator.board import Board, Decision
-from cotide_operator.decision_note import DECISION_ANNOTATION, decode
-from cotide_operator.mirror import Mirror
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting import pod_annotator as annotator_module
+from cotide_operator.reporting.pod_annotator import Annotator
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 
 class Lane:

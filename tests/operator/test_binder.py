@@ -14,12 +14,12 @@ import pytest
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
-from cotide_operator import binder as binder_module
-from cotide_operator.binder import CALM_SECONDS, Binder, BindReport, Report
-from cotide_operator.board import Board
-from cotide_operator.evictor import Evictor
-from cotide_operator.mirror import Mirror
-from cotide_operator.nominator import Nominator
+from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.scheduling import binder as binder_module
+from cotide_operator.scheduling.binder import CALM_SECONDS, Binder, BindReport, Report
+from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.nominator import Nominator
 
 
 class Api:

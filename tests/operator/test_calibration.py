@@ -5,8 +5,8 @@ from __future__ import annotations
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod, PodPhase
 from cotide_core.instructions import Bind, Forecast
-from cotide_operator.calibration import Calibration
-from cotide_operator.telemetry import Telemetry, attempts_label
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry, attempts_label
 
 
 class Scene:

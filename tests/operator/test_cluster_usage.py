@@ -10,10 +10,10 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import ClusterError
 from cotide_core.events import Pod
-from cotide_operator.cluster_usage import MetricsApiSource
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.metric_sources import CPU, MEMORY, SourceDown, UsageReading
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.usage.metrics_api import MetricsApiSource
+from cotide_operator.usage.sources import CPU, MEMORY, SourceDown, UsageReading
 
 
 class Api:

@@ -14,14 +14,14 @@ from cotide_core.instructions import Forecast
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.reflector import Reflector
-from cotide_operator.board import Board, Decision
+from cotide_operator.apis.crd_generation import RESOURCES, definition
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.controllers import Controllers
-from cotide_operator.crds import RESOURCES, definition
-from cotide_operator.decision_note import DECISION_ANNOTATION, encode
-from cotide_operator.mirror import KINDS, PATHS, TYPES, Mirror
-from cotide_operator.readings import ServiceReading
-from cotide_sim.apiserver.faults import Fault
+from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
+from cotide_operator.usage.service_readings import ServiceReading
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

@@ -9,8 +9,8 @@ import pytest
 
 from cotide_core.classes import WorkloadClass
 from cotide_kube.objects import PodObject
-from cotide_operator.children import job_pod, job_pod_name, see, seen_children, template_hash
-from cotide_operator.resources import read_job
+from cotide_operator.apis.types import read_job
+from cotide_operator.controllers.child_pods import job_pod, job_pod_name, see, seen_children, template_hash
 
 
 def pod(name: str, owner: str, index: str | None = "0", **more: Any) -> PodObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cotide_operator.work_queue import RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, WorkQueue
+from cotide_operator.controllers.work_queue import RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, WorkQueue
 
 
 async def drained(queue: WorkQueue[str], seconds: float = 0.02) -> list[str]:

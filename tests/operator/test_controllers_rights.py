@@ -13,11 +13,11 @@ import aiohttp
 import yaml
 
 from cotide_kube.credentials import Credentials
+from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_operator.assembly import Operator, Options
-from cotide_operator.crds import RESOURCES, definition
-from cotide_operator.settings import Settings
-from cotide_sim.apiserver.faults import Fault
-from cotide_sim.apiserver.http_protocol import Request
+from cotide_operator.config.settings import Settings
+from cotide_sim.apiserver.http.faults import Fault
+from cotide_sim.apiserver.http.http_protocol import Request
 from cotide_sim.apiserver.testing import running_server
 
 DEADLINE_SECONDS = 30.0

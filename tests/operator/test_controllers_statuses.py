@@ -8,13 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.instructions import Forecast
-from cotide_operator.board import Decision
-from cotide_operator.children import SeenPod
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import ScaledClock
-from cotide_operator.jobs import Outcome, Progress
-from cotide_operator.readings import ServiceReading
-from cotide_operator.resources import JobSpec
-from cotide_operator.statuses import Look, difference, job_status, misconfigured, with_condition, workload_status
+from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.job_reconciler import Outcome, Progress
+from cotide_operator.controllers.status_builder import (
+    Look,
+    difference,
+    job_status,
+    misconfigured,
+    with_condition,
+    workload_status,
+)
+from cotide_operator.usage.service_readings import ServiceReading
 
 NOW = 1_000_000.0
 

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from cotide_kube.objects import PodObject
-from cotide_operator import child_writer
-from cotide_operator.board import Board
-from cotide_operator.child_writer import ChildWriter
+from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.object_cache import CustomObject, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.job_controller import JobController
-from cotide_operator.job_tracking import JobTracking
-from cotide_operator.mirror import CustomObject, Mirror
-from cotide_sim.apiserver.faults import Fault
+from cotide_operator.controllers import child_pod_writer as child_writer
+from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.job_controller import JobController
+from cotide_operator.controllers.job_finalizers import JobTracking
+from cotide_sim.apiserver.http.faults import Fault
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotide_operator.crds import JOB, RESOURCES, WORKLOAD, Resource, definition, files, main
+from cotide_operator.apis.crd_generation import JOB, RESOURCES, WORKLOAD, Resource, definition, files, main
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ import pytest
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
-from cotide_operator.crds import RESOURCES, definition
+from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_sim.apiserver.testing import server_in_thread
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,8 +6,8 @@ import pytest
 
 from cotide_core.errors import InputError
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
-from cotide_operator.board import Decision
-from cotide_operator.decision_note import NOTE_LIMIT_BYTES, decode, decode_past, encode
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.translation.decision_annotation import NOTE_LIMIT_BYTES, decode, decode_past, encode
 
 
 def decision(**changes: object) -> Decision:

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from cotide_operator.admission.server import PATH
-from cotide_operator.preflight import PRIORITIES
-from cotide_operator.resources import read_job, read_workload
-from cotide_operator.settings import read_settings
-from cotide_operator.slack_settings import AdmissionSettings
+from cotide_operator.apis.types import read_job, read_workload
+from cotide_operator.cache.preflight import PRIORITIES
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.config.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"

@@ -12,11 +12,11 @@ import pytest
 from cotide_core.instructions import Evict, EvictCause, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
-from cotide_operator.binder import Binder, Report
-from cotide_operator.board import Board, Decision
-from cotide_operator.evictor import Evictor, EvictReport
-from cotide_operator.mirror import Mirror
-from cotide_operator.nominator import Nominator
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.scheduling.binder import Binder, Report
+from cotide_operator.scheduling.evictor import Evictor, EvictReport
+from cotide_operator.scheduling.nominator import Nominator
 
 
 class Bench:

@@ -8,10 +8,10 @@ import pytest
 
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.board import Decision
-from cotide_operator.decision_note import DECISION_ANNOTATION, encode
-from cotide_operator.explain import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
-from cotide_operator.explain_class import Surroundings, class_and_reason
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.explain.class_rule import Surroundings, class_and_reason
+from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
 NOW = parse_timestamp("2026-11-20T13:05:00Z")
 REFUSED = (

@@ -15,12 +15,15 @@ from aiohttp import web
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
-from cotide_operator import feed as feed_module
-from cotide_operator.calibration import Calibration
+from cotide_operator.cache.object_cache import CustomObject, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.feed import UsageFeed
-from cotide_operator.metric_settings import MetricsSourceSettings, PrometheusSourceSettings, UrlSource
-from cotide_operator.metric_sources import (
+from cotide_operator.config.metric_settings import MetricsSourceSettings, PrometheusSourceSettings, UrlSource
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.usage import usage_feed as feed_module
+from cotide_operator.usage.decaying_peak import RecentPeak
+from cotide_operator.usage.prometheus import PrometheusSource, longest_range
+from cotide_operator.usage.sources import (
     CPU,
     MEMORY,
     Measured,
@@ -33,10 +36,7 @@ from cotide_operator.metric_sources import (
     parse_usage,
     usable,
 )
-from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.prometheus_source import PrometheusSource, longest_range
-from cotide_operator.recent_peak import RecentPeak
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.usage.usage_feed import UsageFeed
 
 
 class Scripted:
@@ -186,7 +186,7 @@ async def test_a_slot_over_the_limit_counts_once() -> None:
 
 
 async def test_a_source_that_is_down_costs_one_line_each_way(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="cotide_operator.feed")
+    caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     scene = Scene()
     for down in ("", "no route", "no route", "still none", "", ""):
         scene.source.down = down

@@ -14,8 +14,8 @@ import pytest
 import requests
 
 from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
-from cotide_operator.crds import RESOURCES, definition
-from cotide_operator.handlers import KopfThread, connection, start_kopf
+from cotide_operator.apis.crd_generation import RESOURCES, definition
+from cotide_operator.controllers.kopf_handlers import KopfThread, connection, start_kopf
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 DEADLINE_SECONDS = 20.0

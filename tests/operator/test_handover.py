@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodObject
-from cotide_operator import handover as handover_module
-from cotide_operator.binder import BindReport, Report
-from cotide_operator.handover import Handover, _order
-from cotide_operator.mirror import Mirror
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.leaderelection import handover as handover_module
+from cotide_operator.leaderelection.handover import Handover, _order
+from cotide_operator.scheduling.binder import BindReport, Report
 
 
 class Leader:

@@ -29,16 +29,16 @@ from cotide_core.events import (
     PodPhase,
     PodUpserted,
 )
-from cotide_core.heuristics import HeuristicCatalogue
-from cotide_core.host_load import offered
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Evict
+from cotide_core.state.host_load import offered
 from cotide_operator.host_load.history import History
+from cotide_operator.host_load.history_replay import Rebuilding
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
-from cotide_operator.host_load.rebuilding import Rebuilding
-from cotide_operator.metric_sources import CPU, MEMORY, SourceDown, UsageReading
-from cotide_operator.outlook import NodeOutlook, Outlooks
-from cotide_operator.prometheus_source import Series
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
+from cotide_operator.usage.prometheus import Series
+from cotide_operator.usage.sources import CPU, MEMORY, SourceDown, UsageReading
 
 MILLICORES = 4000
 GIB = 2**30
@@ -653,7 +653,7 @@ async def test_an_empty_node_has_no_past_of_idleness() -> None:
 async def test_a_prometheus_that_answers_late_is_asked_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotide_operator.host_load.rebuilding.RETRY_WALL_SECONDS", 0.0)
+    monkeypatch.setattr("cotide_operator.host_load.history_replay.RETRY_WALL_SECONDS", 0.0)
     caplog.set_level(logging.INFO)
     scene = await one_node(online("web"))
     assert forecasts(await restarted(scene, Past({"web": lambda moment: 600}, down=3)))
@@ -667,7 +667,7 @@ async def test_a_prometheus_that_answers_late_is_asked_again(
 async def test_what_a_prometheus_that_died_did_not_say_is_a_gap_in_the_calendar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cotide_operator.host_load.rebuilding.RETRY_WALL_SECONDS", 0.0)
+    monkeypatch.setattr("cotide_operator.host_load.history_replay.RETRY_WALL_SECONDS", 0.0)
     monkeypatch.setattr("cotide_operator.host_load.history.POINTS_AT_A_TIME", 40)  # ten slots of one pod
     scene = await one_node(online("web"))
     past = Past({"web": lambda moment: 600}, answers=2 * 3)
@@ -685,7 +685,7 @@ async def test_what_a_prometheus_that_died_did_not_say_is_a_gap_in_the_calendar(
 async def test_without_a_past_the_first_live_slot_begins(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotide_operator.host_load.rebuilding.RETRY_WALL_SECONDS", 0.0)
+    monkeypatch.setattr("cotide_operator.host_load.history_replay.RETRY_WALL_SECONDS", 0.0)
     caplog.set_level(logging.INFO)
     scene = await one_node(online("web"))
     scene.live = scene.make(Rebuilding(History(Past({}, down=10**9), scene.clock, SLOT), 100))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotide_operator.metric_settings import POD_CPU_QUERY, POD_MEMORY_QUERY
+from cotide_operator.config.metric_settings import POD_CPU_QUERY, POD_MEMORY_QUERY
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's package prometheus)")
 

@@ -11,9 +11,9 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted, WorkloadUpserted
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject
 from cotide_kube.timestamps import format_timestamp
+from cotide_operator.cache.object_cache import CustomObject, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.intake import Intake
-from cotide_operator.mirror import CustomObject, Mirror
+from cotide_operator.translation.event_source import Intake
 
 
 class ManualClock(ScaledClock):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject
-from cotide_operator.children import SeenPod, job_pod_name, see
-from cotide_operator.jobs import JobPlan, Memory, Outcome, Progress, plan_job
+from cotide_operator.controllers.child_pods import SeenPod, job_pod_name, see
+from cotide_operator.controllers.job_reconciler import JobPlan, Memory, Outcome, Progress, plan_job
 
 sys.path.insert(0, str(Path(__file__).parent))
 

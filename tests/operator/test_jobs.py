@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_operator.children import SeenPod, job_pod_name
-from cotide_operator.jobs import (
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
+from cotide_operator.controllers.job_reconciler import (
     JobPlan,
     Memory,
     Outcome,
@@ -22,7 +23,6 @@ from cotide_operator.jobs import (
     write_indexes,
     write_retries,
 )
-from cotide_operator.resources import JobSpec
 
 
 def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> JobSpec:

@@ -11,9 +11,9 @@ import pytest
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.leadership import Leadership, LeadershipLost
-from cotide_operator.settings import LeaderElectionSettings
-from cotide_sim.apiserver.faults import Fault
+from cotide_operator.config.settings import LeaderElectionSettings
+from cotide_operator.leaderelection.lease import Leadership, LeadershipLost
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

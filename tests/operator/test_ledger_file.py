@@ -10,7 +10,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.errors import LedgerError
 from cotide_core.events import Tick
 from cotide_core.ledger import read_ledger
-from cotide_operator.ledger_file import LedgerFile
+from cotide_operator.observability.ledger_file import LedgerFile
 
 FILES = {"ledger-1.jsonl": 1, "ledger-2.jsonl": 2, "ledger.jsonl": 3}
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from cotide_operator.low_lane import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, LowLane
+from cotide_operator.scheduling.api_dispatcher import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, LowLane
 
 
 async def run_until(lane: LowLane, done: Callable[[], bool]) -> None:

@@ -12,17 +12,17 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_kube.timestamps import format_timestamp
-from cotide_operator.calibration import Calibration
+from cotide_operator.cache.object_cache import Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.crew import Crew
-from cotide_operator.metrics_feed import metrics_feed
-from cotide_operator.mirror import Mirror
-from cotide_operator.outlook import Outlooks
-from cotide_operator.settings import parse_settings
-from cotide_operator.surroundings import Surroundings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.host_load.metrics_feed import metrics_feed
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.task_supervisor import Crew
+from cotide_operator.usage.dependencies import Surroundings
 
 WEB = Pod("ns/web", "u", WorkloadClass.ONLINE, (("cpu", 1000), ("memory", 1024)), 0.0, node="a")
 

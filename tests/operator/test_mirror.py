@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject
-from cotide_operator.mirror import KINDS, CustomObject, Mirror, key_of
-from cotide_operator.selection import read_selector, selects
+from cotide_operator.cache.label_selectors import read_selector, selects
+from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror, key_of
 
 
 def pod(name: str, labels: dict[str, str] | None = None, job: str | None = None, namespace: str = "ns") -> PodObject:

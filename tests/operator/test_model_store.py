@@ -12,11 +12,11 @@ import pytest
 from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasts import CompletionSamples
-from cotide_operator.ledger_file import write_files
-from cotide_operator.model_store import ModelStore
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.models.store import ModelStore
+from cotide_operator.observability.ledger_file import write_files
+from cotide_operator.observability.metrics import Telemetry
 from cotide_predictors import serialisation
-from cotide_predictors.completion import train_completion
+from cotide_predictors.completion.completion_model import train_completion
 
 
 def trained(seed: int) -> dict[str, bytes]:
@@ -145,7 +145,7 @@ async def test_the_directory_may_be_the_model_itself(tmp_path: Path, models: lis
 async def test_a_directory_that_does_not_exist_yet_is_no_fault_and_is_looked_for_again(
     tmp_path: Path, models: list[dict[str, bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="cotide_operator.model_store")
+    caplog.set_level("INFO", logger="cotide_operator.models.store")
     scene = Scene(tmp_path / "later")
     for _ in range(3):
         await scene.store.look()

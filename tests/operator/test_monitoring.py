@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"

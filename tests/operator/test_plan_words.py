@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cotide_core.planning import PlannedStart
-from cotide_operator.board import Decision
-from cotide_operator.plan_words import PlanWords
+from cotide_core.planning.planner import PlannedStart
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.reporting.plan_messages import PlanWords
 
 NOW = 43_200.0
 """Noon of 1970-01-01."""

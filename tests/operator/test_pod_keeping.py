@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from cotide_kube.objects import PodObject
-from cotide_operator import pod_keeping
-from cotide_operator.pod_keeping import PodKeeping
+from cotide_operator.cache import pod_interning as pod_keeping
+from cotide_operator.cache.pod_interning import PodKeeping
 
 
 def pod(name: str = "p", node: str = "", volume: str = "", **metadata: Any) -> PodObject:

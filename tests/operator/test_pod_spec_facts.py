@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from cotide_kube.objects import PodSpec
-from cotide_operator import pod_spec_facts
-from cotide_operator.pod_spec_facts import SpecReader
+from cotide_operator.translation import pod_spec as pod_spec_facts
+from cotide_operator.translation.pod_spec import SpecReader
 
 
 def spec(**fields: object) -> PodSpec:

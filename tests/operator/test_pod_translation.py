@@ -11,11 +11,11 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, PodPhase, Requirement, Taint, Toleration
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject, PriorityClassObject
-from cotide_operator.constraints import DEFAULT_TOLERATIONS
-from cotide_operator.eviction_wishes import faults
-from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.sightings import Sighting
-from cotide_operator.translation import affiliation, translate_node, translate_pod, translate_workload
+from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.translation.constraints import DEFAULT_TOLERATIONS
+from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.pod_times import Sighting
+from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 
 GI = 1024**3
 

@@ -19,16 +19,16 @@ from aiohttp import web
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
-from cotide_operator.calibration import Calibration
+from cotide_operator.cache.object_cache import CustomObject, Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.feed import UsageFeed
-from cotide_operator.metric_settings import PrometheusSourceSettings
-from cotide_operator.metric_sources import Reading, SourceDown
-from cotide_operator.mirror import CustomObject, Mirror
-from cotide_operator.prometheus_source import PrometheusSource
-from cotide_operator.readings import ServiceReading
-from cotide_operator.settings import MetricsSourceSettings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.config.metric_settings import PrometheusSourceSettings
+from cotide_operator.config.settings import MetricsSourceSettings
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.usage.prometheus import PrometheusSource
+from cotide_operator.usage.service_readings import ServiceReading
+from cotide_operator.usage.sources import Reading, SourceDown
+from cotide_operator.usage.usage_feed import UsageFeed
 
 sys.path.append(str(Path(__file__).parent))
 from prometheus_server import Prometheus, needs_prometheus, running_prometheus, until
@@ -42,7 +42,7 @@ async def prometheus(tmp_path: Path) -> AsyncIterator[Prometheus]:
 
 def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the feed said of its source: 'up' or 'down', a word a line."""
-    said = [record.getMessage() for record in caplog.records if record.name == "cotide_operator.feed"]
+    said = [record.getMessage() for record in caplog.records if record.name == "cotide_operator.usage.usage_feed"]
     return ["down" if "is down" in line else "up" for line in said if "metrics source" in line]
 
 
@@ -204,7 +204,7 @@ async def test_without_a_workload_a_prometheus_that_fails_is_seen_all_the_same()
 async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_lines(
     mood: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="cotide_operator.feed")
+    caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     pod = Pod("ns/a", "a", WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
     told: list[Event] = []
     telemetry = Telemetry()

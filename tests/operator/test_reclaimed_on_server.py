@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from cotide_core.reclaimed import Holdings
+from cotide_core.state.reclaimed import Holdings
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient, PatchKind
 from cotide_kube.credentials import Credentials
 from cotide_kube.objects import NodeObject
 from cotide_kube.reflector import Reflector
-from cotide_operator import reclaimed_publisher
+from cotide_operator.cache.object_cache import Mirror
 from cotide_operator.clock import ScaledClock
-from cotide_operator.low_lane import LowLane
-from cotide_operator.mirror import Mirror
-from cotide_operator.outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed_publisher import ReclaimedPublisher
-from cotide_operator.recorder import Recorder
-from cotide_operator.slack_settings import ReclaimedSettings
-from cotide_operator.telemetry import Telemetry
-from cotide_sim.apiserver.faults import Fault
+from cotide_operator.config.host_load_settings import ReclaimedSettings
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed import publisher as reclaimed_publisher
+from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
+from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

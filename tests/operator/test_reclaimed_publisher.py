@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 from cotide_core.errors import ClusterError
-from cotide_core.reclaimed import Holdings
+from cotide_core.state.reclaimed import Holdings
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NodeObject
-from cotide_operator import node_turns, reclaimed_publisher
-from cotide_operator.mirror import Mirror
-from cotide_operator.node_turns import NodeTurns
-from cotide_operator.outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed_publisher import ReclaimedPublisher
-from cotide_operator.reclaimed_status import ANNOTATION, CONDITION, REFRESH_SECONDS, Urgency
-from cotide_operator.slack_settings import ReclaimedSettings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.config.host_load_settings import ReclaimedSettings
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed import node_patch_queue as node_turns
+from cotide_operator.reclaimed import publisher as reclaimed_publisher
+from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
+from cotide_operator.reclaimed.node_patch_queue import NodeTurns
+from cotide_operator.reclaimed.node_status import ANNOTATION, CONDITION, REFRESH_SECONDS, Urgency
+from cotide_operator.reclaimed.publisher import ReclaimedPublisher
 
 MI = 2**20
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_operator.reclaimed_requests import names_reclaimed, reclaim_patch, reclaimed
+from cotide_operator.reclaimed.pod_requests import names_reclaimed, reclaim_patch, reclaimed
 
 GI = 1024**3
 Json = dict[str, Any]

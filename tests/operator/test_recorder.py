@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import ClusterError
-from cotide_operator import recorder as recorder_module
-from cotide_operator.recorder import MESSAGE_LIMIT, REPEAT_SECONDS, Recorder
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting import event_recorder as recorder_module
+from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, Recorder
 
 
 class Scene:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_operator.resources import LabelSelector, read_job, read_workload
+from cotide_operator.apis.types import LabelSelector, read_job, read_workload
 
 TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}}
 

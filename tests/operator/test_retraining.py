@@ -14,12 +14,12 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, PodPhase, PodUpserted
 from cotide_core.forecasts import CompletionSamples, QosSamples
-from cotide_core.state import ClusterState
-from cotide_operator.model_store import COMPLETION, ModelStore
-from cotide_operator.retraining import Retraining
-from cotide_operator.settings import RetrainingSettings
-from cotide_operator.telemetry import Telemetry
-from cotide_operator.training_process import Files, train, train_apart
+from cotide_core.state.cluster_state import ClusterState
+from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.retraining import Retraining
+from cotide_operator.models.store import COMPLETION, ModelStore
+from cotide_operator.models.training_process import Files, train, train_apart
+from cotide_operator.observability.metrics import Telemetry
 from cotide_predictors import serialisation
 
 SETTINGS = RetrainingSettings(enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from cotide_core.config import HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_operator.settings import Settings, engine_config, parse_settings, read_settings, with_changes
+from cotide_operator.config.settings import Settings, engine_config, parse_settings, read_settings, with_changes
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "configuration"

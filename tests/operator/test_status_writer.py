@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cotide_kube.answers import ApiError
-from cotide_operator.mirror import CustomObject, Metadata
-from cotide_operator.status_writer import Kept, StatusWriter
+from cotide_operator.cache.object_cache import CustomObject, Metadata
+from cotide_operator.controllers.status_writer import Kept, StatusWriter
 
 JOB = CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u"))
 

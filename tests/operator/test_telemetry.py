@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
 
 PROMISED = {
     "schedule_attempts_total": {"result", "class", "policy"},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cotide_operator.children import SeenPod, template_hash
-from cotide_operator.resources import WorkloadSpec
-from cotide_operator.workloads import Memory, WorkloadPlan, plan_workload
+from cotide_operator.apis.types import WorkloadSpec
+from cotide_operator.controllers.child_pods import SeenPod, template_hash
+from cotide_operator.controllers.workload_reconciler import Memory, WorkloadPlan, plan_workload
 
 
 def spec(replicas: int | None = 3, image: str = "web:1") -> WorkloadSpec:

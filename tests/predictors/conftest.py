@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_predictors.completion import CompletionModel, train_completion
-from cotide_predictors.qos import QosModel, train_qos
+from cotide_predictors.completion.completion_model import CompletionModel, train_completion
+from cotide_predictors.qos.qos_model import QosModel, train_qos
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from cotide_predictors import boosted_trees
-from cotide_predictors.boosted_trees import BoostedTrees, margin_of_xgboost
+from cotide_predictors.persistence import boosted_trees
+from cotide_predictors.persistence.boosted_trees import BoostedTrees, margin_of_xgboost
 
 ROWS, COLUMNS = 400, 5
 LABELS = {"objective": "binary:logistic", "max_depth": 4, "base_score": 0.5, "nthread": 1}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.traces import colocation as tables
+from cotide_sim.traces.colocation import tables
 from cotide_sim.traces.columns import read_table
 
 ANTAGONIST_HEADER = "source,part,interference,config,rep,avg_us,p95_us,QPS,target"

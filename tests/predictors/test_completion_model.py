@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples
-from cotide_predictors.completion import CompletionModel, JobBatch, jobs_of, train_completion
+from cotide_predictors.completion.completion_model import CompletionModel, JobBatch, jobs_of, train_completion
 
 NONE_GIVEN = np.array([np.nan])
 

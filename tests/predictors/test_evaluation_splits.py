@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_predictors.evaluation import (
+from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS
+from cotide_predictors.evaluation.held_out import (
     OURS,
     evaluate_completion,
     evaluate_qos,
@@ -14,8 +15,7 @@ from cotide_predictors.evaluation import (
     score_qos,
     splits_of,
 )
-from cotide_predictors.mixes import cells_of, take_mixes
-from cotide_predictors.rivals import COMPLETION_RIVALS, QOS_RIVALS
+from cotide_predictors.qos.mixes import cells_of, take_mixes
 
 
 class Fixed:

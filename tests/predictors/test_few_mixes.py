@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch
-from cotide_predictors.boosted_trees import compiles
-from cotide_predictors.few_mixes import FewMixes
-from cotide_predictors.mix_features import feature_matrix
-from cotide_predictors.qos import QosModel
+from cotide_predictors.persistence.boosted_trees import compiles
+from cotide_predictors.qos.mix_features import feature_matrix
+from cotide_predictors.qos.qos_model import QosModel
+from cotide_predictors.qos.small_batch import FewMixes
 
 
 def drawn(generator: np.random.Generator, types: tuple[str, ...]) -> MixBatch:

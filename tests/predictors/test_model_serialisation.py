@@ -14,8 +14,8 @@ import pytest
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.kernels.compiled import compiles
-from cotide_predictors.completion import CompletionModel, jobs_of
-from cotide_predictors.qos import QosModel
+from cotide_predictors.completion.completion_model import CompletionModel, jobs_of
+from cotide_predictors.qos.qos_model import QosModel
 from cotide_predictors.serialisation import from_files, model_id, to_files
 
 

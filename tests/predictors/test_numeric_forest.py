@@ -9,8 +9,8 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from cotide_core.errors import ModelError
-from cotide_predictors.forest import DEEPEST, NumericForest
-from cotide_predictors.model_files import read_arrays, write_arrays
+from cotide_predictors.completion.forest import DEEPEST, NumericForest
+from cotide_predictors.persistence.model_files import read_arrays, write_arrays
 
 
 def grown(rows: int = 300, trees: int = 12) -> tuple[RandomForestRegressor, np.ndarray]:

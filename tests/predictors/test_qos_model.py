@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
-from cotide_predictors.mix_features import FEATURES, MONOTONE, feature_matrix
-from cotide_predictors.mixes import take_mixes, with_limit
-from cotide_predictors.qos import QosModel, train_qos
+from cotide_predictors.qos.mix_features import FEATURES, MONOTONE, feature_matrix
+from cotide_predictors.qos.mixes import take_mixes, with_limit
+from cotide_predictors.qos.qos_model import QosModel, train_qos
 
 
 def mix(

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import xgboost
 
-from cotide_core.kernels.forest import forest_sum
-from cotide_core.kernels.logarithm import exp_of, log_of
-from cotide_core.kernels.run_forecasts import RATED, TREES, TREES_RATED
-from cotide_core.kernels.tree_forecasts import LENGTHS
 from cotide_predictors.run_time.boosted import DAY_SECONDS, forest_of
 from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.jobs import JobTable, RunLog
+from cotide_predictors.run_time.kernels.forest import forest_sum
+from cotide_predictors.run_time.kernels.logarithm import exp_of, log_of
+from cotide_predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED
+from cotide_predictors.run_time.kernels.tree_forecasts import LENGTHS
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 
@@ -89,7 +89,7 @@ def test_same_seed_same_bits_and_another_seed_others() -> None:
 
 def test_the_bins_of_the_kernel_are_those_that_the_trees_are_grown_for() -> None:
     model = HazardTrees(bins=LENGTHS, trees=1, least_weight=1.0)
-    from cotide_core.kernels.tree_forecasts import edges
+    from cotide_predictors.run_time.kernels.tree_forecasts import edges
 
     assert model.edges().tobytes() == edges().tobytes()
     features = TreeFeatures(np.zeros((3, 2)), np.zeros((3, 2)))

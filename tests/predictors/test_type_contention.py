@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch
-from cotide_predictors.type_contention import learn_contention
+from cotide_predictors.qos.type_contention import learn_contention
 
 
 def mixes(rate: np.ndarray, counts: np.ndarray, sizes: np.ndarray, types: tuple[str, ...]) -> MixBatch:

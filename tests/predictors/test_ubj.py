@@ -14,7 +14,7 @@ import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_predictors import ubj
+from cotide_predictors.persistence import ubj
 
 Value = Any
 

@@ -26,9 +26,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.admission.shared_certificate import Lives
 from cotide_operator.admission.webhook import AdmissionWebhook
-from cotide_operator.mirror import KINDS, Mirror
-from cotide_operator.settings import parse_settings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.cache.object_cache import KINDS, Mirror
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.observability.metrics import Telemetry
 
 CONFIGURATION: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotide-admission"
 SERVICE: Final = "/api/v1/namespaces/cotide-system/services/cotide-admission"

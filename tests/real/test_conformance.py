@@ -21,7 +21,7 @@ from real_cluster import until_served
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.crds import RESOURCES, definition
+from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_sim.apiserver.testing import server_in_thread
 
 SEQUENCES: Final = int(os.environ.get("COTIDE_CONFORMANCE", "150"))

@@ -17,7 +17,7 @@ from rights import EVERYBODY, Right, Used, granted, rules
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.http.faults import Fault
 
 ELSEWHERE: Final[dict[Right, str]] = {
     ("", "events", "patch", ""): "test_rights_one_by_one.py: the same event again, 15 s later or more",

@@ -18,9 +18,9 @@ from rights import Used
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_operator import recorder as recorder_module
-from cotide_operator.low_lane import LowLane
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting import event_recorder as recorder_module
+from cotide_operator.scheduling.api_dispatcher import LowLane
 
 ROLE: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cotide-operator"
 API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cotide_cli.experiment_command import command
+from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import InputError
-from cotide_sim.experiments.easy_differences import compare
-from cotide_sim.experiments.easy_variants import (
+from cotide_sim.experiments.backfilling.easy_differences import compare
+from cotide_sim.experiments.backfilling.easy_variants import (
     AS_PUBLISHED,
     PUBLISHED,
     PUBLISHED_VARIANT,
@@ -23,11 +23,11 @@ from cotide_sim.experiments.easy_variants import (
     published_of,
     replayed,
 )
-from cotide_sim.replay.event_by_event import ONCE_A_MOMENT, PYSS, PYSS_SHORTEST_FIRST, EventRules, replay_events
-from cotide_sim.replay.policies import POLICIES
-from cotide_sim.replay.runner import run_policy
-from cotide_sim.traces.batch_jobs import BatchJobs
-from cotide_sim.traces.swf import read_swf
+from cotide_sim.trace_replay.event_by_event import ONCE_A_MOMENT, PYSS, PYSS_SHORTEST_FIRST, EventRules, replay_events
+from cotide_sim.trace_replay.policies import POLICIES
+from cotide_sim.trace_replay.runner import run_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf import read_swf
 
 DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data") / "swf"
 needs_data = [

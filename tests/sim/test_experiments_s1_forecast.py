@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotide_predictors.host_load import rivals
-from cotide_sim.experiments.generated_load import generated_load
-from cotide_sim.experiments.s1_forecast import BEST_RIVAL, OURS, _forecast, pinball, run_set, warm_up_slots
-from cotide_sim.traces import alibaba2018
-from cotide_sim.traces.load_series import LoadSeries
+from cotide_predictors.host_load import baselines as rivals
+from cotide_sim.experiments.host_load.forecasts import BEST_RIVAL, OURS, _forecast, pinball, run_set, warm_up_slots
+from cotide_sim.traces.load import alibaba2018
+from cotide_sim.traces.load.load_series import LoadSeries
+from cotide_sim.workloads.generated_load import generated_load
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

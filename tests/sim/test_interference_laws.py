@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import MixBatch
-from cotide_sim.interference import GeneratedInterference, MeasuredInterference, interference_from_json
+from cotide_sim.interference.model import GeneratedInterference, MeasuredInterference, interference_from_json
 
 TYPES = ("grep", "join", "llc", "never-seen")
 GENERATED = GeneratedInterference()

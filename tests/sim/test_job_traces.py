@@ -16,10 +16,10 @@ from cotide_core.errors import InputError
 from cotide_core.events import Node, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.ledger import LedgerWriter
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU
-from cotide_sim.traces.any_log import format_of, read_any_log
-from cotide_sim.traces.pool import Pool
-from cotide_sim.traces.swf import Field
-from cotide_sim.traces.swf_cleaning import Cleaning, clean
+from cotide_sim.traces.jobs.any_log import format_of, read_any_log
+from cotide_sim.traces.jobs.pool import Pool
+from cotide_sim.traces.jobs.swf import Field
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 
 DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 ALIBABA = (
@@ -223,7 +223,7 @@ def test_a_trace_of_no_rows_holds_no_job(tmp_path, text):
 
 
 def test_what_was_written_as_swf_reads_back_as_the_same_jobs(tmp_path):
-    from cotide_sim.traces.swf_write import log_of_jobs, write_swf
+    from cotide_sim.traces.jobs.swf_write import log_of_jobs, write_swf
 
     rows = "".join(f"{at},{at + 9},1,{task},{task},Terminated,50,0.1\n" for task, at in enumerate((5, 3, 8), start=1))
     _, jobs = jobs_of(write(tmp_path, ALIBABA + rows))

@@ -5,9 +5,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_sim.interference_generated import GeneratedInterference
+from cotide_sim.cluster.machine import MachinePark, NodeUsage, PodLoad, PodUsage, ServiceSample
+from cotide_sim.interference.generated import GeneratedInterference
 from cotide_sim.kubelets.exposition import MetricsPage, metrics_text, serve
-from cotide_sim.machine import MachinePark, NodeUsage, PodLoad, PodUsage, ServiceSample
 
 
 def parsed(text):

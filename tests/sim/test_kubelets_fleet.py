@@ -13,9 +13,9 @@ from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.interference import GeneratedInterference
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject, PodStatus
 from cotide_kube.timestamps import format_timestamp
-from cotide_sim.interference import GeneratedInterference
+from cotide_sim.cluster.machine import MachinePark
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.actions import RemovePod, WriteStatus
 from cotide_sim.kubelets.admission import NodeRoom
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.residents import Residents
-from cotide_sim.machine import MachinePark
 
 ORIGIN = 1_000_000.0
 

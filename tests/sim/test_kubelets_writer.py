@@ -5,7 +5,7 @@ from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.transport import MAX_TRIES
-from cotide_sim.apiserver.faults import Fault
+from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.kubelets.actions import RemovePod, WriteStatus
 from cotide_sim.kubelets.writer import PodWriter

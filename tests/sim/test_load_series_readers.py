@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.traces import alibaba2018, google_load, vm_load
-from cotide_sim.traces.any_load import read_load_series
-from cotide_sim.traces.load_series import read_own_series
+from cotide_sim.traces.load import alibaba2018, google_load, vm_load
+from cotide_sim.traces.load.any_load import read_load_series
+from cotide_sim.traces.load.load_series import read_own_series
 
 
 def written(directory: Path, name: str, text: str) -> Path:

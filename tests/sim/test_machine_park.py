@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.interference import GeneratedInterference
-from cotide_sim.machine import STEP_SECONDS, MachinePark, PodLoad
-from cotide_sim.rates import Course, rate_at
+from cotide_sim.cluster.machine import STEP_SECONDS, MachinePark, PodLoad
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.workloads.rates import Course, rate_at
 
 
 class PlainInterference:

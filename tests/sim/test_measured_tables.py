@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import MixBatch
-from cotide_sim.interference import MeasuredInterference
-from cotide_sim.traces import alibaba2017, google2011, worldcup98
-from cotide_sim.workloads import profiling, sizing
+from cotide_sim.cluster import profiling
+from cotide_sim.interference.model import MeasuredInterference
+from cotide_sim.traces.jobs import alibaba2017, google2011
+from cotide_sim.traces.load import worldcup98
+from cotide_sim.workloads import sizing
 from cotide_sim.workloads.traced import from_traces
 
 DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data")

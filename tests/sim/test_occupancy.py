@@ -5,8 +5,8 @@ from __future__ import annotations
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
 from cotide_core.units import CPU, MEMORY
-from cotide_sim.occupancy import Occupancy
-from cotide_sim.pod_load import PodLoad
+from cotide_sim.cluster.occupancy import Occupancy
+from cotide_sim.cluster.pod_load import PodLoad
 
 
 def pod(name: str, cls: WorkloadClass, millicores: int) -> tuple[Pod, PodLoad]:

@@ -11,9 +11,11 @@ import pytest
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_sim.interference import GeneratedInterference
-from cotide_sim.traces import alibaba2017, google2011, worldcup98
-from cotide_sim.workloads import profiling, sizing, traced
+from cotide_sim.cluster import profiling
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.traces.jobs import alibaba2017, google2011
+from cotide_sim.traces.load import worldcup98
+from cotide_sim.workloads import sizing, traced
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.traced import from_traces
 

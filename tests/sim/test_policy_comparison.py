@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from cotide_sim.comparison import BY_SLACK, POLICIES, command, missed
-from cotide_sim.workloads import profiling
+from cotide_sim.cluster import profiling
+from cotide_sim.cluster.comparison import BY_SLACK, POLICIES, command, missed
 
 
 def figures(violations: dict[str, float], waiting: dict[str, float]):

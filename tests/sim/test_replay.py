@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.check import faults_of
-from cotide_sim.replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week
-from cotide_sim.replay.policies import ALIASES, POLICIES, policy_of
-from cotide_sim.replay.runner import RUNTIMES, Schedule, run_policy
-from cotide_sim.traces.batch_jobs import BatchJobs
-from cotide_sim.traces.swf import read_swf
-from cotide_sim.traces.swf_cleaning import Cleaning, clean
+from cotide_sim.trace_replay.check import faults_of
+from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week
+from cotide_sim.trace_replay.policies import ALIASES, POLICIES, policy_of
+from cotide_sim.trace_replay.runner import RUNTIMES, Schedule, run_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf import read_swf
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 
 DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data") / "swf"
 needs_data = [

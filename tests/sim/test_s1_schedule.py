@@ -9,12 +9,19 @@ import pytest
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_sim.experiments import s1_schedule
-from cotide_sim.experiments.s1_cluster import DAY_SAMPLES, MACHINES, Task, draw_tasks, draw_usage, usage_from_series
-from cotide_sim.experiments.s1_drive import Drive, Outcome
-from cotide_sim.experiments.s1_forecasters import Known, Predicted, Present, slot_maxima
-from cotide_sim.experiments.s1_schedule import BARS, JUDGED, PAPER, PLAIN, Row, Way, change, missed, run
-from cotide_sim.traces.load_series import LoadSeries
+from cotide_sim.experiments.hierarchical import schedule as s1_schedule
+from cotide_sim.experiments.hierarchical.data_center import (
+    DAY_SAMPLES,
+    MACHINES,
+    Task,
+    draw_tasks,
+    draw_usage,
+    usage_from_series,
+)
+from cotide_sim.experiments.hierarchical.engine_run import Drive, Outcome
+from cotide_sim.experiments.hierarchical.forecasters import Known, Predicted, Present, slot_maxima
+from cotide_sim.experiments.hierarchical.schedule import BARS, JUDGED, PAPER, PLAIN, Row, Way, change, missed, run
+from cotide_sim.traces.load.load_series import LoadSeries
 
 GRATIS, BATCH = WorkloadClass.GRATIS, WorkloadClass.BATCH
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cotide_core.forecasts import CompletionForecast
-from cotide_sim.comparison import TrainedModels
-from cotide_sim.experiments.s2_table4 import JOB_MILLICORES, PAPER, RATES, Gain, Row, _missed, plan_of, run
-from cotide_sim.interference import GeneratedInterference
+from cotide_sim.cluster.comparison import TrainedModels
+from cotide_sim.experiments.qpsm.waiting import JOB_MILLICORES, PAPER, RATES, Gain, Row, _missed, plan_of, run
+from cotide_sim.interference.model import GeneratedInterference
 
 PHYSICS = GeneratedInterference()
 

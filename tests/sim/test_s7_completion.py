@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiment_command import command
-from cotide_core.approximation.job_list import JobList
-from cotide_core.approximation.schedule import Schedule
+from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import CotideError, InputError
-from cotide_sim.experiments import s7_completion, s7_plot
-from cotide_sim.experiments.s7_claims import Bound
-from cotide_sim.experiments.s7_completion import Report, Settings, run
+from cotide_sim.experiments.offline import completion as s7_completion
+from cotide_sim.experiments.offline import plot as s7_plot
+from cotide_sim.experiments.offline.claims import Bound
+from cotide_sim.experiments.offline.completion import Report, Settings, run
+from cotide_sim.offline.job_list import JobList
+from cotide_sim.offline.schedule import Schedule
 from cotide_sim.workloads.synthetic import SIZE_MEAN, sampled_jobs, synthetic_jobs
 
 DATA = Path(os.environ.get("COTIDE_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
@@ -149,8 +150,8 @@ def test_the_command_prints_one_document_and_says_by_its_code_that_a_statement_w
 @pytest.mark.data
 @pytest.mark.skipif(not HPC2N.is_file(), reason=f"no log at {HPC2N}; name the trace directory in COTIDE_DATA")
 def test_svf_ef_is_the_best_list_on_samples_of_hpc2n() -> None:
-    from cotide_sim.traces.swf import read_swf
-    from cotide_sim.traces.swf_cleaning import Cleaning, clean
+    from cotide_sim.traces.jobs.swf import read_swf
+    from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 
     jobs, _ = clean(read_swf(HPC2N), Cleaning(overrun="raise"))
     found = run(replace(SMALL, log_jobs=800, repeats=3), (jobs.run, jobs.demand))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiment_command import command
-from cotide_core.approximation.schedule import Schedule
+from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import CotideError
-from cotide_sim.experiments import s7_readings
-from cotide_sim.experiments.s7_hybrids import HOLES, READINGS, WAYS, apart
-from cotide_sim.experiments.s7_readings import Report, Settings, run
+from cotide_sim.experiments.offline import readings as s7_readings
+from cotide_sim.experiments.offline.hybrids import HOLES, READINGS, WAYS, apart
+from cotide_sim.experiments.offline.readings import Report, Settings, run
+from cotide_sim.offline.schedule import Schedule
 from cotide_sim.workloads.synthetic import synthetic_jobs
 
 SMALL = Settings(points=((500, 12), (500, 3)), log_machines=(2,))

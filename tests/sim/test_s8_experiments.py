@@ -9,10 +9,11 @@ import pytest
 
 from cotide_core.errors import CotideError
 from cotide_predictors.run_time.scores import accuracy
-from cotide_sim.experiments import s8_platform, s8_sensitivity
-from cotide_sim.experiments.s8_platform import BACKFILLING, PLANS, SOURCES, LogResult, Row
+from cotide_sim.experiments.backfilling import forecast_accuracy as s8_sensitivity
+from cotide_sim.experiments.backfilling import reliable_share as s8_platform
+from cotide_sim.experiments.backfilling.reliable_share import BACKFILLING, PLANS, SOURCES, LogResult, Row
 from cotide_sim.experiments.side_by_side import Stopped, side_by_side
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 
 def small_log(count=400, seed=1, processors=32):

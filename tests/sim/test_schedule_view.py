@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_sim.replay.metrics import figures_of, used_until
-from cotide_sim.replay.packed_columns import differences, packed, unpacked
-from cotide_sim.replay.policies import POLICIES
-from cotide_sim.replay.processor_map import pieces_of
-from cotide_sim.replay.report import write_report
-from cotide_sim.replay.runner import run_policy
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.trace_replay.metrics import figures_of, used_until
+from cotide_sim.trace_replay.packed_columns import differences, packed, unpacked
+from cotide_sim.trace_replay.policies import POLICIES
+from cotide_sim.trace_replay.processor_map import pieces_of
+from cotide_sim.trace_replay.report import write_report
+from cotide_sim.trace_replay.runner import run_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 NODE = shutil.which("node")
 NAMES = ("fcfs", "easy")
@@ -89,7 +89,7 @@ def test_the_page_loads_nothing_and_holds_the_figures_and_schedules_exactly(made
     assert "http" not in re.sub(r"http-equiv", "", text)
     (kind, data), (_, script) = page.scripts
     assert kind == {"type": "application/json", "id": "schedules"}
-    assert script.strip() == (files("cotide_sim.replay") / "schedule_view.js").read_text(encoding="utf-8").strip()
+    assert script.strip() == (files("cotide_sim.trace_replay") / "schedule_view.js").read_text(encoding="utf-8").strip()
     found = json.loads(data)
     columns = {name: unpacked(column) for name, column in found["columns"].items()}
     assert np.array_equal(np.cumsum(columns["number"]), jobs.numbers)

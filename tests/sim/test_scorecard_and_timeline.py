@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.scorecard import HOLD_SECONDS, NodeLoad, Scorecard, overloaded
-from cotide_sim.timeline import Timeline
+from cotide_sim.cluster.event_queue import Timeline
+from cotide_sim.cluster.scorecard import HOLD_SECONDS, NodeLoad, Scorecard, overloaded
 
 BATCH, GRATIS, ONLINE = WorkloadClass.BATCH, WorkloadClass.GRATIS, WorkloadClass.ONLINE
 

@@ -13,7 +13,7 @@ from cotide_core.errors import InputError
 from cotide_sim.sweeps.cells import Cell, LogSource
 from cotide_sim.sweeps.plan import parse_seeds, synthetic_source, tasks_of
 from cotide_sim.sweeps.weeks import resampled, whole_weeks
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.workloads.generated_log import generated_log
 
 WEEK = 7 * 86_400

@@ -10,11 +10,11 @@ from hashlib import sha256
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.user_policy import PolicySource, policy_of_source, read_policy
 from cotide_sim.sweeps.cells import Cell
 from cotide_sim.sweeps.execution import Workers
 from cotide_sim.sweeps.plan import policies_of, synthetic_source, tasks_of
 from cotide_sim.sweeps.sweep import run_sweep
+from cotide_sim.trace_replay.user_policy import PolicySource, policy_of_source, read_policy
 
 SOURCE = synthetic_source("synth1", 60, 0.9)
 SHORTEST = """

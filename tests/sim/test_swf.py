@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
-from cotide_sim.traces import swf, swf_rows
-from cotide_sim.traces.swf import Field, read_swf
-from cotide_sim.traces.swf_cleaning import Cleaning, clean
-from cotide_sim.traces.swf_exclusion import parse_exclusion
-from cotide_sim.traces.swf_rows import parse_block
-from cotide_sim.traces.swf_write import format_swf, log_of_schedule, write_swf
+from cotide_sim.traces.jobs import swf, swf_rows
+from cotide_sim.traces.jobs.swf import Field, read_swf
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
+from cotide_sim.traces.jobs.swf_exclusion import parse_exclusion
+from cotide_sim.traces.jobs.swf_rows import parse_block
+from cotide_sim.traces.jobs.swf_write import format_swf, log_of_schedule, write_swf
 
 HEADER = "; Version: 2.2\n; MaxProcs: 10 (batch)\n;\n;   user=3 (1 job removed)\n"
 

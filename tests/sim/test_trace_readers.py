@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.traces import alibaba2017, google2011, worldcup98
+from cotide_sim.traces.jobs import alibaba2017, google2011
+from cotide_sim.traces.load import worldcup98
 
 ALIBABA_HEADER = (
     "task_create_time, task_end_time, job_id, task_id, number_of_instances, status, "

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.check import faults_of
-from cotide_sim.replay.policies import POLICIES
-from cotide_sim.replay.runner import RUNTIMES, run_policy
-from cotide_sim.replay.user_policy import is_policy_file, load_policy
-from cotide_sim.replay.user_replay import run_user_policy
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.trace_replay.check import faults_of
+from cotide_sim.trace_replay.policies import POLICIES
+from cotide_sim.trace_replay.runner import RUNTIMES, run_policy
+from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
+from cotide_sim.trace_replay.user_replay import run_user_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 

@@ -9,12 +9,12 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import PodPhase, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Wait
-from cotide_sim.interference import GeneratedInterference
+from cotide_sim.cluster.world import World
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
-from cotide_sim.world import World
 
 MODEL = GeneratedInterference()
 

@@ -10,15 +10,15 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import Node, NodeForecasted, NodeUpserted, NodeUsageSampled, PodDeleted, PodPhase, PodUpserted
-from cotide_core.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_sim.interference import GeneratedInterference
-from cotide_sim.slot_forecasts import NodeLoads, SlotForecasts
+from cotide_sim.cluster.slot_forecasts import NodeLoads, SlotForecasts
+from cotide_sim.cluster.world import NODE_MILLICORES, World
+from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads import slack
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 from cotide_sim.workloads.scenarios import SLOT_SECONDS, plan_of, usual_scenario, watchful
-from cotide_sim.world import NODE_MILLICORES, World
 
 NODES = 12
 MODEL = GeneratedInterference()

@@ -27,7 +27,7 @@ from cotide_core.config import HierarchicalConfig
 from cotide_core.errors import ClusterError
 from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.answers import ApiError
-from cotide_sim.scorecard import Scorecard
+from cotide_sim.cluster.scorecard import Scorecard
 from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.scenarios import SLOT_SECONDS, watchful
 

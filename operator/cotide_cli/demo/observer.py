@@ -21,12 +21,12 @@ from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, reso
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import Change, Reflector
-from cotide_operator.api_group import JOB_LABEL
+from cotide_operator.apis.names import JOB_LABEL
+from cotide_operator.apis.types import WORKLOAD_LABEL
 from cotide_operator.clock import Clock
-from cotide_operator.decision_note import DECISION_ANNOTATION, decode
-from cotide_operator.resources import WORKLOAD_LABEL
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
+from cotide_sim.cluster.scorecard import NodeLoad, Scorecard
 from cotide_sim.kubelets.admission import pod_requests
-from cotide_sim.scorecard import NodeLoad, Scorecard
 
 SAMPLE_WALL_SECONDS: Final = 0.25
 """As often as the fake nodes refresh their metrics."""

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from cotide_cli.demo.options import DemoOptions
-from cotide_operator.ledger_file import write_files
-from cotide_predictors.completion import train_completion
-from cotide_predictors.qos import train_qos
+from cotide_operator.observability.ledger_file import write_files
+from cotide_predictors.completion.completion_model import train_completion
+from cotide_predictors.qos.qos_model import train_qos
 from cotide_predictors.serialisation import to_files
-from cotide_sim.interference import GeneratedInterference, Interference, MeasuredInterference
-from cotide_sim.workloads import profiling, sizing
+from cotide_sim.cluster import profiling
+from cotide_sim.interference.model import GeneratedInterference, Interference, MeasuredInterference
+from cotide_sim.workloads import sizing
 from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.scenarios import plan_of
 

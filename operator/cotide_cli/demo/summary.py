@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cotide_core.units import format_seconds
-from cotide_sim.scorecard import Summary
+from cotide_sim.cluster.scorecard import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ resource, what they are lent apart.
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,24 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.machine_plan import NO_ROOM, first_machine, fits_somewhere, present_on, stretched
 from cotide_core.kernels.machines import NEVER, occupy
-from cotide_core.kernels.platform import RESERVED
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
+
+PREDICTABLE: Final = 0.6
+"""Estimated accuracy from which a job counts as predictable (seed 002, section 4.4)."""
+FIRST_SHARE: Final = 0.6
+"""alpha before the first job (seed 002, section 4.5.4)."""
+RECENT_JOBS: Final = 1000
+"""alpha follows about so many jobs (chosen)."""
+FIRST_DEMAND: Final = 1000.0
+"""Processors that the first share stands for (chosen)."""
+PATIENCE: Final = (5, 20)
+"""Times its planned length that an unpredictable and a predictable job waits before a start is reserved for it (chosen
+among 2 to 40, see docs/replay.md)."""
+RESERVED: Final = 2
+"""Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/replay.md)."""
 
 
 @cache

@@ -11,6 +11,7 @@ Invariant: no start or reservation overfills a machine at any time, and none is 
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,13 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.machine_plan import NO_ROOM, stretched
 from cotide_core.kernels.machines import earliest_on, is_enough, occupy
 from cotide_core.kernels.ordered_jobs import insert
-from cotide_core.kernels.slack import TRIALS
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
+
+TRIALS: Final = 16
+"""Jobs that a round tries to bring forward (chosen: bounds the time of a round)."""
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.placement import Policy
+from cotide_core.placement.placer import Policy
 from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
 from cotide_core.policies.fifo import fifo

@@ -7,10 +7,10 @@ where that does not delay it. `easy-sjbf` tries those behind shortest first (by 
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import ArrivalOrder, ShortestFirst
-from cotide_core.placement import Policy
-from cotide_core.plan_rule import PlanRule
-from cotide_core.scoring import LeastAllocated
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import PlanRule
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import ArrivalOrder, ShortestFirst
 
 
 def easy(config: SchedulerConfig) -> Policy:

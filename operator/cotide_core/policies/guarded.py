@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.guard import QosGuard
-from cotide_core.orders import ArrivalOrder
-from cotide_core.placement import Policy
+from cotide_core.placement.placer import Policy
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
+from cotide_core.qos.qos_guard import QosGuard
+from cotide_core.queueing.ordering import ArrivalOrder
 
 
 def fifo_guarded(config: SchedulerConfig) -> Policy:

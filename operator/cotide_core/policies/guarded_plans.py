@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.placement import Policy
+from cotide_core.placement.placer import Policy
 from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
 from cotide_core.policies.qpsm import qpsm

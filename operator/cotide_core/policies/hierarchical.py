@@ -7,9 +7,9 @@ Batch and gratis pods go where the predicted load leaves most room; batch may ev
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import ArrivalOrder
-from cotide_core.placement import Policy
-from cotide_core.scoring import LeastAllocated
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import ArrivalOrder
 
 
 def hierarchical(config: SchedulerConfig) -> Policy:

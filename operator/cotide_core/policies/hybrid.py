@@ -5,11 +5,11 @@ capacity, all others backfilled beside them; whoever has waited for long has a s
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.kernels.platform import RESERVED
-from cotide_core.orders import ArrivalOrder
-from cotide_core.placement import Policy
-from cotide_core.plan_rule import PlanRule, Sharing
-from cotide_core.scoring import LeastAllocated
+from cotide_core.kernels.machine_platform import RESERVED
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import PlanRule, Sharing
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import ArrivalOrder
 
 
 def hybrid(config: SchedulerConfig) -> Policy:

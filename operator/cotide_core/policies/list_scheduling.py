@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import Order, RandomOrder, ShortestFirst, SmallestDemandFirst, SmallestVolumeFirst
-from cotide_core.placement import Policy
-from cotide_core.plan_rule import Machines, PlanRule, Sharing
-from cotide_core.scoring import LeastAllocated
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import Machines, PlanRule, Sharing
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import Order, RandomOrder, ShortestFirst, SmallestDemandFirst, SmallestVolumeFirst
 
 _ORDERS: Final[dict[str, tuple[Callable[[int], Order], str]]] = {
     "sjf": (lambda _: ShortestFirst(), "is planned behind shorter pods"),

@@ -12,10 +12,10 @@ slowdown, and so the completion time, rises with it.
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.guard import QosGuard
-from cotide_core.orders import PredictedShortestFirst
-from cotide_core.placement import Policy
-from cotide_core.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
+from cotide_core.qos.qos_guard import QosGuard
+from cotide_core.queueing.ordering import PredictedShortestFirst
 
 IDLE_WEIGHT = 8.0
 """More than all other terms together: a node without a service is always before one with (section 4.3)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import RandomOrder
-from cotide_core.placement import Policy
-from cotide_core.scoring import RandomRank
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.scoring import RandomRank
+from cotide_core.queueing.ordering import RandomOrder
 
 
 def random_order(config: SchedulerConfig) -> Policy:

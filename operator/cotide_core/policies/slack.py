@@ -6,10 +6,10 @@ Slack is spent where moving reservations brings the others forward by more.
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import ArrivalOrder
-from cotide_core.placement import Policy
-from cotide_core.plan_rule import PlanRule
-from cotide_core.scoring import LeastAllocated
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import PlanRule
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import ArrivalOrder
 
 
 def slack(config: SchedulerConfig) -> Policy:

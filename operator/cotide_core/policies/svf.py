@@ -7,10 +7,10 @@ feasible start behind those before it.
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.orders import SmallestVolumeFirst
-from cotide_core.placement import Policy
-from cotide_core.plan_rule import PlanRule
-from cotide_core.scoring import LeastAllocated
+from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import PlanRule
+from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.queueing.ordering import SmallestVolumeFirst
 
 
 def svf(config: SchedulerConfig) -> Policy:

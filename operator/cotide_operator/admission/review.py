@@ -24,9 +24,9 @@ import orjson
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
-from cotide_operator.mirror import Mirror
-from cotide_operator.reclaimed_requests import RECLAIMED, reclaim_patch
-from cotide_operator.translation import affiliation_of_new, class_of
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.reclaimed.pod_requests import RECLAIMED, reclaim_patch
+from cotide_operator.translation.pods_and_nodes import affiliation_of_new, class_of
 
 Json = dict[str, Any]
 Outcome = Literal["reclaimed", "untouched"]

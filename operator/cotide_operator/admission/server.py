@@ -15,7 +15,7 @@ from aiohttp import web
 
 from cotide_core.errors import InputError
 from cotide_operator.admission.review import Reviewer
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
 
 _LOG = logging.getLogger(__name__)
 

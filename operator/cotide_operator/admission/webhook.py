@@ -22,10 +22,10 @@ from cotide_operator.admission.review import Reviewer
 from cotide_operator.admission.server import AdmissionServer
 from cotide_operator.admission.shared_certificate import Lives, SharedCertificate
 from cotide_operator.admission.tls import ServingContext
-from cotide_operator.mirror import Mirror
-from cotide_operator.settings import Settings
-from cotide_operator.slack_settings import AdmissionSettings
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.config.settings import Settings
+from cotide_operator.observability.metrics import Telemetry
 
 _LOG = logging.getLogger(__name__)
 

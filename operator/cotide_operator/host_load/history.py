@@ -23,8 +23,8 @@ from cotide_core.forecasts import Floats
 from cotide_operator.clock import Clock
 from cotide_operator.host_load.node_load import believable, node_loads
 from cotide_operator.host_load.sampler import NodeTable, OnlinePods
-from cotide_operator.metric_sources import CPU, MEMORY
-from cotide_operator.prometheus_source import Series
+from cotide_operator.usage.prometheus import Series
+from cotide_operator.usage.sources import CPU, MEMORY
 
 SAMPLES_PER_SLOT: Final = 4
 """Moments asked for in each slot, of which the highest counts (chosen: what lies between is seen by the rate's own

@@ -25,20 +25,20 @@ from numpy.typing import NDArray
 
 from cotide_core.events import Pod
 from cotide_core.forecasts import Floats, HostLoadForecast
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.clock import Clock
+from cotide_operator.host_load.event_publisher import Loop, Teller
 from cotide_operator.host_load.forecasters import Flags, Forecasters, SlotScore
+from cotide_operator.host_load.history_replay import Rebuilding
+from cotide_operator.host_load.node_rows import Roster
 from cotide_operator.host_load.outlook_maker import OutlookMaker, Standing
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.host_load.rebuilding import Rebuilding
-from cotide_operator.host_load.roster import Roster
 from cotide_operator.host_load.sampler import NodeSampler, NodeTable
 from cotide_operator.host_load.score_metrics import write_outlooks, write_slot, write_window
-from cotide_operator.host_load.slot_book import ClosedSlot, SlotBook
-from cotide_operator.host_load.telling import Loop, Teller
-from cotide_operator.metric_sources import UsageReading
-from cotide_operator.outlook import Outlooks
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.host_load.slot_accumulator import ClosedSlot, SlotBook
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.usage.sources import UsageReading
 from cotide_predictors.host_load.scoring import LoadScores
 
 _LOG = logging.getLogger(__name__)

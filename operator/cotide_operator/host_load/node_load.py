@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
-from cotide_core.host_load import IMPOSSIBLE
-from cotide_operator.metric_sources import MEMORY
+from cotide_core.state.host_load import IMPOSSIBLE
+from cotide_operator.usage.sources import MEMORY
 
 Rows = NDArray[np.intp]
 

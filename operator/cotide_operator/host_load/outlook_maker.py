@@ -1,8 +1,8 @@
 """From the engine's own state and the scores to what is published of each node.
 
 Called by `live` after the events it told were handled, so that an outlook says what the engine will place by: the same
-peaks, the same formula (`cotide_core.host_load.offered`), the same clock. Invariant: a node whose forecasts are not
-believed is offered allocatable - requests, never nothing, unless its requests leave nothing.
+peaks, the same formula (`cotide_core.state.host_load.offered`), the same clock. Invariant: a node whose forecasts are
+not believed is offered allocatable - requests, never nothing, unless its requests leave nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.columns import Booleans
-from cotide_core.host_load import offered
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.host_load import offered
+from cotide_core.state.node_columns import Booleans
 from cotide_operator.host_load.forecasters import NAMES
-from cotide_operator.host_load.roster import Roster
-from cotide_operator.outlook import (
+from cotide_operator.host_load.node_rows import Roster
+from cotide_operator.reclaimed.node_outlook import (
     CALIBRATED,
     COVERAGE_TOO_LOW,
     NO_FORECAST,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cotide_core.events import Pod
-from cotide_operator.metric_sources import CPU, MEMORY, UsageReading
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
 READINGS_AT_A_TIME: Final = 5_000
 """Looked at before the loop gets its turn: some 15 ms (chosen)."""

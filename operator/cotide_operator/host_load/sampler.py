@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.events import Pod, PodPhase
 from cotide_core.forecasts import Floats
-from cotide_core.host_load import IMPOSSIBLE, ONLINE_RANK
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.host_load import IMPOSSIBLE, ONLINE_RANK
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_operator.host_load.node_load import believable, node_loads
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
 
 PODS_AT_A_TIME: Final = 5_000
 """Pods looked at before the loop gets its turn: some 10 ms (chosen)."""

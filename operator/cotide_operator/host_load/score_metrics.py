@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from cotide_core.forecasts import Floats
-from cotide_core.state import ClusterState
+from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.host_load.forecasters import NAMES, SlotScore
-from cotide_operator.outlook import REASONS, NodeOutlook
-from cotide_operator.telemetry import Telemetry
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import REASONS, NodeOutlook
 from cotide_predictors.host_load.scoring import QUANTILES, LoadScores
 
 

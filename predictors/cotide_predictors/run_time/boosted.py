@@ -1,9 +1,9 @@
 """Grows the boosted trees of a replay, at its pauses, from jobs that are over.
 
 Called by trace replay and by `event_forecasts`, every 24 simulated hours (seed 002, section 4.4.4). In between, the
-kernels ask the last trees (`cotide_core.kernels.tree_forecasts`, where the rows that are learned from were written at
-submission). Invariant: trees learn from jobs that finished before the pause and from nothing else; same jobs and seed,
-same trees, since all of it runs on one thread.
+kernels ask the last trees (`cotide_predictors.run_time.kernels.tree_forecasts`, where the rows that are learned from
+were written at submission). Invariant: trees learn from jobs that finished before the pause and from nothing else; same
+jobs and seed, same trees, since all of it runs on one thread.
 
 xgboost, since scikit-learn's histogram boosting took 1.1 to 1.5 times as long for the reliability at the same
 correlation, and four times as long for the run times.
@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 import xgboost
 
-from cotide_core.kernels.forest import Forest
-from cotide_core.kernels.kept import NEVER
-from cotide_core.kernels.run_forecasts import RATED, TREES, TREES_RATED, Past
-from cotide_core.kernels.tree_forecasts import LENGTHS, Trees
+from cotide_core.kernels.machines import NEVER
 from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.jobs import Floats, Ints
+from cotide_predictors.run_time.kernels.forest import Forest
+from cotide_predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED, Past
+from cotide_predictors.run_time.kernels.tree_forecasts import LENGTHS, Trees
 from cotide_predictors.run_time.reliability import PARAMETERS as RATING
 from cotide_predictors.run_time.reliability import TREES as RATING_TREES
 from cotide_predictors.run_time.rolling import LEAST_JOBS, OLDER_JOBS, RECENT_JOBS, chosen
@@ -38,7 +38,7 @@ class Gardener:
 
     Parameters
     ----------
-    mode : of `cotide_core.kernels.run_forecasts`.
+    mode : of `cotide_predictors.run_time.kernels.run_forecasts`.
     submit : (n,) seconds, rising.
     seed : of all draws.
     model : of run times; refitted in place at every rebuild.

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
 from cotide_predictors.run_time.boosted import Gardener
 from cotide_predictors.run_time.hazard import LONGEST_SECONDS
 from cotide_predictors.run_time.jobs import Floats, Ints, RunLog, event_order
+from cotide_predictors.run_time.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
 
 NO_REQUEST_SECONDS: Final = int(LONGEST_SECONDS)
 """What a job without a request is taken to ask for: nothing that binds."""
@@ -46,7 +46,7 @@ def event_forecasts(
 
     Parameters
     ----------
-    mode : of `cotide_core.kernels.run_forecasts`, from ``LEARNED`` on.
+    mode : of `cotide_predictors.run_time.kernels.run_forecasts`, from ``LEARNED`` on.
     seed : of the trees' draws.
     progress : told the share of submissions answered after every rebuild.
     """

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cotide_sim.apiserver.refusals import not_found
-from cotide_sim.apiserver.resources import Json, Registry, Resource
-from cotide_sim.apiserver.store import Collection, Entry, Store
-from cotide_sim.apiserver.watching import Watches
+from cotide_sim.apiserver.registry.resources import Json, Registry, Resource
+from cotide_sim.apiserver.storage.store import Collection, Entry, Store
+from cotide_sim.apiserver.storage.watching import Watches
 
 if TYPE_CHECKING:
-    from cotide_sim.apiserver.admission_reviews import Reviewed
+    from cotide_sim.apiserver.admission.admission_reviews import Reviewed
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels and look-alikes, as Kubernetes has it."""

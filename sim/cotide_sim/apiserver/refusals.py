@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cotide_sim.apiserver.resources import Resource
+from cotide_sim.apiserver.registry.resources import Resource
 
 CauseReason = Literal[
     "FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueForbidden", "FieldValueTooLong",

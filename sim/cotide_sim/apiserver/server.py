@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_sim.apiserver.admission import Admission
-from cotide_sim.apiserver.builtins import register_builtins
-from cotide_sim.apiserver.certificates import Certificates, self_signed
+from cotide_sim.apiserver.admission.admission import Admission
+from cotide_sim.apiserver.admission.webhook_calls import WebhookCalls
 from cotide_sim.apiserver.cluster import Cluster, Settings
-from cotide_sim.apiserver.dispatch import Dispatcher
-from cotide_sim.apiserver.faults import Faults
-from cotide_sim.apiserver.fixed_paths import FixedPaths
-from cotide_sim.apiserver.http_protocol import Connection, Connections
-from cotide_sim.apiserver.kubeconfig import kubeconfig_text
-from cotide_sim.apiserver.persistence import ObjectFile
-from cotide_sim.apiserver.reactions import Reactions
-from cotide_sim.apiserver.resources import Registry
-from cotide_sim.apiserver.seeding import seed
-from cotide_sim.apiserver.store import Store
-from cotide_sim.apiserver.webhook_calls import WebhookCalls
+from cotide_sim.apiserver.controllers.reactions import Reactions
+from cotide_sim.apiserver.http.certificates import Certificates, self_signed
+from cotide_sim.apiserver.http.dispatch import Dispatcher
+from cotide_sim.apiserver.http.faults import Faults
+from cotide_sim.apiserver.http.fixed_paths import FixedPaths
+from cotide_sim.apiserver.http.http_protocol import Connection, Connections
+from cotide_sim.apiserver.http.kubeconfig import kubeconfig_text
+from cotide_sim.apiserver.registry.builtins import register_builtins
+from cotide_sim.apiserver.registry.resources import Registry
+from cotide_sim.apiserver.storage.persistence import ObjectFile
+from cotide_sim.apiserver.storage.seeding import seed
+from cotide_sim.apiserver.storage.store import Store
 
 EXPIRY_SECONDS: Final = 30.0
 """Chosen: how often old events are looked for."""

@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from cotide_core.errors import InputError
-from cotide_sim.machine import MachinePark, NodeUsage, PodUsage, ServiceSample
+from cotide_sim.cluster.machine import MachinePark, NodeUsage, PodUsage, ServiceSample
 
 REFRESH_SECONDS: Final = 0.25
 SHARE_OF_TIME: Final = 10.0

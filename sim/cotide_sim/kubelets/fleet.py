@@ -25,7 +25,8 @@ from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import Change, Reflector
-from cotide_sim.interference import Interference
+from cotide_sim.cluster.machine import MachinePark
+from cotide_sim.interference.model import Interference
 from cotide_sim.kubelets.admission import NodeRoom
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.exposition import MetricsPage, serve
@@ -33,7 +34,6 @@ from cotide_sim.kubelets.node_objects import FAKE_LABEL, NodeShape, host_address
 from cotide_sim.kubelets.registration import RENEW_SECONDS, Registration
 from cotide_sim.kubelets.residents import Residents
 from cotide_sim.kubelets.writer import PodWriter
-from cotide_sim.machine import MachinePark
 
 _LOG = logging.getLogger(__name__)
 

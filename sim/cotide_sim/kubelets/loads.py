@@ -16,9 +16,9 @@ from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
 from cotide_kube.objects import PodObject
-from cotide_sim.interference import Interference
+from cotide_sim.cluster.machine import DEFAULT_LONE_SECONDS, PodLoad
+from cotide_sim.interference.model import Interference
 from cotide_sim.kubelets.admission import Amounts
-from cotide_sim.machine import DEFAULT_LONE_SECONDS, PodLoad
 
 LONE_SECONDS: Final = "sim.cotide.dev/lone-seconds"
 RATES: Final = "sim.cotide.dev/rates"

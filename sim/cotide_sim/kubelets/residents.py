@@ -29,6 +29,7 @@ from typing import Final, Literal
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
+from cotide_sim.cluster.machine import Finished, MachinePark, PodLoad
 from cotide_sim.kubelets import statuses
 from cotide_sim.kubelets.actions import Action, RemovePod, WriteStatus
 from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
@@ -36,7 +37,6 @@ from cotide_sim.kubelets.adoption import adopted
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
 from cotide_sim.kubelets.statuses import ContainerRun, Place
-from cotide_sim.machine import Finished, MachinePark, PodLoad
 
 _LOG = logging.getLogger(__name__)
 

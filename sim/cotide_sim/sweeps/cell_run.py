@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from cotide_core.errors import CotideError
 from cotide_predictors.one_thread import on_one_thread
-from cotide_sim.replay.check import faults_of
-from cotide_sim.replay.metrics import figures_of
-from cotide_sim.replay.policies import policy_of
-from cotide_sim.replay.runner import run_policy
-from cotide_sim.replay.user_policy import PolicySource, policy_of_source
-from cotide_sim.replay.user_replay import run_user_policy
 from cotide_sim.sweeps.cells import Cell, Columns, Outcome, Source, SyntheticSource
 from cotide_sim.sweeps.weeks import resampled
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.trace_replay.check import faults_of
+from cotide_sim.trace_replay.metrics import figures_of
+from cotide_sim.trace_replay.policies import policy_of
+from cotide_sim.trace_replay.runner import run_policy
+from cotide_sim.trace_replay.user_policy import PolicySource, policy_of_source
+from cotide_sim.trace_replay.user_replay import run_user_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.workloads.generated_log import generated_log
 
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotide_sim.replay.runner import Runtime
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.trace_replay.runner import Runtime
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.workloads.generated_log import Generator
 
 Columns = npt.NDArray[np.int64]

@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_sim.replay.user_policy import PolicySource
 from cotide_sim.sweeps.cell_run import failed, run_cell
 from cotide_sim.sweeps.cells import Cell, Columns, LogSource, Outcome, Source
+from cotide_sim.trace_replay.user_policy import PolicySource
 
 PARENT_LOOK_SECONDS: Final = 0.5
 """How often a worker looks whether the sweep is still there; chosen."""

@@ -15,16 +15,16 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.policies import policy_of
-from cotide_sim.replay.runner import Runtime
-from cotide_sim.replay.user_policy import PolicySource, is_policy_file, policy_of_source, read_policy
 from cotide_sim.sweeps.cells import Cell, LogSource, Source, SyntheticSource
 from cotide_sim.sweeps.execution import Task
 from cotide_sim.sweeps.weeks import WHOLE_WEEKS_MIN, whole_weeks
-from cotide_sim.traces.any_log import Format, JobTrace, content_of, read_any_log
-from cotide_sim.traces.pool import Demand
-from cotide_sim.traces.swf import OnBad
-from cotide_sim.traces.swf_cleaning import Cleaning, CleaningReport, clean
+from cotide_sim.trace_replay.policies import policy_of
+from cotide_sim.trace_replay.runner import Runtime
+from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file, policy_of_source, read_policy
+from cotide_sim.traces.jobs.any_log import Format, JobTrace, content_of, read_any_log
+from cotide_sim.traces.jobs.pool import Demand
+from cotide_sim.traces.jobs.swf import OnBad
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning, CleaningReport, clean
 from cotide_sim.workloads.generated_log import OVERESTIMATE_MAX, USERS, Generator, generated_log
 
 DEFAULT_SEED: Final = 0

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.metrics import METRICS
 from cotide_sim.sweeps.cells import Outcome
+from cotide_sim.trace_replay.metrics import METRICS
 
 TEXT: Final = ("trace", "trace_sha256", "settings", "runtime", "policy", "policy_sha256")
 COUNTS: Final = ("seed", "processors", "jobs")

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_sim.replay.metrics import WEEK_SECONDS
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.trace_replay.metrics import WEEK_SECONDS
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 WHOLE_WEEKS_MIN: Final = 2
 """With one week every draw is the log itself."""

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_sim.interference import GeneratedInterference, Interference
+from cotide_sim.interference.model import GeneratedInterference, Interference
 from cotide_sim.workloads import sizing
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.workloads.lublin import PROCESSORS, lublin_jobs
 from cotide_sim.workloads.synthetic import CAPACITY, synthetic_jobs
 

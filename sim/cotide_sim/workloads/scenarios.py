@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cotide_core.config import HierarchicalConfig
-from cotide_sim.interference import Interference
+from cotide_sim.interference.model import Interference
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.slack import STEP_SECONDS, with_measured_services

@@ -27,10 +27,10 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import Floats
-from cotide_sim.experiments.generated_load import DAY_SLOTS, generated_load
-from cotide_sim.traces.load_series import SLOT_SECONDS, LoadSeries
-from cotide_sim.traces.vm_load import read_azure_cpu
+from cotide_sim.traces.load.load_series import SLOT_SECONDS, LoadSeries
+from cotide_sim.traces.load.vm_load import read_azure_cpu
 from cotide_sim.workloads import sizing
+from cotide_sim.workloads.generated_load import DAY_SLOTS, generated_load
 from cotide_sim.workloads.plan import Plan, PlannedService
 from cotide_sim.workloads.traced import COMPRESSION
 

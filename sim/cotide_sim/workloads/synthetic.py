@@ -11,7 +11,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cotide_core.approximation.job_list import JobList
+from cotide_sim.offline.job_list import JobList
 
 Integers = npt.NDArray[np.int64]
 Synthetic = Literal["synth1", "synth2"]

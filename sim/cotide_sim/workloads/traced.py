@@ -28,9 +28,9 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_sim import interference_fit
-from cotide_sim.traces import alibaba2017, google2011
-from cotide_sim.traces.worldcup98 import RequestTrace, read_worldcup98
+from cotide_sim.interference import fit as interference_fit
+from cotide_sim.traces.jobs import alibaba2017, google2011
+from cotide_sim.traces.load.worldcup98 import RequestTrace, read_worldcup98
 from cotide_sim.workloads import sizing
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 

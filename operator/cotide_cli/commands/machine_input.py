@@ -1,0 +1,137 @@
+"""`cotide simulate --machines`: the machines that a trace's jobs are placed on, and the replay there.
+
+Called by `simulate_command`. Invariant: every schedule has passed the check of places before it is returned; what was
+left out or fits no machine is said with its file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotide_cli.commands.simulate_output import progress_bar
+from cotide_core.errors import CotideError, InputError
+
+if TYPE_CHECKING:
+    from cotide_cli.commands.trace_input import Input
+    from cotide_sim.trace_replay.machine_jobs import MachineJobs
+    from cotide_sim.trace_replay.policies import ReplayPolicy
+    from cotide_sim.trace_replay.runner import Runtime, Schedule
+    from cotide_sim.trace_replay.user_policy import UserPolicy
+    from cotide_sim.traces.jobs.machines import Machines
+
+
+def check_machine_options(
+    machines: str | None, capacity: str | None, trace: Path | None, processors: int | None, resources: str
+) -> None:
+    """Refuse options that contradict each other.
+
+    Raises
+    ------
+    InputError
+        Names the option.
+    """
+    if machines is None:
+        if capacity is not None:
+            raise InputError("is for --machines N", field="--machine-capacity")
+        return
+    if trace is None:
+        raise InputError("is for --trace; generated jobs know one pool", field="--machines")
+    if processors is not None:
+        raise InputError("is the size of one pool; with --machines there is none", field="--processors")
+    if resources != "cpu":
+        raise InputError("is for one pool; with --machines all resources count", field="--resources")
+    if capacity is not None and not machines.isdigit():
+        raise InputError("is for a number of machines, --machines N", field="--machine-capacity")
+
+
+def on_machines(given: Input, which: str, capacity: str | None, *, skip: bool) -> Input:
+    """Return the jobs with the machines that ``which`` names, and say on stderr what they are.
+
+    Raises
+    ------
+    InputError
+        When the trace knows no machines, a machine file is broken, or a job fits none of them.
+    """
+    from cotide_sim.trace_replay.machine_jobs import machine_jobs_of
+    from cotide_sim.traces.jobs.machines import RESOURCES
+
+    trace = given.trace
+    if trace is None or not trace.asked:
+        raise InputError(
+            f"a trace of format {given.format} names no resources of machines; {' and '.join(RESOURCES)} do",
+            field="--machines",
+        )
+    machines = _machines(trace.format, Path(trace.log.file), which, capacity)
+    found = machine_jobs_of(trace, given.jobs, machines, skip=skip)
+    if found.dropped:
+        click.echo(f"{trace.log.file}: {found.dropped:,} jobs left out: they fit no machines, even empty", err=True)
+    names = [f"{name} ({what})" for name, (_, what) in RESOURCES[trace.format].items()]
+    conversion = f"{machines.source}; {', '.join(names)} of each counted; a processor in files is a millicore"
+    click.echo(f"{trace.log.file}: {conversion}", err=True)
+    return replace(given, jobs=found.jobs, conversion=conversion, machine_jobs=found)
+
+
+def _machines(form: str, trace: Path, which: str, capacity: str | None) -> Machines:
+    from cotide_sim.traces.jobs.machines import COUNT_MAX, alike, beside, read_machines
+
+    if which == "trace":
+        return beside(form, trace)
+    if not which.isdigit():
+        return read_machines(form, Path(which))
+    count = int(which)
+    if not 1 <= count <= COUNT_MAX:
+        raise InputError(f"{count} is not between 1 and {COUNT_MAX:,}", field="--machines")
+    if capacity is None:
+        return beside(form, trace).spread(count)
+    return alike(form, count, _amounts(capacity))
+
+
+def _amounts(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, amount = part.strip().partition("=")
+        try:
+            value = float(amount)
+        except ValueError:
+            raise InputError(f"{part.strip()!r} is not like cpu=64", field="--machine-capacity") from None
+        if not 0 <= value < 1e9:
+            raise InputError(f"{part.strip()!r} is no amount from 0 to 1e9", field="--machine-capacity")
+        found[name] = value
+    return found
+
+
+def replay_on_machines(
+    found: MachineJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime
+) -> list[Schedule]:
+    """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command.
+
+    Raises
+    ------
+    InputError
+        When a policy knows one pool only.
+    """
+    from cotide_sim.trace_replay.machine_runner import machine_faults_of, run_on_machines
+    from cotide_sim.trace_replay.user_policy import UserPolicy
+
+    schedules = []
+    with progress_bar(len(found) * len(policies), slow=True) as tell:
+        for place, policy in enumerate(policies):
+            if isinstance(policy, UserPolicy):
+                raise InputError(f"{policy.name} is from a file, which knows one pool only", field="policy")
+            watch = None if tell is None else partial(_told, tell, place * len(found), policy.name)
+            placement = run_on_machines(found, policy, runtime, watch=watch)
+            faults = machine_faults_of(found, placement)
+            if faults:
+                raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")
+            schedules.append(placement.schedule)
+    return schedules
+
+
+def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+    tell(before + done, name)

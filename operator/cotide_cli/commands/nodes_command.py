@@ -1,0 +1,197 @@
+"""`cotide nodes`: fake nodes on any API server.
+
+Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fleet`. Logs go to stderr; with
+``--metrics-port`` the address of the metrics page is printed on stdout once the nodes are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotide_core.errors import InputError
+from cotide_core.units import CPU, MEMORY, resource_amount
+
+if TYPE_CHECKING:
+    from cotide_kube.credentials import Credentials
+    from cotide_kube.objects import TaintObject
+    from cotide_sim.interference.model import Interference
+    from cotide_sim.kubelets.fleet import Fleet, FleetSettings
+
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+@click.command()
+@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, in-cluster, ~/.kube/config.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@click.option("--count", default=3, show_default=True, type=click.IntRange(1, 5000), help="How many nodes.")
+@click.option("--cpu", default="8", show_default=True, metavar="QUANTITY", help="CPU of each node.")
+@click.option("--memory", default="32Gi", show_default=True, metavar="QUANTITY", help="Memory of each node.")
+@click.option("--pods", default=110, show_default=True, type=click.IntRange(1), help="Pods that fit on each node.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every node; repeat for more.")
+@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of every node; repeat.")
+@click.option("--name-prefix", default="fake-", show_default=True, help="Nodes are PREFIX0, PREFIX1, ...")
+@click.option("--speed", default=1.0, show_default=True, help="Simulated seconds per second.")
+@click.option("--origin-seconds", type=float, help="Epoch second at which simulated time begins. Default: now.")
+@click.option(
+    "--interference",
+    default="generated",
+    show_default=True,
+    metavar="generated|measured:DIR|FILE",
+    help="How pods on a node slow each other: the built-in formula, a directory of measurements, or a saved model.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics here; 0 takes any free port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on.")
+@click.option("--cleanup", is_flag=True, help="Delete the nodes on exit.")
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
+)
+def command(
+    kubeconfig: str | None,
+    context: str | None,
+    count: int,
+    cpu: str,
+    memory: str,
+    pods: int,
+    labels: tuple[str, ...],
+    taints: tuple[str, ...],
+    name_prefix: str,
+    speed: float,
+    origin_seconds: float | None,
+    interference: str,
+    metrics_port: int | None,
+    metrics_host: str,
+    cleanup: bool,
+    log_level: str,
+) -> None:
+    """Run fake nodes on any API server: kubelets without containers, with physics.
+
+    \b
+    A pod says how it behaves with annotations (times are simulated seconds):
+      sim.cotide.dev/lone-seconds          run time alone; default: by cotide.dev/type and
+                                           cotide.dev/input-size, else 30
+      sim.cotide.dev/exit-code             how it ends; default 0
+      sim.cotide.dev/rates                 requests per second of an online pod: 5000,7000,...
+      sim.cotide.dev/used-millicores       cpu of an online pod, likewise: 800,1200,...; default: what its
+                                           rates take
+      sim.cotide.dev/rates-step-seconds    time from one rate to the next; default 60
+      sim.cotide.dev/rates-origin-seconds  when the first rate holds; default --origin-seconds
+
+    Pods labelled cotide.dev/class=batch or gratis, with lone seconds, or with a restartPolicy other than Always
+    end; all others run until they are deleted.
+    """
+    from cotide_kube.credentials import load_credentials
+    from cotide_sim.kubelets.fleet import FleetSettings
+    from cotide_sim.kubelets.node_objects import NodeShape
+
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if not (math.isfinite(speed) and speed > 0):
+        raise InputError(f"{speed:g} is no speed-up: it must be a number above 0", field="--speed")
+    if origin_seconds is not None and not math.isfinite(origin_seconds):
+        raise InputError(f"{origin_seconds:g} is no epoch second", field="--origin-seconds")
+    if _PREFIX.fullmatch(name_prefix) is None:
+        raise InputError(f"{name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
+    shape = NodeShape(
+        millicores=_amount("--cpu", CPU, cpu),
+        memory_bytes=_amount("--memory", MEMORY, memory),
+        pods=pods,
+        labels=dict(_label(text) for text in labels),
+        taints=tuple(_taint(text) for text in taints),
+    )
+    settings = FleetSettings(
+        interference=_interference(interference),
+        count=count,
+        name_prefix=name_prefix,
+        shape=shape,
+        origin_seconds=origin_seconds,
+        speed=speed,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        cleanup=cleanup,
+    )
+    _event_loop_run(load_credentials(kubeconfig, context), settings)
+
+
+def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:  # there is none on Windows
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_run(credentials, settings))
+
+
+async def _run(credentials: Credentials, settings: FleetSettings) -> None:
+    from cotide_kube.client import KubeClient
+    from cotide_sim.kubelets.fleet import Fleet
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with KubeClient(credentials) as client:
+        fleet = Fleet(client, settings)
+        telling = asyncio.create_task(_tell(fleet))
+        try:
+            await fleet.run(stop)
+        finally:
+            telling.cancel()
+
+
+async def _tell(fleet: Fleet) -> None:
+    await fleet.ready.wait()
+    if fleet.metrics_port is not None:
+        click.echo(f"http://{fleet.settings.metrics_host}:{fleet.metrics_port}/metrics")
+
+
+def _amount(option: str, resource: str, text: str) -> int:
+    try:
+        amount = resource_amount(resource, text)
+    except InputError as error:
+        raise InputError(str(error), field=option) from error
+    if amount <= 0:
+        raise InputError(f"{text} must be above 0", field=option)
+    return amount
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise InputError(f"{text!r} is no label (write KEY=VALUE)", field="--label")
+    return key, value
+
+
+def _taint(text: str) -> TaintObject:
+    from cotide_kube.objects import TaintObject
+
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if not key or effect not in _EFFECTS:
+        raise InputError(f"{text!r} is no taint (write KEY=VALUE:{'|'.join(_EFFECTS)})", field="--taint")
+    return TaintObject(key=key, value=value, effect=effect)
+
+
+def _interference(text: str) -> Interference:
+    from cotide_sim.interference.model import GeneratedInterference, MeasuredInterference, interference_from_json
+
+    if text == "generated":
+        return GeneratedInterference()
+    kind, _, directory = text.partition(":")
+    if kind == "measured" and directory:
+        return MeasuredInterference.from_directory(Path(directory))
+    try:
+        return interference_from_json(Path(text).read_text(encoding="utf-8"), file=text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't be read: {error}", file=text, field="--interference") from error

@@ -1,0 +1,159 @@
+"""``cotide operator``: the live operator, in or out of a cluster.
+
+Reads the configuration, takes over what the command line says instead, and runs the assembly until SIGTERM or SIGINT.
+Exit codes: 0 when told to stop, 1 when it could not go on, 2 for a mistake in options or configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from cotide_operator.cache.reflectors import Following
+    from cotide_operator.config.settings import Settings
+
+GC_OBJECTS: Final = 50_000
+"""New objects between two collections of the youngest; chosen: about 5 MB, a pass over them takes 2 ms."""
+GC_OBJECTS_AT_FIRST: Final = 2_000_000
+"""The same until everything was listed; chosen above what 100,000 pods bring, all of which stays."""
+SWITCH_SECONDS: Final = 0.0005
+"""Longest turn of a thread while libraries are loaded in one and lists arrive in the other; chosen: a page comes in
+some ten pieces, each of which would wait for Python's usual 5 ms."""
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="CotideConfiguration file (YAML).")
+@click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, the service account, ~/.kube/config.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--policy", help="Policy instead of the configured one.")
+@click.option("--models", type=click.Path(path_type=Path), help="Directory of model files.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="Directory to write the ledger into.")
+@click.option("--metrics-host", help="Address for metrics and health; default: loopback, in a cluster every address.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."
+)
+@click.option("--install-crds", is_flag=True, help="Apply the CustomResourceDefinitions and PriorityClasses first.")
+@click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info", show_default=True
+)
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+def command(
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    policy: str | None,
+    models: Path | None,
+    ledger: Path | None,
+    metrics_host: str | None,
+    metrics_port: int,
+    install_crds: bool,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run the operator, in or out of a cluster."""
+    # One decision's arrays are small: threads of BLAS and OpenMP that wait for each other took most of a call's time.
+    # Set before the first import that reads it; who sets it outside has the last word.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Thousands of lasting objects come with the first lists: a collection after each 700 took a fifth of the time.
+    gc.set_threshold(GC_OBJECTS_AT_FIRST, *gc.get_threshold()[1:])
+    # Imported here: they take a quarter of a second to load, which `--help` need not wait for.
+    import uvloop
+
+    from cotide_operator.observability.logging_setup import set_up
+
+    set_up(log_level, "json" if log_format == "json" else "text")
+    changes: dict[str, Any] = {"policy": policy, "models": models, "ledger": ledger}
+    options = {
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "metrics_host": metrics_host,
+        "metrics_port": metrics_port,
+        "install_crds": install_crds,
+    }
+    # A loop of our own rather than a global policy: kopf makes one in its thread.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_operate(config, changes, options))
+
+
+async def _operate(config: Path | None, changes: dict[str, Any], options: dict[str, Any]) -> None:
+    """Follow the cluster, load the engine meanwhile, and run until a signal asks to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    following = _follow(options)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        settings = await asyncio.to_thread(_load, config, changes)
+        from cotide_operator.assembly import Operator, Options
+
+        operator = Operator(settings, Options(**options), following=following)
+    except BaseException:
+        if following is not None:
+            await following.end()
+        raise
+    finally:
+        sys.setswitchinterval(usual)
+    try:
+        await operator.run(stop)
+    finally:
+        # Who tells us twice to stop must not kill us while the interpreter ends: a clean stop has exit code 0.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _follow(options: dict[str, Any]) -> Following | None:
+    """Begin to follow the cluster; None where it can't be found, which the operator tells after the configuration."""
+    from cotide_core.errors import CotideError
+    from cotide_kube.credentials import load_credentials
+    from cotide_operator.cache.reflectors import Following
+
+    try:
+        credentials = load_credentials(options["kubeconfig"], options["context"])
+    except CotideError:
+        return None
+    following = Following(credentials, install_crds=options["install_crds"], listed=_settle)
+    if not options["install_crds"]:  # before anything is written the whole configuration is checked
+        following.begin()
+    return following
+
+
+def _settle() -> None:
+    """Collect garbage as usual from now on, but never again look at what the lists brought."""
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
+    """In a thread, while the first lists come: load everything that is heavy, and read the configuration."""
+    from cotide_core.errors import InputError
+    from cotide_core.policies import build_policy
+    from cotide_operator import assembly  # noqa: F401 - loaded, for the caller
+    from cotide_operator.config.settings import engine_config, read_settings, with_changes
+
+    settings = read_settings(config)
+    models, ledger = changes["models"], changes["ledger"]
+    settings = with_changes(
+        settings,
+        policy=changes["policy"],
+        models={**settings.models.model_dump(), "directory": models} if models is not None else None,
+        ledger={"directory": ledger} if ledger is not None else None,
+    )
+    for place, field in (
+        (settings.models.directory, "models.directory"),
+        (settings.ledger.directory if settings.ledger is not None else None, "ledger.directory"),
+    ):
+        if place is not None and place.exists() and not place.is_dir():
+            raise InputError(f"{place} is not a directory", field=field)
+    build_policy(engine_config(settings))  # loads its machine code, of which there is one for all policies of a process
+    return settings

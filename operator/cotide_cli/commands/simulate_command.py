@@ -1,0 +1,273 @@
+"""`cotide simulate`: a batch log under several policies, side by side.
+
+Called by `main`. Data on stdout, what was done to the log's rows and the progress on stderr. Invariant: every
+schedule has passed the feasibility check before a figure of it is printed; apart from wall times, equal arguments
+give equal output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cotide_cli.commands.machine_input import check_machine_options, on_machines, replay_on_machines
+from cotide_cli.commands.simulate_output import document, print_table, progress_bar
+from cotide_cli.commands.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
+from cotide_core.errors import CotideError, InputError
+
+if TYPE_CHECKING:
+    from cotide_cli.commands.trace_input import Input
+    from cotide_sim.trace_replay.policies import ReplayPolicy
+    from cotide_sim.trace_replay.runner import Reliability, Runtime, Schedule
+    from cotide_sim.trace_replay.user_policy import UserPolicy
+    from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+
+DEFAULT_POLICIES: Final = "fcfs,easy,easy-sjbf,conservative"
+DEFAULT_JOBS: Final = 10_000
+
+
+@click.command("simulate")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Jobs to replay: a log in the Standard Workload Format, a public trace, or a recorded ledger; plain or gzip.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the trace; default: what its content shows.")
+@click.option("--generate", type=click.Choice(GENERATORS), help="Generate jobs instead of reading a trace.")
+@click.option("--jobs", "count", type=click.IntRange(min=1), help=f"How many to generate; default: {DEFAULT_JOBS}.")
+@click.option("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's.")
+@click.option(
+    "--policy",
+    "policies",
+    default=DEFAULT_POLICIES,
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help="Of fcfs, sjf, svf, easy, easy-sjbf, easy-svbf, easy-sjf, easy-svf, conservative, slack, online-sjf, "
+    "online-svf (or svf-plan) and hybrid; or files like ./my_policy.py:NAME.",
+)
+@click.option(
+    "--policy-file",
+    "policy_files",
+    multiple=True,
+    metavar="FILE[:NAME]",
+    help="Replay under a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+)
+@click.option(
+    "--runtime",
+    type=click.Choice(["request", "clairvoyant", "last-two", "learned", "trees"]),
+    default="request",
+    show_default=True,
+    help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees take minutes a log.",
+)
+@click.option(
+    "--reliability",
+    type=click.Choice(["mixture", "trees"]),
+    default="mixture",
+    show_default=True,
+    help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees.",
+)
+@click.option(
+    "--machines",
+    metavar="trace|N|FILE",
+    help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
+)
+@click.option(
+    "--machine-capacity",
+    metavar="cpu=C,memory=M,gpu=G",
+    help="Of each of the N machines: cores, memory (GiB; Alibaba 2017: share of the largest machine's), GPUs.",
+)
+@click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's.")
+@click.option(
+    "--resources",
+    type=click.Choice(["cpu", "dominant"]),
+    default="cpu",
+    show_default=True,
+    help="What makes a job's processors where it asks for several resources: cpu, or its largest share.",
+)
+@click.option(
+    "--demand",
+    type=click.Choice(["requested", "allocated", "larger"]),
+    default="requested",
+    show_default=True,
+    help="Which processors a job is taken to need.",
+)
+@click.option(
+    "--overrun",
+    type=click.Choice(["cut", "keep", "raise"]),
+    default="cut",
+    show_default=True,
+    help="A run beyond its request: cut the run, keep both, or raise the request.",
+)
+@click.option(
+    "--no-request",
+    type=click.Choice(["longest", "run"]),
+    default="longest",
+    show_default=True,
+    help="What a job without a requested time asks for: the log's longest run, or its own (policies then know it).",
+)
+@click.option("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable.")
+@click.option(
+    "--on-bad",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="At a broken row, a cut-off file, a negative run time, a job too large, a job number twice or rows out of "
+    "order.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of generated jobs, trees and drawn weeks.",
+)
+@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
+@click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
+@click.option("--write-swf", "swf_file", type=click.Path(path_type=Path), help="File for the jobs themselves, as SWF.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(
+    trace: Path | None,
+    form: Any,
+    generate: Any,
+    count: int | None,
+    load: float | None,
+    policies: str,
+    policy_files: tuple[str, ...],
+    runtime: Runtime,
+    reliability: Reliability,
+    machines: str | None,
+    machine_capacity: str | None,
+    processors: int | None,
+    resources: Any,
+    demand: Any,
+    overrun: Any,
+    no_request: Any,
+    exclude: tuple[str, ...],
+    on_bad: Any,
+    seed: int,
+    report: Path | None,
+    swf_directory: Path | None,
+    swf_file: Path | None,
+    output: str,
+) -> None:
+    """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
+    from cotide_sim.trace_replay.metrics import figures_of
+
+    chosen = _policies(policies, policy_files)
+    _check_source(trace, generate, {"--jobs": count, "--load": load})
+    check_machine_options(machines, machine_capacity, trace, processors, resources)
+    if trace is not None:
+        cleaning = cleaning_of(
+            processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
+        )
+        given = from_file(trace, form, resources, on_bad, cleaning)
+    else:
+        given = from_generator(generate, count or DEFAULT_JOBS, load, processors, seed)
+    if machines is not None:
+        given = on_machines(given, machines, machine_capacity, skip=on_bad == "skip")
+    jobs = given.jobs
+    if swf_file is not None:
+        _write_jobs(swf_file, given)
+    if given.machine_jobs is not None:
+        schedules = replay_on_machines(given.machine_jobs, chosen, runtime)
+    else:
+        schedules = _replay(jobs, chosen, runtime, reliability, seed)
+    figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
+    if output == "json":
+        click.echo(json.dumps(document(given, runtime, seed, schedules, figures)))
+    else:
+        print_table(given, runtime, schedules, figures)
+    if report is not None:
+        from cotide_sim.trace_replay.report import write_report
+
+        summaries = {policy.name: policy.summary for policy in chosen}
+        write_report(report, jobs, given.described, schedules, figures, summaries)
+        click.echo(f"report: {report}", err=True)
+    if swf_directory is not None:
+        _write_schedules(swf_directory, jobs, schedules)
+
+
+def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:
+    from cotide_sim.trace_replay.policies import policy_of
+    from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
+
+    found: dict[str, ReplayPolicy | UserPolicy] = {}
+    places: dict[str, str] = {}
+    for name in [*(part.strip() for part in names.split(",") if part.strip()), *files]:
+        policy: ReplayPolicy | UserPolicy
+        if name in files or is_policy_file(name):
+            policy = load_policy(name)
+            place = str(policy.file)
+        else:
+            policy, place = policy_of(name), ""
+        if places.setdefault(policy.name, place) != place:
+            raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
+        found[policy.name] = policy
+    if not found:
+        raise InputError("names no policy", field="policy")
+    return list(found.values())
+
+
+def _check_source(trace: Path | None, generate: str | None, generators: dict[str, object]) -> None:
+    if (trace is None) == (generate is None):
+        raise InputError("name a trace with --trace or a generator with --generate, one of the two", field="--trace")
+    for option, value in generators.items():
+        if trace is not None and value is not None:
+            raise InputError("is for --generate; a trace has its own jobs", field=option)
+
+
+def _replay(
+    jobs: BatchJobs,
+    policies: Sequence[ReplayPolicy | UserPolicy],
+    runtime: Runtime,
+    reliability: Reliability,
+    seed: int,
+) -> list[Schedule]:
+    """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
+    from cotide_sim.trace_replay.check import faults_of
+    from cotide_sim.trace_replay.runner import run_policy
+    from cotide_sim.trace_replay.user_policy import UserPolicy
+    from cotide_sim.trace_replay.user_replay import run_user_policy
+
+    schedules = []
+    with progress_bar(len(jobs) * len(policies), slow="trees" in (runtime, reliability)) as tell:
+        for place, policy in enumerate(policies):
+            watch = None if tell is None else partial(_told, tell, place * len(jobs), policy.name)
+            if isinstance(policy, UserPolicy):
+                schedule = run_user_policy(jobs, policy, runtime, seed=seed, watch=watch)
+            else:
+                schedule = run_policy(jobs, policy, runtime, reliability=reliability, seed=seed, watch=watch)
+            faults = faults_of(jobs, schedule)
+            if faults:
+                raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")
+            schedules.append(schedule)
+    return schedules
+
+
+def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+    tell(before + done, name)
+
+
+def _write_jobs(file: Path, given: Input) -> None:
+    from cotide_sim.traces.jobs.swf_write import log_of_jobs, write_swf
+
+    write_swf(log_of_jobs(given.jobs, f"{given.jobs.name}: {given.described}"), file)
+    click.echo(f"jobs: {file}", err=True)
+
+
+def _write_schedules(directory: Path, jobs: BatchJobs, schedules: list[Schedule]) -> None:
+    from cotide_sim.traces.jobs.swf_write import log_of_schedule, write_swf
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"can't be made: {error.strerror or error}", file=str(directory)) from error
+    for schedule in schedules:
+        note = f"replayed by cotide under {schedule.policy}, run times as {schedule.runtime}"
+        write_swf(log_of_schedule(jobs, schedule.start, note), directory / f"{schedule.policy}.swf")
+        click.echo(f"schedule: {directory / schedule.policy}.swf", err=True)

@@ -1,0 +1,155 @@
+"""What `cotide simulate` replays: a trace from a file, or jobs from a generator, and what was done to get it.
+
+Called by `simulate_command`. Reads, cleans and says on stderr what happened to rows. Invariant: a broken row is told
+with its file and line and counted, whatever the format; nothing is dropped without a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.trace_replay.machine_jobs import MachineJobs
+    from cotide_sim.traces.jobs.any_log import JobTrace
+    from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+    from cotide_sim.traces.jobs.swf import OnBad
+    from cotide_sim.traces.jobs.swf_cleaning import Cleaning, CleaningReport
+
+FORMATS: Final = ("swf", "alibaba2017", "openb", "google2011", "ledger")
+"""As `cotide_sim.traces.jobs.any_log.FORMATS`, which a help text must not import."""
+GENERATORS: Final = ("synth1", "synth2", "lublin")
+"""As `cotide_sim.workloads.generated_log.GENERATORS`."""
+FAULTS_SHOWN: Final = 20
+"""Broken rows told one by one; more are told as a number. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Jobs and where they are from.
+
+    Attributes
+    ----------
+    described : how rows became jobs, or the generator, in one line.
+    rows, broken_rows : of the file; a generator's are its jobs, and none.
+    rules : what each rule of the cleaning touched, as plain data.
+    format : of the file; ``generated`` for a generator.
+    conversion : how demands became processors; empty where they are processors.
+    trace : as read from a file.
+    machine_jobs : the jobs with what they ask for and the machines, where they are replayed on machines.
+    recorded : what happened when the trace was recorded: ``jobs`` whose wait is known, and their means; None for none.
+    """
+
+    jobs: BatchJobs
+    described: str
+    rows: int
+    broken_rows: int
+    rules: list[dict[str, object]]
+    format: str
+    conversion: str
+    recorded: dict[str, float] | None = None
+    trace: JobTrace | None = None
+    machine_jobs: MachineJobs | None = None
+
+
+def cleaning_of(
+    *, processors: int | None, demand: Any, overrun: Any, no_request: Any, exclude: tuple[str, ...], on_bad: OnBad
+) -> Cleaning:
+    """Return the cleaning that options ask for."""
+    from cotide_sim.traces.jobs.swf_cleaning import Cleaning
+    from cotide_sim.traces.jobs.swf_exclusion import parse_exclusion
+
+    strict: Any = "fail" if on_bad == "fail" else "drop"
+    return Cleaning(
+        processors=processors,
+        demand=demand,
+        overrun=overrun,
+        no_request=no_request,
+        negative=strict,
+        too_large=strict,
+        duplicates=strict,
+        unsorted="fail" if on_bad == "fail" else "sort",
+        exclusions=tuple(parse_exclusion(text) for text in exclude),
+    )
+
+
+def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cleaning) -> Input:
+    """Read a trace, clean it, and say on stderr what became of its rows.
+
+    Raises
+    ------
+    InputError
+        When the file can't be read, or at what ``on_bad`` makes fatal.
+    """
+    from dataclasses import replace
+
+    from cotide_sim.traces.jobs.any_log import read_any_log
+    from cotide_sim.traces.jobs.swf_cleaning import clean
+
+    trace = read_any_log(path, form=form, on_bad=on_bad, demand=resources)
+    if not trace.in_order:
+        cleaning = replace(cleaning, unsorted="sort")
+    jobs, cleaned = clean(trace.log, cleaning)
+    tell(trace, cleaned)
+    return Input(
+        jobs,
+        cleaning.describe(),
+        cleaned.rows,
+        len(trace.log.faults),
+        [{"rule": count.rule, "rows": count.rows, "dropped": count.dropped} for count in cleaned.rules],
+        trace.format,
+        trace.conversion,
+        _recorded(jobs, cleaned),
+        trace,
+    )
+
+
+def _recorded(jobs: BatchJobs, cleaned: CleaningReport) -> dict[str, float] | None:
+    """Return how the jobs fared under the scheduler that they were recorded with, as far as the trace tells."""
+    from cotide_sim.trace_replay.metrics import bounded_slowdown
+
+    known = cleaned.waits >= 0
+    if not known.any():
+        return None
+    slowdown = bounded_slowdown(jobs, jobs.submit + cleaned.waits)
+    return {
+        "jobs": int(known.sum()),
+        "wait_seconds_mean": float(cleaned.waits[known].mean()),
+        "bounded_slowdown_mean": float(slowdown[known].mean()),
+    }
+
+
+def tell(trace: JobTrace, cleaned: CleaningReport) -> None:
+    """Say on stderr how a trace was read and what became of its rows."""
+    log = trace.log
+    if trace.conversion:
+        click.echo(f"{log.file}: read as {trace.format}: {trace.conversion}", err=True)
+    for fault in log.faults[:FAULTS_SHOWN]:
+        click.echo(f"{log.file}:{fault.line}: skipped: {fault.message}", err=True)
+    if len(log.faults) > FAULTS_SHOWN:
+        last = log.faults[-1].line
+        click.echo(f"{log.file}: skipped {len(log.faults) - FAULTS_SHOWN:,} more such lines, up to {last}", err=True)
+    for sentence in cleaned.sentences():
+        click.echo(sentence, err=True)
+
+
+def from_generator(kind: Any, count: int, load: float | None, processors: int | None, seed: int) -> Input:
+    """Generate jobs.
+
+    Raises
+    ------
+    InputError
+        When the load is no share of a machine.
+    """
+    from cotide_sim.workloads.generated_log import described, generated_log
+
+    if load is not None and not 0 < load <= 10:
+        raise InputError(f"{load} is no share of a machine; between 0 and 10", field="--load")
+    jobs = generated_log(f"{kind}-{count}", kind, count, load, seed, processors=processors)
+    words = described(kind, jobs.processors, load)
+    return Input(jobs, f"{words}, seed {seed}", count, 0, [], "generated", "")

@@ -1,0 +1,1 @@
+"""`cotide experiment NAME`: one module an experiment, named by its subject."""

@@ -1,0 +1,91 @@
+"""`cotide experiment s2-table4`: total waiting under QPSM, FIFO and random order, beside the paper's Table 4.
+
+Called by `experiment_command`. Trains the models, hands over to `cotide_sim.experiments.qpsm.waiting` and prints.
+Invariant: same options and files, same numbers; a stated bar that was missed is said and is exit code 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotide_cli.printing import as_text
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.experiments.qpsm.waiting import Report
+
+
+@click.command("s2-table4")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Directory of the public traces: interference as measured (docs/simulation.md); generated without it.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Orders of arrival at each rate."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+def s2_table4(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
+    """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from cotide_sim.cluster.comparison import prepare
+    from cotide_sim.experiments.qpsm import plot as s2_plot
+    from cotide_sim.experiments.qpsm.waiting import run
+
+    if plot is not None:
+        s2_plot.check_suffix(plot)
+    if data is not None and not data.is_dir():
+        raise InputError("no such directory", file=str(data), field="--data")
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=1.0)
+        interference, models = prepare(data, seed)
+        report = run(
+            interference,
+            models,
+            seed=seed,
+            repeats=repeats,
+            progress=lambda what, share: bar.update(task, description=what, completed=share),
+        )
+    if plot is not None:
+        s2_plot.draw(report, plot)
+    if output == "table":
+        _print(report)
+    else:
+        click.echo(as_text({"seed": seed, "repeats": repeats, **asdict(report)}, output))
+    return 3 if report.missed else 0
+
+
+def _print(report: Report) -> None:
+    lines = [["requests/s", "strategy", "waiting s", "+-", "paper s", "deployed", "over the limit"]]
+    lines += [
+        [
+            f"{row.rate:,}",
+            row.strategy,
+            f"{row.waiting_seconds:,.0f}",
+            f"{row.deviation:,.0f}",
+            f"{row.paper_seconds:,.0f}",
+            f"{row.deployed:g}",
+            f"{row.violations:.2%}",
+        ]
+        for row in report.rows
+    ]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    for line in lines:
+        cells = [line[0].rjust(widths[0]), line[1].ljust(widths[1])]
+        cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+        click.echo("  ".join(cells))
+    for gain in report.gains:
+        means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
+        click.echo(f"qpsm waits {means}")
+    for rate in report.unjudged:
+        click.echo(f"at {rate:,} requests/s no job may be deployed beside the service: not judged")
+    click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))

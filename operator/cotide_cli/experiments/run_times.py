@@ -1,0 +1,55 @@
+"""`cotide experiment runtime-forecasts LOG...`: how good run-time forecasts are on logs of batch systems.
+
+Called by `experiment_command`. Reads SWF logs, hands them to `cotide_sim.experiments.backfilling.run_times` and prints
+the figures. Invariant: same log, same figures, but for the seconds that it took; data on stdout, progress on stderr.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotide_cli.printing import as_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PIPE_WIDTH = 120
+"""Columns where there is no terminal (chosen: the widest table fits)."""
+
+
+@click.command("runtime-forecasts")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def runtime_forecasts(logs: tuple[Path, ...], output: str) -> int:
+    """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from cotide_sim.experiments.backfilling.run_times import run, tables
+
+    reports = []
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        for path in logs:
+            steps: dict[str, TaskID] = {}
+            reports.append(run(path, progress=partial(_told, bar, steps, path.name)))
+    if output != "table":
+        click.echo(as_text([asdict(report) for report in reports], output))
+        return 0
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    for report in reports:
+        for table in tables(report):
+            console.print(table)
+    return 0
+
+
+def _told(bar: Progress, steps: dict[str, TaskID], name: str, step: str, share: float) -> None:
+    if step not in steps:
+        steps[step] = bar.add_task(f"{name} {step}", total=1.0)
+    bar.update(steps[step], completed=share)

@@ -1,0 +1,57 @@
+"""How much longer jobs run beside online services, for plans: by type and rate, on a node filled to the brim.
+
+Owned by `planning`. A plan asks for every node at once, in every cycle; so rates are rounded up to one of a few steps
+and answers are remembered. Invariant: the factor is what the forecaster says for a rate that is not below the measured
+one, and never below 1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate, repeat
+from operator import mul
+from typing import Final
+
+import numpy as np
+
+from cotide_core.forecasts import CompletionForecaster
+from cotide_core.state.node_columns import Floats
+
+QUARTER: Final = 1.189207115002721
+"""Rates are rounded up to the next of four steps to its double (chosen: at most 19 % too high)."""
+STEPS: Final = tuple(accumulate(repeat(QUARTER, 120), mul, initial=1.0))
+"""From 1 to 1e9 requests per second, by products only, so that plans are the same on every machine."""
+FULL: Final = 1.0
+"""Cpu pressure of a node whose cpu is all asked for by jobs: no plan fills it further."""
+
+
+class Stretches:
+    """Factors on lone run times, by type of job."""
+
+    def __init__(self, forecaster: CompletionForecaster) -> None:
+        self._forecaster = forecaster
+        self._known: dict[tuple[str, int], float] = {}
+
+    def factor(self, job_type: str, rate: float) -> float:
+        """Return the factor beside services with this summed rate of requests per second."""
+        return self._of(job_type, _step(float(rate)))
+
+    def of_rows(self, job_type: str, rates: Floats) -> Floats:
+        """Return (N,) factors for the summed rates of N nodes."""
+        if not rates.any():
+            return np.full(len(rates), self._of(job_type, 0))
+        distinct, place = np.unique(rates, return_inverse=True)
+        return np.array([self.factor(job_type, rate) for rate in distinct.tolist()])[place]
+
+    def _of(self, job_type: str, step: int) -> float:
+        found = self._known.get((job_type, step))
+        if found is None:
+            rate = 0.0 if step == 0 else STEPS[step - 1]
+            answer = self._forecaster.slowdown([job_type], np.array([rate]), np.array([FULL]))
+            found = self._known[job_type, step] = max(1.0, float(answer[0]))
+        return found
+
+
+def _step(rate: float) -> int:
+    """Return 0 for no requests, else one more than the place of the step at or above a rate."""
+    return 0 if rate <= 0.0 else min(len(STEPS), 1 + bisect_left(STEPS, rate))

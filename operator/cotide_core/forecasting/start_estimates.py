@@ -1,0 +1,70 @@
+"""When may a waiting pod start? A coarse estimate from predicted finishes and the queue order.
+
+Called by `cycle.Scheduler.predicted_starts` for statuses and explanations; no decision depends on it. The cluster is
+taken as one pool of cpu: jobs that run give back what they ask for when their p50 says so, and each waiting pod in
+turn takes what it asks for, for as long as its own p50. A pod that could be tried now is expected now. Not modelled:
+which node the cpu is on, memory and other resources, the guard (it can only delay), arrivals to come. So read it as
+"not much before".
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.cluster_state import ClusterState
+
+
+def predicted_starts(
+    waiting: Sequence[QueuedPod],
+    state: ClusterState,
+    run_times: RunTimes,
+    stretched: Mapping[str, float],
+    now: float,
+) -> dict[str, float]:
+    """Return start times in seconds of the driver's clock, for pods in queue order.
+
+    Parameters
+    ----------
+    waiting : in the order in which they would be tried.
+    run_times : lone run times, for jobs that were bound before this engine started.
+    stretched : pod key to predicted p50 on its node, slowdown included.
+    """
+    returns = _returns(state, run_times, stretched, now)
+    heapq.heapify(returns)
+    free, clock = 0, now
+    starts: dict[str, float] = {}
+    for entry in waiting:
+        need = entry.shape.fit.millicores
+        if entry.place is Place.ACTIVE:
+            starts[entry.pod.key] = now
+            continue
+        while free < need and returns:
+            clock, millicores = heapq.heappop(returns)
+            free += millicores
+        if free < need:
+            continue  # larger than all that will come back: nothing can be said
+        start = max(clock, entry.ready_seconds, now)
+        starts[entry.pod.key] = start
+        free -= need
+        if not entry.shape.online:
+            heapq.heappush(returns, (start + entry.seconds_p50, need))
+    return starts
+
+
+def _returns(
+    state: ClusterState, run_times: RunTimes, stretched: Mapping[str, float], now: float
+) -> list[tuple[float, int]]:
+    running = [r for r in state.records() if r.row >= 0 and r.pod.workload_class is not WorkloadClass.ONLINE]
+    run_times.learn(record.pod for record in running)
+    returns = []
+    for record in running:
+        pod = record.pod
+        seconds = stretched.get(pod.key) or run_times.of(pod)[0]
+        started = pod.started_seconds if pod.started_seconds is not None else record.assumed_seconds
+        finish = (now if started is None else started) + seconds
+        returns.append((max(now, finish), state.demand(pod.requests).millicores))
+    return returns

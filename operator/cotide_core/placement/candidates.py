@@ -1,0 +1,129 @@
+"""Codes and scores of all nodes for one shape, kept up with the rows that changed.
+
+Called by `placement` for each decision; kept by fit shape, so that a pod like the one before costs one changed row
+instead of a scan. Invariant: after `refresh`, ``codes`` and ``scores`` are what a full evaluation would give (a
+Hypothesis test compares them).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.instructions import NodeVerdict
+from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility
+from cotide_core.placement.scoring import Rank
+from cotide_core.placement.top_rows import Ranking
+from cotide_core.state.node_columns import Floats
+from cotide_core.state.shapes import FitShape
+from cotide_core.state.snapshot import Snapshot
+
+SOFT_TAINT_PENALTY: Final = 1000.0
+"""Taken from a node's score for each untolerated PreferNoSchedule taint: more than any rank gives, so such a node is
+the last resort, and never refused (chosen)."""
+FULL_SCAN_SHARE: Final = 8
+"""From one changed row in so many, evaluating everything is cheaper than picking rows (chosen)."""
+ONE_BY_ONE: Final = 8
+"""So many changed rows are evaluated faster in plain numbers than in arrays (chosen: some 5 microseconds each)."""
+
+
+class Candidates:
+    """The nodes as one fit shape sees them.
+
+    Attributes
+    ----------
+    codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
+    scores : (N,) float64; -inf where the pod doesn't fit. For a rank that can't be cached, 0 where it fits.
+    tally : code to number of nodes, dead rows left out.
+    unfit : what `placement` worked out from the tally, kept until it may have changed.
+    """
+
+    def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank) -> None:
+        self._shape = shape
+        self._feasibility = feasibility
+        self._rank = rank
+        self._cursor = -1
+        self._ranking = Ranking()
+        self.codes: Codes = np.zeros(0, np.int16)
+        self.scores: Floats = np.zeros(0)
+        self.tally: dict[int, int] = {}
+        self.unfit: tuple[NodeVerdict, ...] | None = None
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Evaluate the rows that changed since the last call."""
+        columns = snapshot.columns
+        end = columns.journal_start + len(columns.journal)
+        if self._cursor == end and len(self.codes) == snapshot.size:
+            return
+        self.unfit = None
+        behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
+        if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
+            self._evaluate_all(snapshot)
+        else:
+            changed = columns.journal[self._cursor - columns.journal_start :]
+            rows = sorted(set(changed)) if len(changed) > 1 else changed
+            if len(rows) <= ONE_BY_ONE:
+                for row in rows:
+                    self._evaluate_one(snapshot, row)
+            else:
+                self._evaluate(snapshot, rows)
+        self._cursor = end
+
+    def best(self, count: int) -> list[int]:
+        """Return the rows with the highest scores, best first, only those that fit; for ranks that are cached."""
+        return self._ranking.best(self.scores, count)
+
+    def _evaluate_all(self, snapshot: Snapshot) -> None:
+        everything = slice(0, snapshot.size)
+        self.codes = self._feasibility.codes(self._shape, snapshot, everything)
+        self.scores = self._scored(snapshot, everything, self.codes)
+        self._ranking.reset()
+        self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
+
+    def _evaluate(self, snapshot: Snapshot, changed: list[int]) -> None:
+        rows = np.array(changed, np.intp)
+        codes_before, scores_before = self.codes[rows].tolist(), self.scores[rows].tolist()
+        codes = self._feasibility.codes(self._shape, snapshot, rows)
+        scores = self._scored(snapshot, rows, codes)
+        self.codes[rows] = codes
+        self.scores[rows] = scores
+        for row, old, new in zip(changed, scores_before, scores.tolist(), strict=True):
+            self._ranking.change(row, old, new)
+        for old_code, new_code in zip(codes_before, codes.tolist(), strict=True):
+            if old_code != new_code:
+                self._move(old_code, new_code)
+
+    def _evaluate_one(self, snapshot: Snapshot, row: int) -> None:
+        code_before, before = self.codes.item(row), self.scores.item(row)
+        code = self._feasibility.code(self._shape, snapshot, row)
+        score = -math.inf
+        if code == FITS:
+            score = self._rank.score(snapshot, self._shape, row) if self._rank.cacheable else 0.0
+            matches = self._feasibility.matches(self._shape, snapshot)
+            if matches.any_soft:
+                score -= SOFT_TAINT_PENALTY * matches.soft.item(row)
+        self.codes[row] = code
+        self.scores[row] = score
+        self._ranking.change(row, before, score)
+        if code != code_before:
+            self._move(code_before, code)
+
+    def _move(self, old: int, new: int) -> None:
+        if old != GONE:
+            self.tally[old] -= 1
+            if not self.tally[old]:
+                del self.tally[old]
+        if new != GONE:
+            self.tally[new] = self.tally.get(new, 0) + 1
+
+    def _scored(self, snapshot: Snapshot, rows: NDArray[np.intp] | slice, codes: Codes) -> Floats:
+        cached = self._rank.cacheable
+        scores = self._rank.scores(snapshot, self._shape, rows) if cached else np.zeros(len(codes))
+        matches = self._feasibility.matches(self._shape, snapshot)
+        if matches.any_soft:
+            scores = scores - SOFT_TAINT_PENALTY * matches.soft[rows]
+        scores[codes != FITS] = -np.inf
+        return scores

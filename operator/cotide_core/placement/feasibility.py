@@ -1,0 +1,200 @@
+"""Which nodes can take a pod, and why the others can't: vectorised, by shape.
+
+Called by `placement` through `Candidates`. Each node gets one code per shape: 0 where the pod fits, else the number of
+the first reason that refuses it, in kube-scheduler's order (the node itself, ports, exclusiveness, resources).
+Reclaimed capacity is what a node publishes less what its pods hold of it, and never more than is physically there. What
+the node itself decides (labels, taints, readiness) is matched in Python once per distinct constraints and changed node;
+all else is numpy over rows. Invariant: a cached code equals what a fresh evaluation of that row gives.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import HostPort
+from cotide_core.instructions import WaitReason
+from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
+from cotide_core.state.host_load import ONLINE_RANK
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Integers
+from cotide_core.state.shapes import Columns, Constraints, FitShape
+from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
+
+Codes = NDArray[np.int16]
+Rows = NDArray[np.intp] | slice
+FITS: Final = 0
+GONE: Final = 1
+"""The code of a row without a node: never counted in a verdict."""
+_PHYSICAL: Final = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
+"""Cpu and memory are neighbours, and a slice costs no copy."""
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound here
+
+
+class Reasons:
+    """Numbers the sentences that refuse nodes, so that a column of int16 can hold them."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = ["", ""]
+        self.kinds: list[WaitReason] = [WaitReason.WAITING_FOR_TURN, WaitReason.NO_MATCHING_NODE]
+        self._numbers: dict[str, int] = {}
+
+    def number(self, message: str, kind: WaitReason) -> int:
+        """Return the code of a sentence."""
+        found = self._numbers.get(message)
+        if found is None:
+            found = self._numbers[message] = len(self.messages)
+            self.messages.append(message)
+            self.kinds.append(kind)
+        return found
+
+
+class NodeMatches:
+    """Codes of what the nodes themselves say to one set of constraints, kept up with changed nodes."""
+
+    def __init__(self, constraints: Constraints) -> None:
+        self._constraints = constraints
+        self._seen = -1
+        self.codes: Codes = np.full(0, GONE, np.int16)
+        self.soft: Integers = np.zeros(0, np.int64)
+        """(N,) untolerated PreferNoSchedule taints."""
+        self.any_soft = False
+
+    def refresh(self, snapshot: Snapshot, reasons: Reasons) -> bool:
+        """Re-match the nodes whose labels, taints or readiness changed; True when there were any."""
+        clock = snapshot.columns.spec_clock
+        if clock == self._seen and len(self.codes) == snapshot.size:
+            return False
+        missing = snapshot.size - len(self.codes)
+        if missing > 0:
+            self.codes = np.concatenate([self.codes, np.full(missing, GONE, np.int16)])
+            self.soft = np.concatenate([self.soft, np.zeros(missing, np.int64)])
+        for row in np.flatnonzero(snapshot.spec_versions > self._seen):
+            node = snapshot.nodes[row]
+            if node is None:
+                self.codes[row], self.soft[row] = GONE, 0
+                continue
+            why = refusal(node, self._constraints)
+            no_match = WaitReason.NO_MATCHING_NODE
+            self.codes[row] = FITS if why is None else reasons.number(why, no_match)
+            self.soft[row] = soft_taints(node, self._constraints.tolerations)
+        self._seen = clock
+        self.any_soft = bool(self.soft.any())
+        return True
+
+
+class Feasibility:
+    """Evaluates shapes over rows; keeps the matches of each distinct set of constraints."""
+
+    def __init__(self) -> None:
+        self.reasons = Reasons()
+        self._matches: dict[Constraints, NodeMatches] = {}
+        self._ports = self.reasons.number(
+            "node(s) didn't have free ports for the requested pod ports", WaitReason.INSUFFICIENT_SLACK
+        )
+        self._held = self.reasons.number("node(s) run an exclusive online service", WaitReason.NO_MATCHING_NODE)
+        self._shared = self.reasons.number(
+            "node(s) run another online service and the Workload is exclusive", WaitReason.NO_MATCHING_NODE
+        )
+        self.mismatch = self.reasons.number(MISMATCH, WaitReason.NO_MATCHING_NODE)
+
+    def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
+        """Return what the nodes themselves say to a shape, up to date."""
+        found = self._matches.get(shape.constraints)
+        if found is None:
+            found = self._matches[shape.constraints] = NodeMatches(shape.constraints)
+        found.refresh(snapshot, self.reasons)
+        return found
+
+    def codes(self, shape: FitShape, snapshot: Snapshot, rows: Rows) -> Codes:
+        """Return the code of each of the rows for a shape: 0 where its pods fit."""
+        codes = self.matches(shape, snapshot).codes[rows].copy()
+        if shape.host_ports:
+            self._refuse_ports(shape, snapshot, rows, codes)
+        if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
+            self._refuse_services(shape, snapshot, rows, codes)
+        short = picked(snapshot.free, shape.columns, rows) < shape.amounts
+        if short.any():
+            for resource, lacking in zip(shape.resources, short, strict=True):
+                codes[lacking & (codes == FITS)] = self._short_of(resource)
+        if shape.physical is not None:
+            self._refuse_double_booking(shape.physical, snapshot, rows, codes)
+        return codes
+
+    def code(self, shape: FitShape, snapshot: Snapshot, row: int) -> int:
+        """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row."""
+        if shape.online or shape.host_ports or shape.physical is not None:
+            return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
+        code = self.matches(shape, snapshot).codes.item(row)
+        if code != FITS:
+            return int(code)
+        free = snapshot.free
+        for place, (column, amount) in enumerate(shape.demanded):
+            if free.item(column, row) < amount:
+                return self._short_of(shape.resources[place])
+        return FITS
+
+    def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
+        """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
+        codes = self.matches(shape, snapshot).codes.copy()
+        if shape.host_ports:
+            self._refuse_ports(shape, snapshot, slice(0, snapshot.size), codes)
+        return np.asarray(codes == FITS)
+
+    def forget(self, used: set[Constraints]) -> None:
+        """Drop the matches of constraints that no waiting pod has."""
+        self._matches = {key: value for key, value in self._matches.items() if key in used}
+
+    def _short_of(self, resource: str) -> int:
+        message = "Too many pods" if resource == PODS else f"Insufficient {resource}"
+        return self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
+
+    def _refuse_double_booking(self, asked: Integers, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+        """Refuse reclaimed capacity that batch and gratis pods hold already by plain requests.
+
+        What is published may be older than the latest plain pod; what is physically there never is.
+        """
+        held = snapshot.held[:ONLINE_RANK, :, rows].sum(axis=0)
+        short = picked(snapshot.allocatable, _PHYSICAL, rows) - held < asked
+        for resource, lacking in zip((RECLAIMED_CPU, RECLAIMED_MEMORY), short, strict=True):
+            codes[lacking & (codes == FITS)] = self._short_of(resource)
+
+    def _refuse_ports(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+        for index, row in enumerate(_listed(rows, snapshot.size)):
+            taken = snapshot.ports[row]
+            if taken and codes[index] == FITS and _conflict(shape.host_ports, taken):
+                codes[index] = self._ports
+
+    def _refuse_services(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+        # A Workload's own pods never stand in its way: "another" online service is one of another Workload.
+        own = np.zeros(snapshot.size, np.int64)
+        if shape.service is not None:
+            for row, count in snapshot.state.workload_rows(shape.service).items():
+                own[row] = count
+        exclusives = snapshot.exclusive_counts - (own if shape.exclusive else 0)
+        if shape.service is not None:
+            codes[(exclusives[rows] > 0) & (codes == FITS)] = self._held
+        if shape.exclusive:
+            codes[((snapshot.service_counts - own)[rows] > 0) & (codes == FITS)] = self._shared
+
+
+def picked(table: Integers, columns: Columns, rows: Rows) -> Integers:
+    """Return the (R, K) part of a table."""
+    if isinstance(columns, slice) or isinstance(rows, slice):
+        return table[columns, rows]
+    return table[columns[:, None], rows]
+
+
+def _listed(rows: Rows, size: int) -> list[int]:
+    return list(range(size))[rows] if isinstance(rows, slice) else [int(row) for row in rows]
+
+
+def _conflict(wanted: tuple[HostPort, ...], taken: dict[HostPort, int]) -> bool:
+    for want in wanted:
+        for have in taken:
+            same_port = want.port == have.port and want.protocol == have.protocol
+            if same_port and (want.host_ip == have.host_ip or _ANY_ADDRESS in (want.host_ip, have.host_ip)):
+                return True
+    return False

@@ -1,0 +1,90 @@
+"""Does one node satisfy what a pod demands of the node itself: labels, fields, taints?
+
+Called by `feasibility` once for each (distinct constraints, changed node). Pure rules, one node at a time; the words
+are kube-scheduler's. Source of the rules: the Kubernetes documentation, "Assigning Pods to Nodes" and "Taints and
+Tolerations". A requirement that can't be understood matches nothing, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cotide_core.events import Node, NodeTerm, Requirement, Taint, Toleration
+from cotide_core.state.shapes import Constraints
+
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""What a cordoned node stands for: a pod that tolerates this taint may still go there."""
+MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+
+
+def refusal(node: Node, constraints: Constraints) -> str | None:
+    """Return why a node can't take pods with these constraints, or None when it can."""
+    tolerations = constraints.tolerations
+    if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, tolerations):
+        return "node(s) were unschedulable"
+    if not node.ready:
+        return "node(s) were not ready"
+    labels = dict(node.labels)
+    if any(labels.get(key) != value for key, value in constraints.node_selector):
+        return MISMATCH
+    if constraints.node_terms and not any(_term_matches(term, labels, node.name) for term in constraints.node_terms):
+        return MISMATCH
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    return None
+
+
+def soft_taints(node: Node, tolerations: tuple[Toleration, ...]) -> int:
+    """Return how many PreferNoSchedule taints of a node these tolerations leave untolerated."""
+    return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in node.taints)
+
+
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether one of the tolerations covers a taint."""
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("Equal", "") and toleration.value == taint.value
+
+
+def _term_matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
+    if not term.labels and not term.fields:
+        return False  # Kubernetes: an empty term matches no node
+    fields = {"metadata.name": name}
+    return all(_matches(r, labels) for r in term.labels) and all(_matches(r, fields) for r in term.fields)
+
+
+def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            bound = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = _integer(value)
+            if bound is None or number is None:
+                return False
+            return number > bound if requirement.operator == "Gt" else number < bound
+        case _:
+            return False
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,131 @@
+"""Which parked shapes are woken by what changed.
+
+Owned by `cycle.Scheduler`. Freed capacity wakes at once, a falling request rate when the back-off is over. Where the
+policy has a guard it is asked about freed rows first (`screening`): a shape that it refuses there counts an attempt and
+stays where it is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have helped it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.forecasts import QosForecaster
+from cotide_core.placement.feasibility import FITS
+from cotide_core.placement.placer import Placement, Placer
+from cotide_core.placement.queueing_hints_qos import helped
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import FitShape, Shape
+from cotide_core.state.snapshot import Snapshot
+
+
+class Wakes:
+    """Wakes the shapes of one engine.
+
+    Parameters
+    ----------
+    failures : the latest failed placement of each parked shape, kept by the engine.
+    """
+
+    def __init__(
+        self, state: ClusterState, placer: Placer, queue: SchedulingQueue, failures: dict[Shape, Placement]
+    ) -> None:
+        self._state = state
+        self._placer = placer
+        self._queue = queue
+        self._failures = failures
+        self._hopes: dict[Shape, list[int]] = {}
+        """The rows on which the guard lets a shape pass that was woken in this cycle for them alone."""
+        self._screened: dict[int, int] = {}
+        """Their versions when the guard was asked."""
+
+    def wake(self, snapshot: Snapshot, now: float, forecaster: QosForecaster) -> None:
+        """Wake the shapes that one of the changed rows can take."""
+        self._hopes.clear()
+        relieved, eased = sorted(self._state.relieved), sorted(self._state.eased)
+        if not relieved and not eased:
+            return
+        policy = self._placer.policy
+        guard = policy.guard
+        screens = guard is not None and policy.rank.cacheable
+        freed: dict[FitShape, list[int]] = {}
+        quieter: dict[FitShape, bool] = {}
+        screened: dict[Shape, list[int]] = {}
+        for shape in self._queue.parked_shapes():
+            rows = freed.get(shape.fit)
+            if rows is None:
+                rows = freed[shape.fit] = self._takes(snapshot, shape.fit, relieved)
+            may_ease = False
+            if guard is not None and eased and self._was_at_risk(shape):
+                if shape.fit not in quieter:
+                    quieter[shape.fit] = bool(self._takes(snapshot, shape.fit, eased))
+                may_ease = quieter[shape.fit]
+            if rows and screens and not (may_ease or shape.online or self._queue.backs_off(shape)):
+                screened[shape] = rows
+            elif rows or may_ease:
+                self._queue.wake(shape, now, urgent=bool(rows))
+        if screened:
+            self._hopes = self._screen(snapshot, list(screened.items()), forecaster)
+            for shape in screened:
+                if shape in self._hopes:
+                    self._queue.wake(shape, now, urgent=True)
+                else:
+                    self._refuse(shape, now)
+        self._state.relieved.clear()
+        self._state.eased.clear()
+
+    def in_vain(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
+        """Whether a shape was woken for rows that others have taken since; no other row would let it pass."""
+        rows = self._hopes.get(shape)
+        if rows is None:
+            return False
+        if not rows:
+            return True
+        version, screened = snapshot.versions.item, self._screened
+        taken = {row for row in rows if version(row) != screened[row]}
+        if not taken:
+            return False
+        self._screen_again(snapshot, taken, forecaster)
+        return not self._hopes[shape]
+
+    def _screen_again(self, snapshot: Snapshot, taken: set[int], forecaster: QosForecaster) -> None:
+        """Ask about rows on which somebody was placed, for all shapes that hope for them, in one go."""
+        fitting: dict[FitShape, list[int]] = {}
+        wanted = []
+        for shape, rows in self._hopes.items():
+            if not taken.isdisjoint(rows):
+                if shape.fit not in fitting:
+                    fitting[shape.fit] = self._takes(snapshot, shape.fit, list(taken))
+                self._hopes[shape] = [row for row in rows if row not in taken]
+                wanted.append((shape, [row for row in rows if row in fitting[shape.fit]]))
+        for shape, rows in self._screen(snapshot, wanted, forecaster).items():
+            self._hopes[shape].extend(rows)
+
+    def _screen(
+        self, snapshot: Snapshot, wanted: list[tuple[Shape, list[int]]], forecaster: QosForecaster
+    ) -> dict[Shape, list[int]]:
+        guard = self._placer.policy.guard
+        for _, rows in wanted:
+            for row in rows:
+                self._screened[row] = snapshot.versions.item(row)
+        return {} if guard is None else helped(snapshot, guard, wanted, forecaster)
+
+    def _refuse(self, shape: Shape, now: float) -> None:
+        self._queue.refused(shape, now)
+        if not self._was_at_risk(shape):
+            del self._failures[shape]  # it says that no node has room; one has, and a falling rate can help there
+
+    def _was_at_risk(self, shape: Shape) -> bool:
+        failure = self._failures.get(shape)
+        return failure is None or failure.guarded
+
+    def _takes(self, snapshot: Snapshot, shape: FitShape, rows: list[int]) -> list[int]:
+        """Return those of the rows on which a shape fits."""
+        if not rows:
+            return []
+        known = self._placer.known(snapshot, shape)
+        if known is not None:
+            return [row for row in rows if known.codes.item(row) == FITS]
+        listed = np.array(rows, np.intp)
+        fits = (self._placer.feasibility.codes(shape, snapshot, listed) == FITS).tolist()
+        return [row for row, fit in zip(rows, fits, strict=True) if fit]

@@ -1,0 +1,62 @@
+"""Whom a change can help where the latency guard has a say: asked before anybody is woken.
+
+Called by `wakes` with the shapes that fit on rows which have just been relieved. A shape that the guard refuses on each
+of them would be refused when it is tried, since on all other rows it was refused before, so it need not be tried.
+Forecasts never fall in size or cpu: so of each type only the smallest jobs are asked about first, all rows in one
+call, and a second call is made only for those that no refusal covers. Invariant: a shape is left out only where the
+guard's answers about the rows as they are now refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cotide_core.forecasts import QosForecaster
+from cotide_core.qos.qos_guard import QosGuard
+from cotide_core.state.shapes import Shape
+from cotide_core.state.snapshot import Snapshot
+
+Pair = tuple[Shape, int]
+"""A shape and a row that it fits on."""
+
+
+def helped(
+    snapshot: Snapshot, guard: QosGuard, wanted: Iterable[tuple[Shape, Sequence[int]]], forecaster: QosForecaster
+) -> dict[Shape, list[int]]:
+    """Return the batch or gratis shapes that the guard lets pass on some of their rows, with those rows."""
+    passed: dict[Shape, list[int]] = {}
+    unknown: list[Pair] = []
+    counts = snapshot.service_counts
+    for shape, rows in wanted:
+        for row in rows:
+            if counts.item(row):
+                unknown.append((shape, row))
+            else:
+                passed.setdefault(shape, []).append(row)  # a node without a service needs no forecast
+    asked = _smallest(unknown)
+    while asked:
+        answers = guard.ask(snapshot, asked, forecaster)
+        for (shape, row), probability in zip(asked, answers, strict=True):
+            if probability <= guard.threshold:
+                passed.setdefault(shape, []).append(row)
+        told = set(asked)
+        unknown = [pair for pair in unknown if pair not in told and not guard.covers(snapshot, *pair)]
+        asked = unknown
+    return passed
+
+
+def _smallest(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return, for each type and row, the pairs than which none is smaller both in input and in cpu."""
+    least: list[Pair] = []
+    cheapest: dict[tuple[int, int], int] = {}
+    for shape, row in sorted(pairs, key=_size):
+        best = cheapest.get((shape.type_column, row))
+        if best is None or shape.fit.millicores < best:
+            cheapest[shape.type_column, row] = shape.fit.millicores
+            least.append((shape, row))
+    return least
+
+
+def _size(pair: Pair) -> tuple[int, int, int]:
+    shape = pair[0]
+    return shape.input_bytes, shape.fit.millicores, shape.order

@@ -1,0 +1,164 @@
+"""Ranks: how good each feasible node is for a pod; composable, higher is better.
+
+Used by `policies` to build a `placement.Policy`; evaluated by `candidates`. A rank is a function of (snapshot,
+shape, rows) to one float per row, so a policy is a weighted sum written in one line. Ranks whose value depends on
+nothing but the row and the shape are cached by shape and updated for changed rows only. Every bind changes one row for
+every shape, so a rank also says in plain numbers what one row is worth, ten times faster than in arrays of one.
+Invariant: both ways give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from cotide_core.placement.feasibility import Rows, picked
+from cotide_core.state.node_columns import CPU_COLUMN, Floats
+from cotide_core.state.shapes import FitShape
+from cotide_core.state.snapshot import Snapshot
+
+RATE_SCALE: Final = 10_000.0
+"""Requests per second at which `LowRate` gives one half (chosen: the middle of the paper's 1k to 200k on a log
+scale)."""
+
+
+class Rank(Protocol):
+    """One term of a node's score."""
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether the value of a row changes only when the row does."""
+        ...
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return one finite float per row."""
+        ...
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAllocated:
+    """Mean share that stays free of the resources asked for (cpu and memory when none is): kube-scheduler's default."""
+
+    cacheable: bool = True
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return values in (-inf, 1]; 1 is an empty node."""
+        left = picked(snapshot.free, shape.scored_columns, rows) - shape.scored_amounts
+        shares = left / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
+        total: Floats = np.add.reduce(shares, axis=0)
+        return total / len(shares)
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        free, allocatable = snapshot.free, snapshot.allocatable
+        total = 0.0
+        for column, amount in shape.scored:
+            total += (free.item(column, row) - amount) / max(1, allocatable.item(column, row))
+        return total / len(shape.scored)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutService:
+    """1 where no online service runs, else 0 (seed 003, section 4.3: such nodes need no forecast)."""
+
+    cacheable: bool = True
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return 0 or 1."""
+        del shape
+        return np.asarray(snapshot.service_counts[rows] == 0, np.float64)
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        del shape
+        return float(snapshot.service_counts.item(row) == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LowRate:
+    """Nodes whose online services are quiet first: ``1 / (1 + rate / RATE_SCALE)``.
+
+    It only decides whom the model is asked about first, since the measured risk is above all a threshold on the rate.
+    """
+
+    cacheable: bool = True
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return values in (0, 1]."""
+        del shape
+        return 1.0 / (1.0 + snapshot.service_rates[rows] / RATE_SCALE)
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        del shape
+        return 1.0 / (1.0 + snapshot.service_rates.item(row) / RATE_SCALE)
+
+
+@dataclass(frozen=True, slots=True)
+class LowPressure:
+    """Nodes with the least cpu asked for by batch and gratis pods first: shortest slowdown, so shortest completion."""
+
+    cacheable: bool = True
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return ``1 / (1 + pressure)`` with the pressure after the placement of a batch pod."""
+        millicores = snapshot.batch_millicores[rows] + (0 if shape.online else shape.millicores)
+        return 1.0 / (1.0 + millicores / np.maximum(1, snapshot.allocatable[CPU_COLUMN, rows]))
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        millicores = snapshot.batch_millicores.item(row) + (0 if shape.online else shape.millicores)
+        return 1.0 / (1.0 + millicores / max(1, snapshot.allocatable.item(CPU_COLUMN, row)))
+
+
+@dataclass(slots=True)
+class RandomRank:
+    """A fresh uniform draw for every node at every decision: the paper's random strategy.
+
+    The generator belongs to one policy of one engine, so the same events draw the same numbers again.
+    """
+
+    generator: np.random.Generator
+    cacheable: bool = False
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return values in [0, 1)."""
+        del shape
+        return self.generator.random(len(snapshot.alive[rows]))
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return a draw."""
+        del snapshot, shape, row
+        return float(self.generator.random())
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A weighted sum of ranks."""
+
+    terms: tuple[tuple[Rank, float], ...]
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether every term is."""
+        return all(rank.cacheable for rank, _ in self.terms)
+
+    def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
+        """Return the sum."""
+        total = np.zeros(len(snapshot.alive[rows]))
+        for rank, weight in self.terms:
+            total += weight * rank.scores(snapshot, shape, rows)
+        return total
+
+    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
+        """Return the same for one row."""
+        total = 0.0
+        for rank, weight in self.terms:
+            total += weight * rank.score(snapshot, shape, row)
+        return total

@@ -1,0 +1,70 @@
+"""What is said to a pod that stays in the queue: one `Wait` when the words change, none while they don't.
+
+Called by `cycle` after each failed attempt. Invariant: two Waits of one pod that follow each other say different
+things, so that a reader is told of changes and not of attempts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_core.instructions import NO_FORECAST, Evict, Forecast, Wait, WaitReason
+from cotide_core.placement.placer import Placement
+from cotide_core.placement.refusal_messages import overall, sentence
+from cotide_core.queueing.queued_pod import QueuedPod
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room that is being made for a pod on a node."""
+
+    node: str
+    message: str
+    victims: tuple[str, ...]
+    """Keys of the pods that leave for it."""
+    evictions: tuple[Evict, ...] = ()
+
+
+def wait(
+    entry: QueuedPod,
+    reason: WaitReason,
+    message: str,
+    *,
+    placement: Placement | None = None,
+    forecast: Forecast = NO_FORECAST,
+    retry_at: float | None = None,
+    room: Room | None = None,
+) -> Wait | None:
+    """Return what to tell, or None when it was told already.
+
+    Parameters
+    ----------
+    placement : the attempt that failed, for its verdicts.
+    room : what is being freed for the pod.
+    """
+    node = "" if room is None else room.node
+    if entry.told == (reason, message, node):
+        return None
+    entry.told = (reason, message, node)
+    return Wait(
+        key=entry.pod.key,
+        uid=entry.pod.uid,
+        reason=reason,
+        message=message,
+        refused=() if placement is None else placement.refused,
+        forecast=forecast,
+        attempts=entry.attempts,
+        demotions=entry.demotions,
+        retry_at_seconds=retry_at,
+        nominated_node=node,
+        victims=() if room is None else room.victims,
+    )
+
+
+def refusal(entry: QueuedPod, placement: Placement, nodes: int, qos_model: str) -> Wait | None:
+    """Return what to tell of an attempt that found no node among so many, or None when it was told already."""
+    message = sentence(placement.refused, nodes)
+    forecast = NO_FORECAST
+    if placement.probability is not None:
+        forecast = Forecast(placement.probability, qos_model=qos_model)
+    return wait(entry, overall(placement.refused), message, placement=placement, forecast=forecast)

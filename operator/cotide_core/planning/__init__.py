@@ -1,0 +1,1 @@
+"""Plans over time: reservations, backfilling, planned starts; one method a module."""

@@ -1,0 +1,152 @@
+"""How a plan is worked out: the method of most policies, and what other methods may do differently.
+
+Owned by `planning`, one object for each engine. `PlanMethod` gives each pod in turn the node with the earliest feasible
+start, through `kernels.machine_plan`; the others build on it. Invariant: a method decides from what it is given, and
+remembers only what `settle` and `started` told it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cotide_core.config import PlansConfig
+from cotide_core.events import Event
+from cotide_core.forecasting.run_time_quantile import PlanQuantile
+from cotide_core.kernels.machine_plan import NO_ROOM, compile_ahead, plan_machines
+from cotide_core.placement.plan_rule import PlanRule
+from cotide_core.planning.availability import Availability, Profiles
+from cotide_core.planning.problem import PlanProblem
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import Booleans, Integers
+from cotide_core.state.snapshot import Snapshot
+
+
+class Surroundings(NamedTuple):
+    """What a method may read."""
+
+    rule: PlanRule
+    plans: PlansConfig
+    seed: int
+    state: ClusterState
+    availability: Availability
+
+
+@dataclass(slots=True)
+class PlanRequest:
+    """One plan, asked for and answered.
+
+    Attributes
+    ----------
+    moment : microseconds.
+    reservations, most : reservations and starts at most; None for no limit.
+    group, second, machine, start, opened : see `kernels.machine_plan`; the last three are overwritten by the answer.
+    """
+
+    problem: PlanProblem
+    waiting: Sequence[QueuedPod]
+    snapshot: Snapshot
+    moment: int
+    reservations: int | None
+    most: int | None
+    group: Integers
+    second: Integers
+    machine: Integers
+    start: Integers
+    opened: Booleans
+
+    @property
+    def most_starts(self) -> int:
+        """Starts at most, as kernels take it."""
+        return len(self.group) + 1 if self.most is None else self.most
+
+
+Step = Callable[[Profiles, Integers, Integers, Booleans], int]
+"""A kernel on copies of the profiles, of ``machine``, ``start`` and ``opened``; returns `NO_ROOM` where they are too
+short."""
+
+
+class PlanMethod:
+    """The earliest feasible start for each."""
+
+    def __init__(self, around: Surroundings) -> None:
+        compile_ahead()
+        self.around = around
+        self._quantile = PlanQuantile(around.plans.quantile)
+        self._segments = 0
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take note of what happened."""
+
+    def joined(self, entry: QueuedPod) -> None:
+        """Take note of a pod that waits from now on."""
+
+    def arranged(self, waiting: list[QueuedPod], snapshot: Snapshot, now: float) -> list[QueuedPod]:
+        """Return the pods in the order in which they are served; they come in the policy's."""
+        del snapshot, now
+        return waiting
+
+    def seconds(self, entry: QueuedPod) -> float:
+        """Return the lone run time that a pod is planned for."""
+        return self._quantile.seconds(entry.seconds_p50, entry.seconds_p90)
+
+    def restrict(self, problem: PlanProblem, snapshot: Snapshot) -> None:
+        """Leave out nodes that a group is to leave to others."""
+
+    def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
+        """Plan; returns what is free behind the plan."""
+        return self.earliest(base, request)
+
+    def settle(self, request: PlanRequest) -> None:
+        """Take note that a plan is in force."""
+
+    def started(self, entry: QueuedPod, moment: int) -> None:
+        """Take note that a planned pod was started."""
+
+    def begun(self, entry: QueuedPod, row: int) -> None:
+        """Take note that it is on its node, as far as anybody knows."""
+
+    def behind(self, left: list[int], waiting: Sequence[QueuedPod]) -> list[int]:
+        """Return the pods without a reservation in the order in which they would be planned."""
+        del waiting
+        return left
+
+    def latest(self, entry: QueuedPod) -> int | None:
+        """Return the latest start that a pod with a reservation is promised, where that is not the reservation."""
+        del entry
+        return None
+
+    def earliest(self, base: Profiles, request: PlanRequest, then: Step | None = None) -> Profiles:
+        """Give each pod in turn the node with the earliest start, then do a further step on the outcome."""
+        problem, moment, count = request.problem, request.moment, len(request.group)
+        reserved = count + 1 if request.reservations is None else request.reservations
+
+        def step(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
+            bound = np.full((problem.slots, len(profiles.sizes)), moment, np.int64)
+            done = plan_machines(
+                *profiles, moment, request.group, request.second, problem.need, problem.take, problem.length,
+                problem.kind, problem.stretch, problem.fit, problem.may, problem.soft, problem.slot, bound, reserved,
+                request.most_starts, opened, machine, start,
+            )  # fmt: skip
+            return done if done == NO_ROOM or then is None else then(profiles, machine, start, opened)
+
+        return self.run(base, request, step)
+
+    def run(self, base: Profiles, request: PlanRequest, step: Step) -> Profiles:
+        """Run a step on copies, with more segments until it has enough; the outcome goes into the request."""
+        rows, known = base.times.shape
+        while True:
+            self._segments = max(self._segments, known)
+            times = np.zeros((rows, self._segments), np.int64)
+            free = np.zeros((rows, self._segments, base.free.shape[2]), np.int64)
+            times[:, :known], free[:, :known] = base.times, base.free
+            profiles = Profiles(times, free, base.sizes.copy())
+            machine, start, opened = request.machine.copy(), request.start.copy(), request.opened.copy()
+            if step(profiles, machine, start, opened) != NO_ROOM:
+                request.machine[:], request.start[:], request.opened[:] = machine, start, opened
+                return profiles
+            self._segments *= 2

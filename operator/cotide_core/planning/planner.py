@@ -1,0 +1,357 @@
+"""Batch and gratis pods planned over time: reservations, backfilling, planned starts.
+
+Called by `cycle.Scheduler` for policies with a `PlanRule`. Online pods are placed before, as under every policy, and
+never wait for a reservation. The first pods of the others, in the policy's order, are then planned by a method
+(`plan_method`) on what nodes will have free (`availability`); those that start now are checked once more against the
+filters of every policy, and against the latency guard where there is one, and bound. Run times are an upper quantile of
+the forecast, stretched by the services on the node (`stretches`): a promise holds while pods stay below it, no online
+pod takes the room and no node goes.
+
+A plan is made when an event may have changed it, when a pod outlives what was expected of it, and when a planned start
+has come. Invariant: the same events at the same times give the same plans; asking for what is planned changes none.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.config import PlansConfig, SchedulerConfig
+from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, ServiceSampled, Tick
+from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.forecasting.run_time_quantile import PlanQuantile
+from cotide_core.forecasting.slowdown_cache import Stretches
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import NO_FORECAST, Forecast, Wait, WaitReason
+from cotide_core.kernels.machines import NEVER
+from cotide_core.placement.feasibility import FITS
+from cotide_core.placement.placer import Placement, Placer
+from cotide_core.placement.plan_rule import PlanRule
+from cotide_core.placement.refusal_messages import overall, sentence
+from cotide_core.placement.wait_instructions import wait
+from cotide_core.planning.availability import MICROSECONDS, Availability, Profiles, microseconds
+from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.planning.problem import PlanProblem
+from cotide_core.planning.qos_exclusions import PlanGuard
+from cotide_core.planning.registry import method_of
+from cotide_core.queueing.ordering import Key, full_key
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import Booleans, Integers
+from cotide_core.state.snapshot import Snapshot
+
+_IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, Tick)
+ROUNDS: Final = 8
+"""Plans of one cycle that the latency guard may refuse a start of, before the rest has to wait for the next cycle
+(chosen: each one learns of all nodes for the shapes that it was refused)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStart:
+    """What is planned for one waiting pod; times in seconds of the driver's clock."""
+
+    node: str
+    start_seconds: float
+    finish_seconds: float
+    """End of what is kept for it: its p90, or the quantile that is planned with."""
+    ends: int
+    """Pods that run on the node now and are expected to end before."""
+    reserved: bool
+    """Whether others may not delay it; else it is only what would come about if nothing else happened."""
+    latest_seconds: float | None = None
+    """The latest start that it is promised, where others may delay it so far; None where they may not."""
+
+
+class Planner:
+    """Plans the pods that it was handed.
+
+    Parameters
+    ----------
+    rule : of the policy.
+    queue, placer : of the engine.
+    """
+
+    def __init__(
+        self,
+        rule: PlanRule,
+        state: ClusterState,
+        placer: Placer,
+        queue: SchedulingQueue,
+        run_times: RunTimes,
+        config: SchedulerConfig,
+    ) -> None:
+        plans = config.plans or PlansConfig()
+        stretches = Stretches(run_times.forecaster)
+        self._availability = Availability(state, run_times, stretches, PlanQuantile(plans.quantile))
+        self._method: PlanMethod = method_of(Surroundings(rule, plans, config.seed, state, self._availability))
+        self._depth = plans.depth
+        self._rule = rule
+        self._order = placer.policy.order
+        self._state = state
+        self._placer = placer
+        guard = placer.policy.guard
+        self._guard = None if guard is None else PlanGuard(guard, placer.feasibility)
+        self._queue = queue
+        self._line: list[tuple[Key, int, QueuedPod]] = []
+        self._kept: dict[QueuedPod, tuple[str, int]] = {}
+        """Promises: node and start."""
+        self._due = False
+        self._waiting: list[QueuedPod] = []
+        self._planned: dict[str, PlannedStart] = {}
+        self._extension: tuple[PlanProblem, Profiles, list[int], int] | None = None
+        """What it takes to plan on for those that have no reservation, when somebody asks."""
+        self._untold = False
+        self._vacated: list[int] = []
+        """Rows that reservations left since something was free earlier: a pod that was looked at before may move there
+        when the next thing is."""
+        self._all_open = False
+        self._next_start = math.inf
+        self._qos_model = ""
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Note whether one of the events may change the plan."""
+        self._method.take(events)
+        self._due = self._due or not all(isinstance(event, _IRRELEVANT) for event in events)
+
+    def join(self, entry: QueuedPod, now: float) -> None:
+        """Take over a pod that the queue gave."""
+        self._queue.plan(entry)
+        self._method.joined(entry)
+        insort(self._line, (full_key(self._order, entry, now), entry.ticket, entry))
+        self._due = True
+
+    def change_forecasts(self, run_times: RunTimes, now: float) -> None:
+        """Plan by another forecaster from now on; pods that run keep what was expected of them."""
+        self._availability.run_times = run_times
+        self._availability.stretches = Stretches(run_times.forecaster)
+        if self._guard is not None:
+            self._guard.forget()
+        self._line = sorted((full_key(self._order, entry, now), ticket, entry) for _, ticket, entry in self._line)
+        self._due = self._all_open = True
+
+    def next_change(self, now: float) -> float:
+        """Return when to plan again without an event; infinite for never."""
+        if not self._line:
+            return math.inf
+        if self._due:
+            return now
+        end = self._availability.next_end()
+        return max(now, min(self._next_start, end / MICROSECONDS if end < NEVER else math.inf))
+
+    def planned(self, snapshot: Snapshot) -> dict[str, PlannedStart]:
+        """Return what the latest plan says of waiting pods, by key; who fits nowhere or is too far is absent."""
+        if self._extension is not None:
+            problem, profiles, left, moment = self._extension
+            self._extension = None
+            nothing = np.zeros(len(profiles.sizes), np.bool_)
+            none = np.full(len(left), -1, np.int64)
+            request = PlanRequest(
+                problem, [self._waiting[index] for index in left], snapshot, moment, None, None,
+                problem.group[left], np.arange(len(left)), none, none.copy(), nothing,
+            )  # fmt: skip
+            self._method.earliest(profiles, request)
+            for index, row, begin in zip(left, request.machine.tolist(), request.start.tolist(), strict=True):
+                if row >= 0:
+                    key = self._waiting[index].pod.key
+                    self._planned[key] = self._told(problem, snapshot, index, row, begin, reserved=False)
+        return {key: one for key, one in self._planned.items() if key in self._still_waiting()}
+
+    def plan(
+        self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster
+    ) -> Iterator[tuple[QueuedPod, Placement]]:
+        """Make the plan if it is due, and yield who starts now and where, at most so many.
+
+        The caller assumes each before it asks for the next.
+        """
+        moment = microseconds(now)
+        self._qos_model = qos.model_id
+        if self._guard is not None and self._guard.eased(snapshot):
+            self._due = True
+        if most <= 0 or self.next_change(now) > now:
+            return
+        self._line = [item for item in self._line if item[2].ticket == item[1] and item[2].place is Place.PLANNED]
+        nearest = [entry for _, _, entry in self._line[: self._depth]]
+        waiting = self._waiting = self._method.arranged(nearest, snapshot, now)
+        self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
+        self._untold = True
+        if not waiting:
+            return
+        request, profiles = self._made(snapshot, moment, now, most, qos)
+        self._method.settle(request)
+        problem, machine, start = request.problem, request.machine, request.start
+        self._vacated += np.flatnonzero(request.opened).tolist()
+        started = 0
+        for index in np.flatnonzero(start == moment).tolist():
+            entry, row = waiting[index], int(machine[index])
+            if started == most:
+                self._due = True
+                break
+            placement = self._checked(entry, row, snapshot, qos)
+            if placement is None:
+                # Two pods of this plan want the same port there: the next plan knows the first.
+                self._due = self._due or started > 0
+                continue
+            started += 1
+            self._kept.pop(entry, None)
+            self._method.started(entry, moment)
+            yield entry, placement
+            record = self._state.record(entry.pod.key)
+            if record is not None and record.row == row:
+                self._availability.began(record, moment, problem.lasts(index, row))
+                self._method.begun(entry, row)
+        self._due = self._due or started == most or (started > 0 and len(self._line) > self._depth)
+        self._keep(problem, snapshot, machine, start, moment)
+        if self._rule.reservations is not None:
+            left = [index for index, row in enumerate(machine.tolist()) if row < 0]
+            left = self._method.behind([index for index in left if waiting[index].place is Place.PLANNED], waiting)
+            self._extension = (problem, profiles, left, moment) if left else None
+
+    def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
+        """Yield what is to be told to the pods of a new plan that stay."""
+        waiting = self._waiting if self._untold else []
+        self._untold = False
+        for entry in waiting:
+            if entry.place is not Place.PLANNED:
+                continue
+            entry.attempts = max(1, entry.attempts)
+            planned = self._planned.get(entry.pod.key)
+            if planned is not None and planned.reserved:
+                told = wait(entry, WaitReason.WAITING_FOR_TURN, f"reserved on {planned.node}")
+            elif planned is not None:
+                told = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
+            elif self._extension is not None and self._planned:
+                told = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
+            else:
+                told = self._refusal(entry, snapshot)
+            if told is not None:
+                yield told
+        for _, _, entry in self._line[self._depth :] if waiting else ():
+            if entry.told is None and entry.place is Place.PLANNED:
+                entry.attempts = max(1, entry.attempts)
+                message = f"waits until it is among the first {self._depth} pods, which are planned"
+                if (told := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
+                    yield told
+
+    def _made(
+        self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster
+    ) -> tuple[PlanRequest, Profiles]:
+        """Return a plan whose starts the latency guard admits, each by itself, and what is free behind it."""
+        waiting, guard = self._waiting, self._guard
+        if guard is not None:
+            guard.keep(entry.shape for entry in waiting)
+        opened = self._opened(self._availability.refresh(moment), snapshot)
+        problem = PlanProblem(waiting, snapshot, self._placer, self._availability, self._method.seconds, guard)
+        self._method.restrict(problem, snapshot)
+        free = np.ascontiguousarray(self._availability.free[:, :, problem.used])
+        base = Profiles(self._availability.times, free, self._availability.sizes)
+        second = self._second(waiting, now)
+        for _ in range(ROUNDS):
+            if guard is not None:
+                problem.refuse(guard, snapshot)
+            machine, start = self._promised(waiting, snapshot)
+            request = PlanRequest(
+                problem, waiting, snapshot, moment, self._rule.reservations, most, problem.group, second, machine,
+                start, opened.copy(),
+            )  # fmt: skip
+            profiles = self._method.solve(base, request)
+            begun = np.flatnonzero(start == moment).tolist()
+            starts = [(waiting[index].shape, int(machine[index])) for index in begun]
+            if guard is None or not guard.refuses(starts, snapshot, qos):
+                break
+        return request, profiles
+
+    def _checked(self, entry: QueuedPod, row: int, snapshot: Snapshot, qos: QosForecaster) -> Placement | None:
+        """Return the placement of a pod whose planned start has come, or None when it can't be."""
+        if self._placer.feasibility.codes(entry.shape.fit, snapshot, slice(row, row + 1))[0] != FITS:
+            return None
+        why = "its planned start has come, and it delays no reserved pod"
+        if self._guard is None:
+            return Placement(row, None, (), why=why)
+        admitted, probability = self._guard.admits(entry.shape, row, snapshot, qos)
+        if admitted:
+            return Placement(row, probability, (), guarded=True, why=why)
+        # The service bears a pod of this plan, but not both: the next plan knows that the node is refused.
+        self._due = True
+        return None
+
+    def _refusal(self, entry: QueuedPod, snapshot: Snapshot) -> Wait | None:
+        risks = [] if self._guard is None else self._guard.verdicts(entry.shape, snapshot)
+        refused = (*risks, *self._placer.refusals(snapshot, entry.shape.fit))
+        probability = min((one.probability for one in risks if one.probability is not None), default=None)
+        forecast = NO_FORECAST if probability is None else Forecast(probability, qos_model=self._qos_model)
+        return wait(
+            entry,
+            overall(refused),
+            sentence(refused, snapshot.node_count),
+            placement=Placement(-1, probability, refused, guarded=self._guard is not None),
+            forecast=forecast,
+        )
+
+    def _still_waiting(self) -> set[str]:
+        return {entry.pod.key for entry in self._waiting if entry.place is Place.PLANNED}
+
+    def _second(self, waiting: list[QueuedPod], now: float) -> Integers:
+        backfill = self._rule.backfill
+        if backfill is None:
+            return np.arange(len(waiting))
+        keys = [full_key(backfill, entry, now) for entry in waiting]
+        return np.array(sorted(range(len(waiting)), key=keys.__getitem__), np.int64)
+
+    def _opened(self, gained: Booleans, snapshot: Snapshot) -> Booleans:
+        """Return (N,) the rows on which a kept reservation may move forward; drops the promises of who has gone."""
+        opened = gained | self._all_open
+        self._all_open = False
+        for entry in [entry for entry in self._kept if entry.place is not Place.PLANNED]:
+            row = snapshot.columns.row_of.get(self._kept.pop(entry)[0])
+            if row is not None:
+                opened[row] = True
+        if opened.any():
+            opened[[row for row in self._vacated if row < len(opened)]] = True
+            self._vacated = []
+        return opened
+
+    def _promised(self, waiting: list[QueuedPod], snapshot: Snapshot) -> tuple[Integers, Integers]:
+        machine = np.full(len(waiting), -1, np.int64)
+        start = np.full(len(waiting), -1, np.int64)
+        if self._kept:
+            for index, entry in enumerate(waiting):
+                node, moment = self._kept.get(entry, ("", -1))
+                machine[index] = snapshot.columns.row_of.get(node, -1)
+                start[index] = moment
+        return machine, start
+
+    def _keep(self, problem: PlanProblem, snapshot: Snapshot, machine: Integers, start: Integers, moment: int) -> None:
+        """Remember the plan of those who stay, for the next plan and for whoever asks."""
+        starts = []
+        reserved = self._rule.kept or self._rule.reservations is not None
+        for index, (row, begin) in enumerate(zip(machine.tolist(), start.tolist(), strict=True)):
+            entry = self._waiting[index]
+            if row < 0 or entry.place is not Place.PLANNED:
+                continue
+            starts.append(begin)
+            self._planned[entry.pod.key] = self._told(problem, snapshot, index, row, begin, reserved=reserved)
+            if self._rule.kept:
+                self._kept[entry] = (snapshot.name(row), begin)
+        later = [begin for begin in starts if begin > moment]
+        self._next_start = min(later) / MICROSECONDS if later else math.inf
+
+    def _told(
+        self, problem: PlanProblem, snapshot: Snapshot, index: int, row: int, begin: int, *, reserved: bool
+    ) -> PlannedStart:
+        end = begin + problem.lasts(index, row)
+        ends = self._availability.ends_until(row, begin)
+        latest = self._method.latest(self._waiting[index]) if reserved else None
+        return PlannedStart(
+            snapshot.name(row),
+            begin / MICROSECONDS,
+            end / MICROSECONDS,
+            ends,
+            reserved,
+            None if latest is None else latest / MICROSECONDS,
+        )

@@ -1,0 +1,121 @@
+"""Plans on a node that is chosen once for each pod: the one with the least work (LW), or a drawn one (RANDOM).
+
+A method of `planning`. Seed 002, section 3.2.2, knows all jobs at time 0; here a pod gets its node when it is first
+planned, in the order of the plan, and keeps it until it starts, or can't start there at all, or a pod there outlives
+what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was given and
+did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting ones.
+Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
+`approximation.list_scheduling`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.kernels.given_plan import compile_given, plan_on_given
+from cotide_core.placement.plan_rule import Machines
+from cotide_core.planning.availability import PHYSICAL, Profiles
+from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, Integers
+
+
+class GivenMachines(PlanMethod):
+    """The earliest start on a node that was chosen before."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        compile_given()
+        self._draws = np.random.default_rng(around.seed)
+        self._given: dict[QueuedPod, str] = {}
+
+    def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
+        """Choose nodes for those that have none, then plan each on its own."""
+        chosen = self._choose(base, request)
+        problem = request.problem
+
+        def step(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
+            del opened
+            machine[:] = chosen
+            return plan_on_given(
+                *profiles, request.moment, request.group, problem.need, problem.take, problem.length, problem.kind,
+                problem.stretch, request.most_starts, machine, start,
+            )  # fmt: skip
+
+        profiles = self.run(base, request, step)
+        if int((request.start == request.moment).sum()) < request.most_starts:
+            for index in np.flatnonzero(request.machine < 0).tolist():
+                self._given.pop(request.waiting[index], None)
+        return profiles
+
+    def _choose(self, base: Profiles, request: PlanRequest) -> Integers:
+        """Return (n,) the row of each pod; -1 where no node can ever take it."""
+        snapshot = request.snapshot
+        self._given = {entry: node for entry, node in self._given.items() if entry.place is Place.PLANNED}
+        chosen = np.full(len(request.group), -1, np.int64)
+        at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
+        for index, entry in enumerate(request.waiting):
+            row = snapshot.columns.row_of.get(self._given.get(entry, ""), -1)
+            if row in self.around.availability.outlived:
+                continue
+            if row >= 0 and self._takes(request, index, at_last[row : row + 1], slice(row, row + 1)).any():
+                chosen[index] = row
+        fresh = np.flatnonzero(chosen < 0).tolist()
+        if not fresh:
+            return chosen
+        work = self._work(request, chosen) if self.around.rule.machines is Machines.LEAST_WORK else None
+        for index in fresh:
+            rows = np.flatnonzero(self._takes(request, index, at_last, slice(None)))
+            if not len(rows):
+                continue
+            if work is None:
+                row = int(rows[self._draws.integers(len(rows))])
+            else:
+                row = int(rows[np.argmin(work.most()[rows])])
+                work.add(request, index, row)
+            chosen[index] = row
+            self._given[request.waiting[index]] = snapshot.name(row)
+        return chosen
+
+    @staticmethod
+    def _takes(request: PlanRequest, index: int, at_last: Integers, rows: slice) -> Booleans:
+        """Return for some rows whether a pod may use them and has room there once all that runs has ended."""
+        problem = request.problem
+        of = request.group[index]
+        need = problem.need[of]
+        room: Booleans = ((at_last >= need) | (need == 0)).all(axis=1)
+        return room & problem.may[problem.fit[of], rows]
+
+    def _work(self, request: PlanRequest, chosen: Integers) -> _Work:
+        physical = slice(-PHYSICAL, None)
+        whole = self.around.availability
+        work = _Work(request)
+        last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, physical]
+        for place in range(int(whole.sizes.max(initial=1)) - 1):
+            more = whole.sizes > place + 1
+            begin = np.maximum(whole.times[:, place], request.moment)
+            seconds = np.maximum(whole.times[:, min(place + 1, whole.times.shape[1] - 1)] - begin, 0)
+            held = (last - whole.free[:, place, physical]).astype(np.float64)
+            work.amounts += np.where(more, seconds, 0)[:, None] * held
+        for index in np.flatnonzero(chosen >= 0).tolist():
+            work.add(request, index, int(chosen[index]))
+        return work
+
+
+class _Work:
+    """What each node has to do, by resource."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        snapshot = request.snapshot
+        self.amounts: Floats = np.zeros((snapshot.size, PHYSICAL))
+        self._whole: Floats = np.maximum(1, snapshot.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1].T).astype(np.float64)
+
+    def add(self, request: PlanRequest, index: int, row: int) -> None:
+        """Give a pod to a node."""
+        lasts = float(request.problem.lasts(index, row))
+        self.amounts[row] += request.problem.amounts[request.group[index]] * lasts
+
+    def most(self) -> Floats:
+        """Return (N,) microseconds of the whole node, of the resource that takes longest."""
+        shares: Floats = (self.amounts / self._whole).max(axis=1)
+        return shares

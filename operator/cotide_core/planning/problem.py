@@ -1,0 +1,106 @@
+"""What a plan is about, in arrays: waiting pods by group, and what each group asks of each node.
+
+Made by `planning` for each plan, read by the plan methods. Pods of one shape and one planned run time are a group: to
+a kernel they are the same. Invariant: the same pods in the same state give the same arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.machine_plan import stretched
+from cotide_core.placement.placer import Placer
+from cotide_core.planning.availability import PHYSICAL, Availability, planned_length
+from cotide_core.planning.qos_exclusions import PlanGuard
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.state.node_columns import Booleans, Floats, Integers
+from cotide_core.state.snapshot import Snapshot
+
+RATE_STEPS: Final = 64
+"""Steps of a node's rate, each twice the one before, by which guarded plans tell nodes apart (chosen: risk is first of
+all a matter of the rate)."""
+
+
+class PlanProblem:
+    """n pods in G groups on N nodes.
+
+    Parameters
+    ----------
+    waiting : in the order in which they are served.
+    seconds : the run time that is planned for a pod.
+    guard : what the latency guard refused; None looks at resources only.
+
+    Attributes
+    ----------
+    group : (n,) of each pod.
+    firsts : one pod of each group.
+    need, take, length, kind, fit, slot, stretch, may, soft : see `kernels.machine_plan`.
+    amounts : (G, 2) millicores and bytes, plain and reclaimed.
+    used : the resources that somebody needs, of those of the availability: the others refuse nobody.
+    slots : rows that the kernel's bounds take.
+    """
+
+    def __init__(
+        self,
+        waiting: Sequence[QueuedPod],
+        snapshot: Snapshot,
+        placer: Placer,
+        availability: Availability,
+        seconds: Callable[[QueuedPod], float],
+        guard: PlanGuard | None,
+    ) -> None:
+        groups: dict[tuple[object, float], int] = {}
+        self.firsts: list[QueuedPod] = []
+        members: list[int] = []
+        lasts: list[int] = []
+        for entry in waiting:
+            planned = seconds(entry)
+            number = groups.setdefault((entry.shape, planned), len(groups))
+            if number == len(self.firsts):
+                self.firsts.append(entry)
+                lasts.append(planned_length(planned))
+            members.append(number)
+        firsts = self.firsts
+        # A guard tells shapes apart that fit on the same nodes.
+        fits: dict[Hashable, int] = {}
+        shapes = [one.shape.fit if guard is None else one.shape for one in firsts]
+        self.group: Integers = np.array(members, np.int64)
+        self.fit: Integers = np.array([fits.setdefault(shape, len(fits)) for shape in shapes], np.int64)
+        kinds: dict[str, int] = {}
+        self.kind: Integers = np.array([kinds.setdefault(one.pod.type, len(kinds)) for one in firsts], np.int64)
+        take = np.array([availability.vector(one.pod.requests) for one in firsts])
+        need = take.copy()
+        need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
+        self.amounts: Integers = np.ascontiguousarray(take[:, -PHYSICAL:])
+        self.used = np.flatnonzero(need.any(axis=0))
+        # In rows: the kernel is compiled once for each layout of its arrays.
+        self.need: Integers = np.ascontiguousarray(need[:, self.used])
+        self.take: Integers = np.ascontiguousarray(take[:, self.used])
+        self.length: Integers = np.array(lasts, np.int64)
+        rates = snapshot.service_rates
+        self.stretch: Floats = np.array([availability.stretches.of_rows(kind, rates) for kind in kinds])
+        rows = {int(row): one for row, one in zip(self.fit.tolist(), firsts, strict=True)}
+        some = [rows[row].shape for row in range(len(fits))]
+        self.may: Booleans = np.array([placer.feasibility.allowed(shape.fit, snapshot) for shape in some])
+        self.soft: Integers = np.array([placer.feasibility.matches(shape.fit, snapshot).soft for shape in some])
+        if guard is not None:
+            # Among equals a node without a service comes first (seed 003, section 4.3), then one with a lower rate.
+            doublings = np.clip(np.frexp(rates)[1], 0, RATE_STEPS - 2)
+            self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
+        self._shapes = some
+        several = np.bincount(self.group) > 1
+        self.slot: Integers = np.where(several, np.cumsum(several), 0)
+        self.slots = 1 + int(several.sum())
+
+    def refuse(self, guard: PlanGuard, snapshot: Snapshot) -> None:
+        """Leave out the nodes that the guard refused to a shape."""
+        for row, shape in enumerate(self._shapes):
+            guard.leave_out(shape, snapshot, self.may[row])
+
+    def lasts(self, index: int, row: int) -> int:
+        """Return for how many microseconds a pod is planned to run on a row."""
+        of = self.group[index]
+        return stretched(int(self.length[of]), float(self.stretch[self.kind[of], row]))

@@ -1,0 +1,85 @@
+"""Slack-based backfilling as a plan (Talby and Feitelson 1999): a promise is a reservation and some slack.
+
+A method of `planning`. The slack is the mean wait of the pods that started so far, times 2 less a hundredth of the
+Job's priority: the mean wait at the default of 100, twice that at 0, none from 200 on. Invariant: a promise is kept
+while pods stay below the run time that is planned, no online pod takes the room and no node goes; else it is given
+anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.machine_slack import compile_slack, spend_slack
+from cotide_core.planning.availability import Profiles, microseconds
+from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.node_columns import Booleans, Integers
+
+PRIORITY_TOP: Final = 200
+"""From this priority of a Job on there is no slack: so the default of 100 has the mean wait, as in the replay."""
+REMEMBERED: Final = 4096
+"""Started pods after which those before count half (chosen): the mean follows what waits are like now."""
+
+
+class SlackPromises(PlanMethod):
+    """The earliest start for each; then slack is spent where that brings others forward by more."""
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        compile_slack()
+        self._promises: dict[QueuedPod, int] = {}
+        self._given: Integers = np.zeros(0, np.int64)
+        self._waited = 0
+        self._started = 0
+
+    def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
+        """Lay reservations, promise what is not promised yet, and spend slack."""
+        problem, count = request.problem, len(request.group)
+        line = np.lexsort((np.arange(count), problem.length[request.group]))
+
+        def spend(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
+            self._given = self._promised(request, start)
+            return spend_slack(
+                *profiles, request.moment, line, request.group, problem.need, problem.take, problem.length,
+                problem.kind, problem.stretch, problem.fit, problem.may, request.most_starts,
+                machine, start, self._given, opened,
+            )  # fmt: skip
+
+        return self.earliest(base, request, spend)
+
+    def settle(self, request: PlanRequest) -> None:
+        """Keep the promises of a plan."""
+        promises = {entry: one for entry, one in self._promises.items() if entry.place is Place.PLANNED}
+        for entry, promise, row in zip(request.waiting, self._given.tolist(), request.machine.tolist(), strict=True):
+            promises.pop(entry, None)
+            if row >= 0:
+                promises[entry] = promise
+        self._promises = promises
+
+    def started(self, entry: QueuedPod, moment: int) -> None:
+        """Let its wait count."""
+        self._promises.pop(entry, None)
+        self._waited += max(0, moment - microseconds(entry.pod.created_seconds))
+        self._started += 1
+        if self._started >= REMEMBERED:
+            self._waited, self._started = self._waited // 2, self._started // 2
+
+    def latest(self, entry: QueuedPod) -> int | None:
+        """Return its promise."""
+        return self._promises.get(entry)
+
+    def _promised(self, request: PlanRequest, start: Integers) -> Integers:
+        """Return (n,) the promise of each pod: what it has, its start where that is later, or a new one."""
+        given = start.copy()
+        for index, entry in enumerate(request.waiting):
+            known = self._promises.get(entry)
+            given[index] = given[index] + self._slack(entry) if known is None else max(known, given[index])
+        return given
+
+    def _slack(self, entry: QueuedPod) -> int:
+        """Return microseconds; as `kernels.slack.slack_of`, in numbers that can't overflow."""
+        left = max(0, PRIORITY_TOP - entry.pod.job_priority)
+        return left * self._waited // (PRIORITY_TOP // 2 * self._started) if self._started else 0

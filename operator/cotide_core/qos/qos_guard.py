@@ -1,0 +1,282 @@
+"""The QoS guard: which nodes would break an online service's latency limit if a pod went there.
+
+One line of a policy (`placement.Policy.guard`). Asks the QoS forecaster about many nodes, and many pods, in one call,
+since a call costs far more than a row, and remembers the answers (`answers`). Seed 003, section 4.3: a node without an
+online service needs no forecast. A node's probability is the highest among its online pods, the arriving one included.
+
+Forecasts never fall when a mix grows, so a refusal outlives what is placed after it: it stands until something on
+the node got better, and it covers every larger pod of the same type. Invariant: a node is accepted
+only on an answer about the node as it is now, and refused only on an answer that still implies the refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import QosForecaster
+from cotide_core.kernels.guard_answers import (
+    MARKS,
+    REFUSED,
+    SHAPE_COLUMNS,
+    WORST,
+    by_service,
+    least_risky,
+    must_ask,
+    not_covered,
+    take_answers,
+)
+from cotide_core.kernels.mix_rows import mixes_of
+from cotide_core.qos.mix_batch import mixes_after
+from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED, AnswerTables
+from cotide_core.state.node_columns import Booleans, Floats, Integers
+from cotide_core.state.shapes import Shape
+from cotide_core.state.snapshot import Snapshot
+
+CALL_ROWS: Final = 4096
+"""Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
+
+AtRisk = tuple[str, int, float, int]
+"""Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
+probabilities (how near the pod came), and the row that this is about, the lowest of equals."""
+
+
+@cache
+def _compile() -> None:
+    """Compile what answers need before the first decision needs it, which must not wait for seconds."""
+    whole, none, real = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0)
+    shapes, table = np.zeros((1, SHAPE_COLUMNS), np.int64), np.zeros((1, 1))
+    marks, counts = np.zeros((1, MARKS, 1), np.int64), np.zeros((1, 1), np.int64)
+    must_ask(none, none, none, shapes, marks, table, marks, table, whole, whole, whole, counts)
+    take_answers(none, none, none, real, none, 0.0, shapes, marks, table, marks, table, whole, whole)
+    not_covered(0, none, shapes, marks, table, marks, table, whole)
+    by_service(0, none, marks, table)
+    least_risky(real, 0.0, 0.0)
+    mixes_of(none, none, shapes, table, whole, real, table, table, counts, counts, counts, whole, whole)
+
+
+class QosGuard:
+    """Refuses nodes where the predicted probability of a violation is above a threshold.
+
+    Parameters
+    ----------
+    threshold : the highest probability that is accepted, in [0, 1].
+
+    Attributes
+    ----------
+    calls : of the forecaster so far.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        _compile()
+        self.threshold = threshold
+        self.calls = 0
+        self._tables = AnswerTables()
+        self._names: list[str] = []
+
+    def forget(self) -> None:
+        """Drop all answers: another model answers otherwise."""
+        self._tables = AnswerTables()
+
+    def concerned(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Booleans:
+        """Return whether a forecast is needed for each row.
+
+        A batch or gratis pod matters where an online service runs. An online pod matters where batch or gratis
+        pods or other services run: alone on a node it meets its limit or doesn't, wherever that node is.
+        """
+        if not shape.online:
+            return np.asarray(snapshot.service_counts[rows] > 0)
+        if shape.fit.service is None:
+            return np.zeros(len(rows), np.bool_)
+        batch = snapshot.type_counts[:, rows].any(axis=0) if len(snapshot.types) else np.zeros(len(rows), np.bool_)
+        return np.asarray(batch | (snapshot.service_counts[rows] > 0))
+
+    def concerns(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
+        """Return the same for one row."""
+        if shape.online:
+            return bool(self.concerned(snapshot, shape, np.array([row], np.intp))[0])
+        return snapshot.service_counts.item(row) > 0
+
+    def not_refused(self, snapshot: Snapshot, shape: Shape, fits: Booleans) -> NDArray[np.intp]:
+        """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
+        tables = self._tables
+        tables.fit(snapshot)
+        place = tables.place_of(snapshot, shape)
+        rows = np.flatnonzero(fits & (tables.marks[place, REFUSED, : snapshot.size] != snapshot.relief_versions))
+        if not len(rows) or shape.online:
+            return rows
+        return not_covered(
+            place,
+            rows,
+            tables.shapes,
+            tables.marks,
+            tables.probabilities,
+            tables.least,
+            tables.least_probabilities,
+            snapshot.columns.relief_versions,
+        )
+
+    def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
+        """Whether `probabilities` of these rows would need no call."""
+        self._tables.fit(snapshot)
+        place = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+        return not self._must_ask(snapshot, place, np.array([len(rows)], np.int64), rows).shape[1]
+
+    def probabilities(
+        self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
+    ) -> Floats:
+        """Return (K,) probabilities that a limit on each row would be broken with the pod there; 0 where unconcerned.
+
+        Above the threshold a probability may be of an earlier, smaller mix: at least as high now.
+        """
+        self.prefetch(snapshot, [(shape, rows)], forecaster)
+        return np.asarray(self._tables.probabilities[self._tables.known_place(shape), rows])
+
+    def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
+        """Return the same for rows that it `knows`."""
+        return np.asarray(self._tables.probabilities[self._tables.place_of(snapshot, shape), rows])
+
+    def prefetch(
+        self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
+    ) -> None:
+        """Find out about the rows of several shapes, with as few calls as possible."""
+        sizes = [len(rows) for _, rows in wanted]
+        if sum(sizes) > CALL_ROWS or len(wanted) > SHAPES_REMEMBERED:
+            self._tables.fit(snapshot)
+            self._find_out_in_parts(snapshot, wanted, forecaster)
+        elif wanted:
+            rows = wanted[0][1] if len(wanted) == 1 else np.concatenate([rows for _, rows in wanted])
+            self.find_out(snapshot, [shape for shape, _ in wanted], list(accumulate(sizes)), rows, forecaster)
+
+    def find_out(
+        self,
+        snapshot: Snapshot,
+        shapes: Sequence[Shape],
+        ends: Sequence[int],
+        rows: NDArray[np.intp],
+        forecaster: QosForecaster,
+    ) -> None:
+        """Find out about the rows of several shapes in one call: of each those up to its end, after those of the last.
+
+        At most `CALL_ROWS` rows and `SHAPES_REMEMBERED` shapes.
+        """
+        tables = self._tables
+        tables.fit(snapshot)
+        places = np.array([tables.place_of(snapshot, shape) for shape in shapes], np.int64)
+        questions, about = self._must_ask(snapshot, places, np.array(ends, np.int64), rows)
+        if len(about):
+            for question in dict.fromkeys(questions.tolist()):
+                tables.place_of(snapshot, shapes[question])
+            self._ask(snapshot, places[questions], about, forecaster)
+
+    def ask(self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster) -> list[float]:
+        """Return the probability for each shape and row, a promised pod being concerned; all are asked about anew."""
+        self._tables.fit(snapshot)
+        answers: list[float] = []
+        for start in range(0, len(pairs), CALL_ROWS):
+            part = pairs[start : start + CALL_ROWS]
+            for shape, _ in part:
+                self._tables.place_of(snapshot, shape)
+            answers.extend(self._ask_pairs(snapshot, part, forecaster))
+        return answers
+
+    def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
+        """Whether a batch or gratis shape is refused on a row since a smaller job of its type was."""
+        return self._tables.covers(snapshot, shape, row)
+
+    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
+        """Return the latest probabilities about some rows that were refused, and the Workloads that they are about."""
+        tables = self._tables
+        place = tables.known_place(shape)
+        worst = tables.marks[place, WORST, rows].tolist()
+        return tables.probabilities[place, rows], [self._names[number] for number in worst]
+
+    def by_service(self, shape: Shape, rows: NDArray[np.intp]) -> list[AtRisk]:
+        """Group rows that were refused by the Workload at risk, in order of appearance."""
+        tables = self._tables
+        groups, nearest = by_service(tables.known_place(shape), rows, tables.marks, tables.probabilities)
+        numbers, counts, examples = groups.tolist()
+        names = self._names
+        return list(zip([names[number] for number in numbers], counts, nearest.tolist(), examples, strict=True))
+
+    def _must_ask(self, snapshot: Snapshot, places: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
+        tables, columns = self._tables, snapshot.columns
+        return must_ask(
+            places,
+            ends,
+            rows,
+            tables.shapes,
+            tables.marks,
+            tables.probabilities,
+            tables.least,
+            tables.least_probabilities,
+            columns.versions,
+            columns.relief_versions,
+            columns.service_counts,
+            columns.type_counts,
+        )
+
+    def _find_out_in_parts(
+        self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
+    ) -> None:
+        """Do what `prefetch` does for more than one call can hold."""
+        pairs: list[tuple[Shape, int]] = []
+        for shape, rows in wanted:
+            place = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+            unknown = self._must_ask(snapshot, place, np.array([len(rows)], np.int64), rows)[1].tolist()
+            for start in range(0, len(unknown), CALL_ROWS):
+                part = unknown[start : start + CALL_ROWS]
+                if len(pairs) + len(part) > CALL_ROWS:
+                    self._ask_pairs(snapshot, pairs, forecaster)
+                    pairs = []
+                pairs.extend((shape, row) for row in part)
+        if pairs:
+            self._ask_pairs(snapshot, pairs, forecaster)
+
+    def _ask_pairs(
+        self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
+    ) -> list[float]:
+        """Ask about pairs of as many shapes at once as have a place."""
+        answers: list[float] = []
+        places: list[int] = []
+        shapes: set[Shape] = set()
+        first = 0
+        for shape, _ in pairs:
+            if shape not in shapes and len(shapes) == SHAPES_REMEMBERED:
+                rows = np.array([row for _, row in pairs[first : first + len(places)]], np.int64)
+                answers.extend(self._ask(snapshot, np.array(places, np.int64), rows, forecaster).tolist())
+                first += len(places)
+                places, shapes = [], set()
+            shapes.add(shape)
+            places.append(self._tables.place_of(snapshot, shape))
+        rows = np.array([row for _, row in pairs[first:]], np.int64)
+        answers.extend(self._ask(snapshot, np.array(places, np.int64), rows, forecaster).tolist())
+        return answers
+
+    def _ask(self, snapshot: Snapshot, places: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
+        """Ask about P pairs of a place and a row, write the answers down and return them."""
+        tables, columns = self._tables, snapshot.columns
+        asked = mixes_after(snapshot, tables, places, rows)
+        each = forecaster.violation_probability(asked.mixes)
+        self.calls += 1
+        self._names = columns.workload_names
+        return take_answers(
+            places,
+            rows,
+            asked.starts,
+            np.ascontiguousarray(each, np.float64),
+            asked.numbers,
+            self.threshold,
+            tables.shapes,
+            tables.marks,
+            tables.probabilities,
+            tables.least,
+            tables.least_probabilities,
+            columns.versions,
+            columns.relief_versions,
+        )

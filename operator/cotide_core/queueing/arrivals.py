@@ -1,0 +1,24 @@
+"""Rules of entering the queue: which pods are ours to place, and which changes of a waiting pod matter.
+
+Called by `cycle.Scheduler` for each reported pod.
+"""
+
+from __future__ import annotations
+
+from cotide_core.events import Pod, PodPhase
+from cotide_core.state.cluster_state import PodRecord
+
+
+def needs_placing(record: PodRecord) -> bool:
+    """Whether this scheduler must find a node for a pod: ours, pending, not going away, neither bound nor assumed."""
+    pod = record.pod
+    return pod.ours and record.node is None and pod.phase is PodPhase.PENDING and not pod.terminating
+
+
+def same_wish(before: Pod, after: Pod) -> bool:
+    """Whether a waiting pod changed in nothing that its placement depends on.
+
+    What comes back from our own status updates (attempts, demotions, a nomination) is no change.
+    """
+    ours = after._replace(attempts=before.attempts, demotions=before.demotions, nominated_node=before.nominated_node)
+    return before in (after, ours)

@@ -1,0 +1,174 @@
+"""Orders of the queue: who is tried next.
+
+Used by `queueing.SchedulingQueue` through a policy. In every order online pods come before batch before gratis, and a
+higher pod priority (``spec.priority``) before a lower one; an order decides the rest. A key may change with time
+only at moments that `next_change` announces, so that heaps stay heaps: O(log n) per step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, Protocol
+
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.units import MEMORY, RECLAIMED_MEMORY
+
+Key = tuple[float, ...]
+
+
+class Order(Protocol):
+    """Sorts waiting pods; the smallest key is next."""
+
+    @property
+    def demotes(self) -> bool:
+        """Whether a pod that fails its first placement goes down one level."""
+        ...
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return a pod's sort key among pods of the same class and priority."""
+        ...
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return when the key will change by itself, if ever."""
+        ...
+
+
+def full_key(order: Order, entry: QueuedPod, now: float) -> Key:
+    """Return the key among all pods: class, pod priority, the order's own key, arrival."""
+    pod = entry.pod
+    return (-pod.workload_class.rank, -pod.priority, *order.key(entry, now), entry.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalOrder:
+    """First come, first served; a pod that can't be placed now does not hold up those behind it."""
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return the time of creation."""
+        del now
+        return (entry.pod.created_seconds,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOrder:
+    """A random order that can be drawn again: a keyed hash of each pod's uid, uniform in [0, 1)."""
+
+    seed: int
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return the draw of a pod."""
+        del now
+        digest = blake2b(entry.pod.uid.encode(), digest_size=8, key=str(self.seed).encode()).digest()
+        return (int.from_bytes(digest, "big") / 2.0**64,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedShortestFirst:
+    """QPSM's queue (seed 003, section 4.2): a sub-queue for each Job priority, in each the shortest predicted job
+    first.
+
+    A pod that fails its first placement goes down one level (section 4.3), to the sub-queue of ``priority - 1``, and
+    comes back after `age_back_seconds`. The paper lets short jobs overtake a long one for ever; here, a job that
+    waits longer than `overtaking_seconds` moves to the front of its sub-queue, the oldest first. So within a level a
+    job is overtaken only by jobs that arrive in its first `overtaking_seconds` (plus the time that it spends demoted).
+    """
+
+    age_back_seconds: float
+    overtaking_seconds: float
+    demotes: bool = True
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return (level, aged or not, predicted seconds or time of creation)."""
+        pod = entry.pod
+        level = pod.job_priority - (1 if self._demoted(entry, now) else 0)
+        if now >= pod.created_seconds + self.overtaking_seconds:
+            return (-level, 0, pod.created_seconds)
+        return (-level, 1, entry.seconds_p50)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return when it ages back or ages to the front, whichever is next."""
+        moments = [entry.pod.created_seconds + self.overtaking_seconds]
+        if entry.demoted_seconds is not None:
+            moments.append(entry.demoted_seconds + self.age_back_seconds)
+        return min((moment for moment in moments if moment > now), default=None)
+
+    def _demoted(self, entry: QueuedPod, now: float) -> bool:
+        return entry.demoted_seconds is not None and now < entry.demoted_seconds + self.age_back_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestFirst:
+    """Shortest predicted run time first (p50)."""
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return the predicted seconds."""
+        del now
+        return (entry.seconds_p50,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
+BYTES_PER_MILLICORE: Final = (4 << 30) / 1000
+"""Memory that counts as much as a millicore: 4 GiB a core, as general-purpose machines are built (chosen)."""
+
+
+def demand_of(entry: QueuedPod) -> float:
+    """Return millicores: a pod's cpu, or its memory where that is the larger part of a usual machine."""
+    memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
+    return max(entry.shape.fit.millicores, memory / BYTES_PER_MILLICORE)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestDemandFirst:
+    """Smallest demand first (seed 002, section 3.2.2, SDF)."""
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return millicores."""
+        del now
+        return (demand_of(entry),)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestVolumeFirst:
+    """Smallest demand x predicted run time first (seed 002, section 3.2.1: d_j p_j).
+
+    The demand of a pod is its cpu or its memory, whichever is the larger part of a usual machine.
+    """
+
+    demotes: bool = False
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return millicore-seconds."""
+        del now
+        return (demand_of(entry) * entry.seconds_p50,)
+
+    def next_change(self, entry: QueuedPod, now: float) -> float | None:
+        """Return None: it never changes."""
+        del entry, now
+        return None

@@ -1,0 +1,50 @@
+"""One waiting pod, as the queue and the orders see it.
+
+Written by `queueing.SchedulingQueue` and `cycle.Scheduler` only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cotide_core.events import Pod
+from cotide_core.instructions import WaitReason
+from cotide_core.state.shapes import Shape
+
+
+class Place(StrEnum):
+    """Where a waiting pod stands; see the drawing in `queueing`."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    PARKED = "unschedulable"
+    PLANNED = "planned"
+    GATED = "gated"
+    ASIDE = "aside"
+    HELD = "held"
+    IN_HAND = "in hand"
+
+
+@dataclass(eq=False, slots=True)
+class QueuedPod:
+    """A pod that this scheduler must place."""
+
+    pod: Pod
+    shape: Shape
+    sequence: int
+    """Number of its arrival: the last tie-break of every order."""
+    attempts: int = 0
+    demotions: int = 0
+    demoted_seconds: float | None = None
+    """When it was demoted; None once it has aged back, or never."""
+    seconds_p50: float = 0.0
+    """Predicted lone run time; 0 for online pods."""
+    seconds_p90: float = 0.0
+    place: Place = Place.IN_HAND
+    ticket: int = -1
+    """Only the heap entry that carries this number is valid."""
+    ready_seconds: float = 0.0
+    """When its back-off is over."""
+    told: tuple[WaitReason, str, str] | None = None
+    """What the last Wait said: reason, sentence, nominated node."""

@@ -1,0 +1,310 @@
+"""The scheduling queue: who waits, where, and who is next.
+
+Owned by `cycle.Scheduler`. Where a waiting pod stands::
+
+                 +-> GATED (scheduling gates)      +-> HELD (unsupported field: until the pod changes)
+    arrival -----+-> ASIDE (the queue is full) ----+
+                 v                                 v
+               ACTIVE --pop--> in hand --placed--> out
+                 ^                |  \\--bind refused--> BACKOFF --time--> ACTIVE
+                 |                +--no node-----------> PARKED, by shape
+                 +--woken by an event that could help, or flushed after a time--+
+
+A policy that plans ahead (`planning`) keeps the pods that it was handed PLANNED until they start or change.
+
+Pods of one shape are interchangeable to every filter and guard, so only the first of a parked shape is woken; when
+it is placed the next follows, when it fails the others need not be tried. Freed capacity wakes at once, so that it
+goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the back-off
+of the pod, which doubles per attempt. Pushing and popping are O(log n). Invariant: a pod that was added is in
+exactly one place until it is removed or placed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.queueing.ordering import Key, Order, full_key
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.shapes import Shape
+
+_Heap = list[tuple[Key, int, QueuedPod]]
+
+
+@dataclass(eq=False, slots=True)
+class _Parked:
+    heap: _Heap = field(default_factory=list)
+    scout: QueuedPod | None = None
+    """The one that was woken and is not decided yet."""
+    flush_seconds: float = -1.0
+
+
+class SchedulingQueue:
+    """Waiting pods in the order of a policy."""
+
+    def __init__(self, order: Order, config: SchedulerConfig) -> None:
+        self._order = order
+        self._config = config
+        self._entries: dict[str, QueuedPod] = {}
+        self._active: _Heap = []
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._changes: list[tuple[float, int, QueuedPod]] = []
+        self._flushes: list[tuple[float, int, Shape]] = []
+        self._parked: dict[Shape, _Parked] = {}
+        self._aside: dict[str, QueuedPod] = {}
+        self._count = dict.fromkeys(Place, 0)
+        self._tickets = 0
+        first, most = config.backoff_initial_seconds, config.backoff_max_seconds
+        self._backoffs = [float(min(first * 2.0**doublings, most)) for doublings in range(61)]
+        """By attempts, from the first on."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._entries.values())
+
+    def get(self, key: str) -> QueuedPod | None:
+        """Return a waiting pod by ``namespace/name``."""
+        return self._entries.get(key)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many pods wait in active, backoff, unschedulable and gated; together they are all."""
+        count = self._count
+        return {
+            "active": count[Place.ACTIVE],
+            "backoff": count[Place.BACKOFF],
+            "unschedulable": count[Place.PARKED] + count[Place.PLANNED] + count[Place.ASIDE] + count[Place.HELD],
+            "gated": count[Place.GATED],
+        }
+
+    def is_full(self) -> bool:
+        """Whether a further pod would be put aside."""
+        count = self._count
+        trying = (Place.ACTIVE, Place.BACKOFF, Place.PARKED, Place.PLANNED)
+        return sum(count[place] for place in trying) >= self._config.max_queue
+
+    def add(self, entry: QueuedPod, now: float) -> Place:
+        """Take a pod in, or take it in anew after it changed; returns where it stands."""
+        self.remove(entry.pod.key, now)
+        self._entries[entry.pod.key] = entry
+        if entry.pod.unsupported:
+            self._stand(entry, Place.HELD)
+        elif entry.pod.gates:
+            self._stand(entry, Place.GATED)
+        elif self.is_full():
+            self._stand(entry, Place.ASIDE)
+            self._aside[entry.pod.key] = entry
+        else:
+            self._activate(entry, now)
+            self._announce(entry, now)
+        return entry.place
+
+    def remove(self, key: str, now: float) -> QueuedPod | None:
+        """Take a pod out for good: it is bound, finished or gone."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            group = self._parked.get(entry.shape)
+            if group is not None and group.scout is entry:
+                # Nobody speaks for the others any more: the flush will, unless an event does before.
+                group.scout = None
+                self._schedule_flush(entry.shape, group, now)
+            self._aside.pop(key, None)
+            self._count[entry.place] -= 1
+            entry.place, entry.ticket = Place.IN_HAND, -1
+        return entry
+
+    def pop(self) -> QueuedPod | None:
+        """Take the next pod in hand; it must come back through `placed`, `failed` or `back_off`."""
+        while self._active:
+            _, ticket, entry = heapq.heappop(self._active)
+            if entry.ticket == ticket:
+                self._stand(entry, Place.IN_HAND)
+                return entry
+        return None
+
+    def ahead(self, count: int) -> list[QueuedPod]:
+        """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
+        all."""
+        taken: _Heap = []
+        while self._active and len(taken) < count:
+            item = heapq.heappop(self._active)
+            if item[2].ticket == item[1]:
+                taken.append(item)
+        for item in taken:
+            heapq.heappush(self._active, item)
+        return [entry for _, _, entry in taken]
+
+    def plan(self, entry: QueuedPod) -> None:
+        """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
+        self._stand(entry, Place.PLANNED)
+
+    def placed(self, entry: QueuedPod, now: float) -> None:
+        """Let a pod go that has a node, and wake the next of its shape."""
+        shape = entry.shape
+        self.remove(entry.pod.key, now)
+        self.wake(shape, now, urgent=True)
+
+    def failed(self, entry: QueuedPod, now: float) -> None:
+        """Park a pod that no node can take now; QPSM demotes it when it was its first attempt."""
+        entry.attempts += 1
+        if self._order.demotes and entry.attempts == 1 and entry.demotions == 0:
+            entry.demotions += 1
+            entry.demoted_seconds = now
+            self._announce(entry, now)
+        entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
+        group = self._parked.get(entry.shape)
+        if group is None:
+            group = self._parked[entry.shape] = _Parked()
+        if group.scout is entry:
+            group.scout = None
+        self._stand(entry, Place.PARKED)
+        heapq.heappush(group.heap, (full_key(self._order, entry, now), entry.ticket, entry))
+        self._schedule_flush(entry.shape, group, now)
+
+    def backs_off(self, shape: Shape) -> bool:
+        """Whether the first pod of a parked shape is woken already and waits for the end of its back-off."""
+        group = self._parked.get(shape)
+        return group is not None and group.scout is not None and group.scout.place is Place.BACKOFF
+
+    def refused(self, shape: Shape, now: float) -> None:
+        """Count an attempt of a parked shape that was seen to fail without waking anybody."""
+        group = self._parked[shape]
+        while group.heap and group.heap[0][2].ticket != group.heap[0][1]:
+            heapq.heappop(group.heap)
+        if group.heap:
+            entry = group.heap[0][2]
+            entry.attempts += 1
+            entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
+            self._schedule_flush(shape, group, now)
+
+    def back_off(self, entry: QueuedPod, now: float) -> float:
+        """Take a pod back whose bind failed; returns when it is tried again."""
+        self._entries[entry.pod.key] = entry
+        entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
+        self._stand(entry, Place.BACKOFF)
+        heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
+        return entry.ready_seconds
+
+    def backoff_seconds(self, attempts: int) -> float:
+        """Return initial x 2^(attempts - 1), at most the maximum."""
+        return self._backoffs[min(max(1, attempts), len(self._backoffs)) - 1]
+
+    def parked_shapes(self) -> list[Shape]:
+        """Return the shapes that wait for an event, without those whose first pod is already woken."""
+        return [s for s, g in self._parked.items() if g.heap and (g.scout is None or g.scout.place is Place.BACKOFF)]
+
+    def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:
+        """Let the first parked pod of a shape try again: at once, or when its back-off is over."""
+        group = self._parked.get(shape)
+        if group is None:
+            return
+        if group.scout is not None:
+            if urgent and group.scout.place is Place.BACKOFF:
+                self._activate(group.scout, now)
+            return
+        while group.heap:
+            _, ticket, entry = heapq.heappop(group.heap)
+            if entry.ticket != ticket:
+                continue
+            group.scout = entry
+            if urgent or entry.ready_seconds <= now:
+                self._activate(entry, now)
+            else:
+                self._stand(entry, Place.BACKOFF)
+                heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
+            return
+        del self._parked[shape]
+
+    def advance(self, now: float) -> list[QueuedPod]:
+        """Do what the time asks for: back-offs end, parked shapes are flushed, keys age; returns who was admitted.
+
+        The admitted are pods that stood aside because the queue was full.
+        """
+        while self._backoff and self._backoff[0][0] <= now:
+            _, ticket, entry = heapq.heappop(self._backoff)
+            if entry.ticket == ticket:
+                self._activate(entry, now)
+        while self._flushes and self._flushes[0][0] <= now:
+            due, _, shape = heapq.heappop(self._flushes)
+            group = self._parked.get(shape)
+            if group is not None and group.flush_seconds == due:
+                self.wake(shape, now, urgent=False)
+        while self._changes and self._changes[0][0] <= now:
+            _, _, entry = heapq.heappop(self._changes)
+            if self._entries.get(entry.pod.key) is entry:
+                self._resort(entry, now)
+                self._announce(entry, now)
+        admitted = []
+        while self._aside and not self.is_full():
+            entry = self._aside.pop(next(iter(self._aside)))
+            self._activate(entry, now)
+            self._announce(entry, now)
+            admitted.append(entry)
+        return admitted
+
+    def resort(self, now: float) -> None:
+        """Sort everything anew: the forecasts changed."""
+        for entry in list(self._entries.values()):
+            self._resort(entry, now)
+
+    def next_wakeup(self, now: float) -> float | None:
+        """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
+        if self._count[Place.ACTIVE] or (self._aside and not self.is_full()):
+            return now
+        while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
+            heapq.heappop(self._backoff)
+        while self._flushes and not self._flush_is_due_for(*self._flushes[0]):
+            heapq.heappop(self._flushes)
+        times = [heap[0][0] for heap in (self._backoff, self._flushes) if heap]
+        return max(now, min(times)) if times else None
+
+    def in_order(self, now: float) -> list[QueuedPod]:
+        """Return the pods that can be tried at all, sorted as the policy would try them were all woken now."""
+        held = (Place.GATED, Place.HELD)
+        waiting = [entry for entry in self._entries.values() if entry.place not in held]
+        aside = Place.ASIDE
+        waiting.sort(key=lambda entry: (entry.place is aside, full_key(self._order, entry, now)))
+        return waiting
+
+    def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:
+        group = self._parked.get(shape)
+        return group is not None and group.flush_seconds == due and group.scout is None and bool(group.heap)
+
+    def _schedule_flush(self, shape: Shape, group: _Parked, now: float) -> None:
+        due = now + self._config.unschedulable_flush_seconds
+        if group.flush_seconds != due:
+            group.flush_seconds = due
+            heapq.heappush(self._flushes, (due, self._ticket(), shape))
+
+    def _activate(self, entry: QueuedPod, now: float) -> None:
+        self._stand(entry, Place.ACTIVE)
+        heapq.heappush(self._active, (full_key(self._order, entry, now), entry.ticket, entry))
+
+    def _resort(self, entry: QueuedPod, now: float) -> None:
+        if entry.place is Place.ACTIVE:
+            self._activate(entry, now)
+        elif entry.place is Place.PARKED:
+            self._stand(entry, Place.PARKED)
+            heap = self._parked[entry.shape].heap
+            heapq.heappush(heap, (full_key(self._order, entry, now), entry.ticket, entry))
+
+    def _announce(self, entry: QueuedPod, now: float) -> None:
+        due = self._order.next_change(entry, now)
+        if due is not None:
+            heapq.heappush(self._changes, (due, self._ticket(), entry))
+
+    def _stand(self, entry: QueuedPod, place: Place) -> None:
+        count = self._count
+        if entry.ticket >= 0:
+            count[entry.place] -= 1
+        count[place] += 1
+        entry.place = place
+        self._tickets += 1
+        entry.ticket = self._tickets
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets

@@ -1,0 +1,1 @@
+"""Forecast slack and who makes room: slack scheduling, overload monitor, preemption, evictions."""

@@ -1,0 +1,92 @@
+"""Space that is being freed for a pod, and that no other pod gets.
+
+Owned by `hierarchy`. Pods of one shape are interchangeable, so whichever of them the queue brings first takes the
+space. A nomination ends when it is used, when its pod is gone, when a victim stays, or after a time. Invariant: each
+pod has at most one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from cotide_core.state.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """One pod's claim on one node."""
+
+    pod: str
+    shape: Shape
+    node: str
+    millicores: int
+    memory_bytes: int
+    requests: tuple[tuple[str, int], ...]
+    victims: frozenset[str]
+    until_seconds: float
+    makes_way: frozenset[str] = frozenset()
+    """The victims that nobody else's claim on the node had counted on before."""
+    restored: bool = False
+    """Whether an earlier run made it: then it is not known who was asked to go for it."""
+
+
+class Nominations:
+    """The claims in force, by pod key."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, Nomination] = {}
+
+    def __iter__(self) -> Iterator[Nomination]:
+        return iter(self._by_pod.values())
+
+    def __len__(self) -> int:
+        return len(self._by_pod)
+
+    def of(self, pod: str) -> Nomination | None:
+        """Return a pod's own claim."""
+        return self._by_pod.get(pod)
+
+    def usable_by(self, shape: Shape, pod: str) -> list[Nomination]:
+        """Return the claims that a pod of a shape may use, its own first."""
+        mates = [one for one in self._by_pod.values() if one.shape is shape and one.pod != pod]
+        own = self._by_pod.get(pod)
+        return mates if own is None else [own, *mates]
+
+    def add(self, nomination: Nomination) -> None:
+        """Take a claim in; it replaces the pod's earlier one."""
+        self._by_pod[nomination.pod] = nomination
+
+    def drop(self, pod: str) -> Nomination | None:
+        """End a pod's claim."""
+        return self._by_pod.pop(pod, None)
+
+    def counted_on(self, node: str, victims: Iterable[str]) -> frozenset[str]:
+        """Return those of the pods that a claim on a node counts on."""
+        counted = {victim for one in self._by_pod.values() if one.node == node for victim in one.victims}
+        return frozenset(counted.intersection(victims))
+
+    def drop_where_stays(self, victim: str) -> list[Nomination]:
+        """End the claims that counted on a victim that stays; returns them."""
+        ended = [one for one in self._by_pod.values() if victim in one.victims]
+        for one in ended:
+            del self._by_pod[one.pod]
+        return ended
+
+    def drop_where_gone(self, nodes: Container[str]) -> list[Nomination]:
+        """End the claims on nodes that are not there any more; returns them."""
+        ended = [one for one in self._by_pod.values() if one.node not in nodes]
+        for one in ended:
+            del self._by_pod[one.pod]
+        return ended
+
+    def expire(self, now: float) -> list[Nomination]:
+        """End the claims whose time is over; returns them."""
+        ended = [one for one in self._by_pod.values() if one.until_seconds <= now]
+        for one in ended:
+            del self._by_pod[one.pod]
+        return ended
+
+    def next_change(self) -> float:
+        """Return when the next claim ends by itself; infinite for never."""
+        return min((one.until_seconds for one in self._by_pod.values()), default=float("inf"))

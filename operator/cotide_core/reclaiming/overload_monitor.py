@@ -1,0 +1,230 @@
+"""The overload monitor: takes batch work off a node whose online pods need the room (seed 000, section V).
+
+Called by `hierarchy` in every cycle, after the events and before any placement. A node's load is what its online pods
+were measured to use plus what batch and gratis pods hold, as in seed 000, section I; a node without a fresh measurement
+is never judged. The states of a node::
+
+    calm --over the share for the observation time--> overloaded --below the relieved share--> calm
+                                                       |  round of evictions, pause, round, ...
+      too many episodes within the window --> cordoned for batch and gratis, for a while
+
+Victims: gratis before batch, the least work lost first. Invariants: online pods are never touched; pods on their way
+out count as gone, so nobody is evicted twice or in their place; same state, samples and time give the same evictions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import HierarchicalConfig
+from cotide_core.instructions import Evict, EvictCause
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.victim_selection import Candidate, Lost, cheapest, drawn, may_go
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.state.node_columns import Booleans, Floats
+
+RESOURCES = ("cpu", "memory")
+
+
+@dataclass(slots=True)
+class _Node:
+    over_since: float | None = None
+    overloaded: bool = False
+    next_round: float = -np.inf
+    episodes: deque[float] = field(default_factory=deque)
+    cordoned_until: float = -np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """What is wrong with which nodes."""
+
+    over: tuple[str, ...] = ()
+    """Nodes whose load is above the share, by a fresh measurement."""
+    cordoned: tuple[tuple[str, float], ...] = ()
+    """(node, until when)."""
+
+
+class OverloadMonitor:
+    """Watches all nodes of one engine.
+
+    Parameters
+    ----------
+    config : thresholds, pauses and limits.
+    generator : draws victims where the configuration says ``random``.
+    """
+
+    def __init__(self, config: HierarchicalConfig, generator: np.random.Generator) -> None:
+        self._config = config
+        self._generator = generator
+        self._nodes: dict[str, _Node] = {}
+        self._over: tuple[str, ...] = ()
+
+    @property
+    def alarms(self) -> Alarms:
+        """What was wrong when the nodes were last judged."""
+        cordoned = [(name, node.cordoned_until) for name, node in self._nodes.items() if node.cordoned_until > -np.inf]
+        return Alarms(self._over, tuple(sorted(cordoned)))
+
+    def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
+        """Return whom to evict now, by node in order of rows; each is noted in `evictions`."""
+        used, fresh = state.host_load.used(now, self._config.usage_stale_seconds)
+        size = state.columns.size
+        held = state.columns.held[:2, :, :size].sum(axis=0)
+        load = used + held
+        for key in evictions.asked():
+            record = state.record(key)
+            if record is not None and record.row >= 0:
+                load[:, record.row] -= _amounts(state, record)
+        physical = state.host_load.physical()
+        self._forget_gone(state)
+        out: list[Evict] = []
+        for row in self._to_judge(state, fresh, load, physical):
+            out.extend(self._judge(state, evictions, lost, now, row, load[:, row], physical[:, row]))
+        return out
+
+    def cordoned(self, state: ClusterState, now: float) -> Booleans:
+        """Return (N,) whether batch and gratis pods are kept off."""
+        kept_off = np.zeros(state.columns.size, np.bool_)
+        for name, node in self._nodes.items():
+            row = state.columns.row_of.get(name)
+            if row is not None and now < node.cordoned_until:
+                kept_off[row] = True
+        return kept_off
+
+    def adopt(self, name: str, until_seconds: float, now: float) -> bool:
+        """Take up a cordon that an earlier run noted on a node; False where it is over or can't be one of ours."""
+        node = self._nodes.get(name)
+        known = -np.inf if node is None else node.cordoned_until
+        if not max(now, known) < until_seconds <= now + self._config.cordon_seconds:
+            return False
+        self._nodes.setdefault(name, _Node()).cordoned_until = until_seconds
+        return True
+
+    def end_cordons(self, now: float) -> list[str]:
+        """Open the nodes whose time is over; returns their names."""
+        ended = [name for name, node in self._nodes.items() if -np.inf < node.cordoned_until <= now]
+        for name in ended:
+            self._nodes[name].cordoned_until = -np.inf
+        return ended
+
+    def next_change(self, now: float) -> float:
+        """Return when a cordon ends, an observation is over or a pause ends; infinite for never."""
+        moments = [node.cordoned_until for node in self._nodes.values() if node.cordoned_until > now]
+        for node in self._nodes.values():
+            if node.overloaded and node.next_round > now:
+                moments.append(node.next_round)
+            elif node.over_since is not None and not node.overloaded:
+                moments.append(node.over_since + self._config.overload_observation_seconds)
+        return min((moment for moment in moments if moment > now), default=float("inf"))
+
+    def _to_judge(self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats) -> list[int]:
+        """Return the rows that are over now, or were and are not calm again."""
+        over = (load > self._config.overload_share * physical).any(axis=0) & fresh
+        present = (state.columns.nodes[row] for row in np.flatnonzero(over).tolist())
+        self._over = tuple(node.name for node in present if node is not None)
+        rows = set(np.flatnonzero(over).tolist())
+        for name, node in self._nodes.items():
+            if node.overloaded or node.over_since is not None:
+                rows.add(state.columns.row_of[name])
+        return sorted(row for row in rows if fresh[row])
+
+    def _judge(
+        self,
+        state: ClusterState,
+        evictions: Evictions,
+        lost: Lost,
+        now: float,
+        row: int,
+        load: Floats,
+        physical: Floats,
+    ) -> list[Evict]:
+        config = self._config
+        present = state.columns.nodes[row]
+        if present is None:
+            return []
+        node = self._nodes.setdefault(present.name, _Node())
+        over = bool((load > config.overload_share * physical).any())
+        if not node.overloaded:
+            if not over:
+                node.over_since = None
+                return []
+            node.over_since = now if node.over_since is None else node.over_since
+            if now < node.over_since + config.overload_observation_seconds:
+                return []
+            self._open_episode(node, now)
+        elif not (load > config.relieved_share * physical).any():
+            node.overloaded, node.over_since = False, None
+            return []
+        if now < node.next_round:
+            return []
+        chosen = self._victims(state, evictions, lost, now, row, load - config.relieved_share * physical)
+        if chosen:
+            node.next_round = now + config.overload_pause_seconds
+        why = _why(load, physical)
+        out = []
+        for one in chosen:
+            pod = one.record.pod
+            evictions.ask(one.record, now)
+            reason = f"{present.name} is overloaded ({why}); a {pod.workload_class} pod with {one.lost:.0f} core s done"
+            out.append(Evict(pod.key, pod.uid, present.name, reason, EvictCause.OVERLOADED))
+        return out
+
+    def _open_episode(self, node: _Node, now: float) -> None:
+        config = self._config
+        node.overloaded = True
+        node.episodes.append(now)
+        while node.episodes[0] < now - config.flap_window_seconds:
+            node.episodes.popleft()
+        if len(node.episodes) >= config.flap_episodes and config.cordon_seconds > 0:
+            node.cordoned_until = now + config.cordon_seconds
+            node.episodes.clear()
+
+    def _victims(
+        self, state: ClusterState, evictions: Evictions, lost: Lost, now: float, row: int, lacking: Floats
+    ) -> list[Candidate]:
+        """Return gratis pods, then batch pods, that bring the load down; as many as a round allows."""
+        chosen: list[Candidate] = []
+        records = state.records_on(row)
+        for one in records:
+            if one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE:
+                counted = one.pod.key in evictions.asked()
+                lacking = lacking if counted else lacking - _amounts(state, one)
+        for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
+            if (lacking <= 0).all():
+                break
+            candidates = [
+                Candidate(one, _amounts(state, one), lost(one))
+                for one in records
+                if may_go(one, cls) and evictions.open(one, now)
+            ]
+            helpful = [one for one in candidates if (one.frees[lacking > 0] > 0).any()]
+            found = self._choose(helpful, lacking)
+            if found is None:
+                found = sorted(helpful, key=lambda one: one.cost)
+            chosen.extend(found)
+            lacking = lacking - np.sum([one.frees for one in found], axis=0) if found else lacking
+        return chosen[: self._config.overload_evictions]
+
+    def _choose(self, candidates: list[Candidate], lacking: Floats) -> list[Candidate] | None:
+        if self._config.victims == "random":
+            return drawn(candidates, lacking, self._generator)
+        return cheapest(candidates, lacking)
+
+    def _forget_gone(self, state: ClusterState) -> None:
+        self._nodes = {name: node for name, node in self._nodes.items() if name in state.columns.row_of}
+
+
+def _amounts(state: ClusterState, record: PodRecord) -> Floats:
+    demand = state.demand(record.pod.requests)
+    return np.array([demand.millicores, demand.memory_bytes], np.float64)
+
+
+def _why(load: Floats, physical: Floats) -> str:
+    shares = load / np.maximum(1.0, physical)
+    worst = int(shares.argmax())
+    return f"{RESOURCES[worst]} at {100 * shares[worst]:.0f} % of what is allocatable"

@@ -1,0 +1,136 @@
+"""Who is taken off a node: pure choice among pods that may go.
+
+Called by `hierarchy` for a batch pod that needs room and by `overload` for a node that has too little. A candidate
+frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without. Invariants:
+no online pod and no pod marked do-not-disrupt is ever a candidate; pods that would rather stay are chosen only where
+the others don't suffice; same candidates, same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.state.cluster_state import PodRecord
+from cotide_core.state.node_columns import Floats
+
+Lost = Callable[[PodRecord], float]
+"""Tells the work that is lost with a pod, in core seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that may go.
+
+    Attributes
+    ----------
+    frees : (K,) what it would free of each of the K amounts in question.
+    lost : core seconds of work that are lost with it.
+    """
+
+    record: PodRecord
+    frees: Floats
+    lost: float
+
+    @property
+    def cost(self) -> tuple[int, float, str]:
+        """What it costs to let it go: its owner's word first, then the work lost; the key breaks ties."""
+        pod = self.record.pod
+        return (pod.deletion_cost, self.lost, pod.key)
+
+
+def may_go(record: PodRecord, workload_class: WorkloadClass) -> bool:
+    """Whether a pod of this class, bound and confirmed, may be asked to go."""
+    pod = record.pod
+    return (
+        workload_class is not WorkloadClass.ONLINE
+        and pod.workload_class is workload_class
+        and record.assumed_seconds is None
+        and record.row >= 0
+        and not pod.terminating
+        and not pod.do_not_disrupt
+    )
+
+
+def fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
+    """Return few pods that together free what is lacking, the least work lost among equals; None when all don't.
+
+    One pod where one suffices, the cheapest such; else the pod that fills most of the gap first, and at the end those
+    out again that are not needed. (The smallest set is a knapsack cover; this is the usual greedy.)
+    """
+    return _willing_first(candidates, lacking, _fewest)
+
+
+def cheapest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
+    """Return pods in order of what they cost until they free what is lacking; None when all don't."""
+
+    def chosen(among: Sequence[Candidate], gap: Floats) -> list[Candidate] | None:
+        return _until_enough(sorted(among, key=lambda one: one.cost), gap)
+
+    return _willing_first(candidates, lacking, chosen)
+
+
+def drawn(candidates: Sequence[Candidate], lacking: Floats, generator: np.random.Generator) -> list[Candidate] | None:
+    """Return pods in a random order until they free what is lacking (seed 000, Algorithm 1, line 12)."""
+    order = generator.permutation(len(candidates)).tolist()
+    taken: list[Candidate] = []
+    freed = np.zeros(len(lacking))
+    for index in order:
+        if (freed >= lacking).all():
+            break
+        taken.append(candidates[index])
+        freed = freed + candidates[index].frees
+    return taken if (freed >= lacking).all() else None
+
+
+def _willing_first(
+    candidates: Sequence[Candidate],
+    lacking: Floats,
+    choose: Callable[[Sequence[Candidate], Floats], list[Candidate] | None],
+) -> list[Candidate] | None:
+    willing = [one for one in candidates if not one.record.pod.prefer_no_eviction]
+    found = choose(willing, lacking)
+    if found is None and len(willing) < len(candidates):
+        return choose(candidates, lacking)
+    return found
+
+
+def _fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
+    if (lacking <= 0).all():
+        return []
+    alone = [one for one in candidates if (one.frees >= lacking).all()]
+    if alone:
+        return [min(alone, key=lambda one: one.cost)]
+    left = sorted(candidates, key=lambda one: one.cost)
+    gap, taken = lacking, list[Candidate]()
+    while (gap > 0).any():
+        share = [float((np.minimum(one.frees, gap) / np.maximum(gap, 1e-9))[gap > 0].sum()) for one in left]
+        if not share or max(share) <= 0:
+            return None
+        best = left.pop(share.index(max(share)))
+        taken.append(best)
+        gap = gap - best.frees
+    return _without_needless(taken, lacking)
+
+
+def _until_enough(ordered: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
+    gap, taken = lacking, list[Candidate]()
+    for one in ordered:
+        if not (gap > 0).any():
+            break
+        if (one.frees[gap > 0] > 0).any():
+            taken.append(one)
+            gap = gap - one.frees
+    return _without_needless(taken, lacking) if not (gap > 0).any() else None
+
+
+def _without_needless(taken: list[Candidate], lacking: Floats) -> list[Candidate]:
+    freed = np.sum([one.frees for one in taken], axis=0) if taken else np.zeros(len(lacking))
+    for one in sorted(taken, key=lambda one: one.cost, reverse=True):
+        if (freed - one.frees >= lacking).all():
+            taken.remove(one)
+            freed = freed - one.frees
+    return taken

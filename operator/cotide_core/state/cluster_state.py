@@ -1,0 +1,395 @@
+"""The state of the cluster as the engine knows it: nodes, pods, promises, and binds in flight.
+
+Owned by `cycle.Scheduler`. `apply` is the only place where an event changes anything; `assume` and `forget` are the
+only changes that a decision makes. A pod's life here::
+
+    pending --assume--> assumed --PodUpserted with its node--> bound --terminal phase or PodDeleted--> gone
+       ^                   |
+       +---- forget -------+   BindRefused, or neither confirmed nor refused within the timeout
+
+A pod holds its requests from the assumption until it ends; a terminating pod still holds. Pods of other schedulers
+hold like ours. A pod whose node is not known (yet, or any more) waits as an orphan and is counted when the node comes.
+Invariant: the columns are what a recount over all holding pods would give (tests/core/test_state.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    Node,
+    NodeDeleted,
+    NodeForecasted,
+    NodeUpserted,
+    NodeUsageSampled,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadDeleted,
+    WorkloadUpserted,
+)
+from cotide_core.state.host_load import HostLoad
+from cotide_core.state.node_columns import NodeColumns, ServicePod
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
+
+_TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+DEMANDS_KEPT: Final = 65_536
+"""Distinct requests that are remembered before all are worked out again (chosen: a few MB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Requests in terms of the columns."""
+
+    amounts: tuple[tuple[int, int], ...]
+    """(resource column, amount)."""
+    millicores: int
+    """Cpu, plain and reclaimed."""
+    memory_bytes: int
+    """Memory, plain and reclaimed."""
+
+
+@dataclass(slots=True)
+class PodRecord:
+    """What the state keeps of one pod; read it, never write it, outside this module."""
+
+    pod: Pod
+    node: str | None
+    """Where it holds or is assumed to; None while it waits."""
+    row: int = -1
+    """The row that it is counted on; -1 when it holds nothing or its node is not known."""
+    assumed_seconds: float | None = None
+    """When the bind was decided, while it is neither confirmed nor refused."""
+    requests_per_second: float = 0.0
+    """Latest sample of an online pod."""
+
+
+class ClusterState:
+    """Columnar cluster state.
+
+    Attributes
+    ----------
+    columns : the arrays; read them through `snapshot.Snapshot`.
+    host_load : measured and predicted load of each row.
+    relieved : rows that may take more than before since the reader last emptied the set.
+    eased : rows on which an online service's rate fell since then.
+    """
+
+    def __init__(self) -> None:
+        self.columns = NodeColumns()
+        self.host_load = HostLoad(self.columns)
+        self.relieved: set[int] = set()
+        self.eased: set[int] = set()
+        self._pods: dict[str, PodRecord] = {}
+        self._on_row: dict[int, dict[str, PodRecord]] = {}
+        self._orphans: dict[str, dict[str, PodRecord]] = {}
+        self._assumed: dict[str, PodRecord] = {}
+        self._workloads: dict[str, Workload] = {}
+        self._of_workload: dict[str, dict[str, PodRecord]] = {}
+        self._demands: dict[tuple[tuple[str, int], ...], Demand] = {}
+
+    def pod(self, key: str) -> Pod | None:
+        """Return a pod as last reported, by ``namespace/name``."""
+        record = self._pods.get(key)
+        return None if record is None else record.pod
+
+    def record(self, key: str) -> PodRecord | None:
+        """Return what is kept of a pod, its assumed node included."""
+        return self._pods.get(key)
+
+    def records(self) -> list[PodRecord]:
+        """Return all pods, in order of first appearance."""
+        return list(self._pods.values())
+
+    def records_on(self, row: int) -> list[PodRecord]:
+        """Return the pods counted on a row."""
+        return list(self._on_row.get(row, {}).values())
+
+    def assumed(self) -> list[PodRecord]:
+        """Return the binds in flight, oldest first."""
+        return list(self._assumed.values())
+
+    def oldest_assumption(self) -> float | None:
+        """Return when the oldest bind in flight was decided; None when there is none."""
+        return next((record.assumed_seconds for record in self._assumed.values()), None)
+
+    def node(self, name: str) -> Node | None:
+        """Return a node as last reported."""
+        row = self.columns.row_of.get(name)
+        return None if row is None else self.columns.nodes[row]
+
+    def workload(self, key: str | None) -> Workload | None:
+        """Return the promise of an online service."""
+        return None if key is None else self._workloads.get(key)
+
+    def workloads(self) -> list[Workload]:
+        """Return all known promises."""
+        return list(self._workloads.values())
+
+    def workload_rows(self, key: str) -> dict[int, int]:
+        """Return the rows that run pods of a Workload, with how many."""
+        rows: dict[int, int] = {}
+        for record in self._of_workload.get(key, {}).values():
+            if record.row >= 0:
+                rows[record.row] = rows.get(record.row, 0) + 1
+        return rows
+
+    def expected_rate(self, workload: str | None) -> float:
+        """Return the requests per second to expect of one more pod of a Workload.
+
+        It is the highest latest sample among its pods: a new replica takes its share, never more than what the
+        busiest has now. 0 when nothing was measured.
+        """
+        if workload is None:
+            return 0.0
+        return max((r.requests_per_second for r in self._of_workload.get(workload, {}).values()), default=0.0)
+
+    def demand(self, requests: tuple[tuple[str, int], ...]) -> Demand:
+        """Return what requests take from the columns, the pod itself counted as one of ``pods``."""
+        found = self._demands.get(requests)
+        if found is None:
+            if len(self._demands) > DEMANDS_KEPT:
+                self._demands.clear()
+            wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
+            amounts = tuple((self.columns.resource_column(name), amount) for name, amount in [*wanted, (PODS, 1)])
+            millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
+            memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
+            found = self._demands[requests] = Demand(amounts, millicores, memory)
+        return found
+
+    def apply(self, event: Event) -> None:
+        """Change the state by what happened; events about the past of a pod (another uid) change nothing."""
+        match event:
+            case PodUpserted(pod):
+                self._upsert_pod(pod)
+            case ServiceSampled(key, rate, _):
+                self._sample(key, rate)
+            case PodDeleted(key, uid):
+                record = self._pods.get(key)
+                if record is not None and record.pod.uid == uid:
+                    self._drop(record)
+                    del self._pods[key]
+            case NodeUpserted(node):
+                self._upsert_node(node)
+            case NodeDeleted(name):
+                self._delete_node(name)
+            case WorkloadUpserted(workload):
+                self._set_workload(workload.key, workload)
+            case WorkloadDeleted(key):
+                self._set_workload(key, None)
+            case BindRefused(key, uid, node):
+                record = self._pods.get(key)
+                if record is not None and record.pod.uid == uid and record.node == node:
+                    self.forget(key)
+            case NodeUsageSampled() | NodeForecasted():
+                self.host_load.apply(event)
+            case _:
+                pass
+
+    def assume(self, key: str, node: str, now: float) -> None:
+        """Count a pending pod on a node from now on: its bind was just decided."""
+        record = self._pods[key]
+        record.node = node
+        record.assumed_seconds = now
+        self._assumed[key] = record
+        self._hold(record)
+
+    def forget(self, key: str) -> bool:
+        """Take an assumed pod off its node again; False when it was not assumed."""
+        record = self._assumed.pop(key, None)
+        if record is None:
+            return False
+        self._release(record)
+        record.node = None
+        record.assumed_seconds = None
+        return True
+
+    def _upsert_pod(self, pod: Pod) -> None:
+        record = self._pods.get(pod.key)
+        if record is not None and record.pod.uid != pod.uid:
+            self._drop(record)
+            record = None
+            del self._pods[pod.key]
+        if record is None:
+            record = self._pods[pod.key] = PodRecord(pod, pod.node)
+            if pod.workload is not None:
+                self._of_workload.setdefault(pod.workload, {})[pod.key] = record
+            if pod.node is not None and pod.phase not in _TERMINAL:
+                self._hold(record)
+            return
+        before = record.pod
+        ended = pod.phase in _TERMINAL
+        node = record.node if pod.node is None and record.assumed_seconds is not None else pod.node
+        if (pod.node is not None or ended) and record.assumed_seconds is not None:
+            record.assumed_seconds = None
+            del self._assumed[pod.key]
+        if node == record.node and not ended and _footprint(before) == _footprint(pod):
+            # Nothing that is counted changed: the common case, a confirmation or a status.
+            record.pod = pod
+            return
+        self._release(record)
+        if before.workload != pod.workload:
+            self._leave_workload(record)
+            if pod.workload is not None:
+                self._of_workload.setdefault(pod.workload, {})[pod.key] = record
+        record.pod = pod
+        record.node = node
+        if node is not None and not ended:
+            self._hold(record)
+
+    def _upsert_node(self, node: Node) -> None:
+        if self.node(node.name) == node:
+            return
+        row = self.columns.upsert(node)
+        self.relieved.add(row)
+        for record in self._orphans.pop(node.name, {}).values():
+            self._hold(record)
+
+    def _delete_node(self, name: str) -> None:
+        row = self.columns.row_of.get(name)
+        if row is None:
+            return
+        for record in list(self._on_row.get(row, {}).values()):
+            self._release(record)
+            self._orphans.setdefault(name, {})[record.pod.key] = record
+        self.columns.remove(name)
+        self.host_load.forget(row)
+        self.relieved.discard(row)
+        self.eased.discard(row)
+
+    def _set_workload(self, key: str, workload: Workload | None) -> None:
+        if self._workloads.get(key) == workload:
+            return
+        counted = [record for record in self._of_workload.get(key, {}).values() if record.row >= 0]
+        for record in counted:
+            self._count_service(record, -1)
+        if workload is None:
+            self._workloads.pop(key, None)
+        else:
+            self._workloads[key] = workload
+        for record in counted:
+            self._count_service(record, 1)
+            self.columns.touch(record.row, relief=True)
+            self.relieved.add(record.row)
+
+    def _sample(self, key: str, rate: float) -> None:
+        record = self._pods.get(key)
+        if record is None or record.requests_per_second == rate:
+            return
+        fell = rate < record.requests_per_second
+        record.requests_per_second = rate
+        if record.row < 0:
+            return
+        for place, service in enumerate(self.columns.services[record.row]):
+            if service.key == key:
+                service.requests_per_second = rate
+                self.columns.promised_rates[place, record.row] = rate
+                self._sum_rates(record.row)
+                self.columns.touch(record.row, relief=fell)
+                if fell:
+                    self.eased.add(record.row)
+
+    def _drop(self, record: PodRecord) -> None:
+        self._release(record)
+        self._assumed.pop(record.pod.key, None)
+        self._leave_workload(record)
+
+    def _leave_workload(self, record: PodRecord) -> None:
+        if record.pod.workload is not None:
+            members = self._of_workload[record.pod.workload]
+            del members[record.pod.key]
+            if not members:
+                del self._of_workload[record.pod.workload]
+
+    def _hold(self, record: PodRecord) -> None:
+        name = record.node
+        if name is None:
+            return
+        row = self.columns.row_of.get(name)
+        if row is None:
+            self._orphans.setdefault(name, {})[record.pod.key] = record
+            return
+        record.row = row
+        self._on_row.setdefault(row, {})[record.pod.key] = record
+        self._count(record, 1)
+        self.columns.touch(row, relief=False)
+
+    def _release(self, record: PodRecord) -> None:
+        row = record.row
+        if row < 0:
+            orphans = self._orphans.get(record.node or "")
+            if orphans is not None:
+                orphans.pop(record.pod.key, None)
+                if not orphans:
+                    del self._orphans[record.node or ""]
+            return
+        self._count(record, -1)
+        del self._on_row[row][record.pod.key]
+        record.row = -1
+        self.columns.touch(row, relief=True)
+        self.relieved.add(row)
+
+    def _count(self, record: PodRecord, sign: int) -> None:
+        pod, row = record.pod, record.row
+        demand = self.demand(pod.requests)
+        columns = self.columns
+        free = columns.free
+        for resource, amount in demand.amounts:
+            free[resource, row] -= sign * amount
+        held = columns.held[pod.workload_class.rank]
+        held[0, row] += sign * demand.millicores
+        held[1, row] += sign * demand.memory_bytes
+        for port in pod.host_ports:
+            taken = columns.ports[row]
+            taken[port] = taken.get(port, 0) + sign
+            if not taken[port]:
+                del taken[port]
+        if pod.workload_class is WorkloadClass.ONLINE:
+            self._count_service(record, sign)
+        else:
+            column = columns.type_column(pod.type)
+            columns.type_counts[column, row] += sign
+            columns.type_bytes[column, row] += sign * pod.input_bytes
+            columns.batch_millicores[row] += sign * demand.millicores
+
+    def _count_service(self, record: PodRecord, sign: int) -> None:
+        pod, row, columns = record.pod, record.row, self.columns
+        workload = self.workload(pod.workload)
+        if workload is None or pod.workload_class is not WorkloadClass.ONLINE:
+            return
+        services = columns.services[row]
+        if sign > 0:
+            limit, rate = workload.latency_p95_milliseconds, record.requests_per_second
+            services.append(ServicePod(pod.key, workload.key, limit, rate))
+            services.sort(key=lambda service: service.key)
+        else:
+            services[:] = [service for service in services if service.key != pod.key]
+        columns.service_counts[row] += sign
+        columns.exclusive_counts[row] += sign * workload.exclusive
+        columns.list_services(row)
+        self._sum_rates(row)
+
+    def _sum_rates(self, row: int) -> None:
+        # Summed anew each time: adding and subtracting floats would drift.
+        self.columns.service_rates[row] = sum(s.requests_per_second for s in self.columns.services[row])
+
+
+def _footprint(pod: Pod) -> tuple[object, ...]:
+    return (
+        pod.requests,
+        pod.workload_class,
+        pod.type,
+        pod.input_bytes,
+        pod.workload,
+        pod.host_ports,
+        pod.phase in _TERMINAL,
+    )

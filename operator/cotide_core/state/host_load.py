@@ -1,0 +1,182 @@
+"""What the online pods of each node use, and what a node will bear in the next slot, as far as it can be believed.
+
+Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`; read by the policy `hierarchical`
+(`hierarchy`) and the monitor (`overload`). Forecasts come from the driver's host-load forecaster, once a slot.
+
+What is missing, out of date, negative, not finite or more than a machine can do is as good as never said, and the node
+falls back to allocatable - requests. Invariants: no peak is negative, none is above what is physically there, and no
+doubtful value ever makes a node look emptier than its requests do.
+
+`slack` is the one formula of what batch and gratis pods together may use: placements (`hierarchy`) and what is
+published on the nodes (`offered`) both come from it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import NodeForecasted, NodeUsageSampled
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, NodeColumns
+
+IMPOSSIBLE: Final = 1.5
+"""A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is
+used too, and is not allocatable)."""
+ONLINE_RANK: Final = 2
+
+
+def slack(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> Floats:
+    """Return (2, N) what batch and gratis pods together may use; below 0 where online pods need more than is there.
+
+    Where a forecast is believed, ``capacity_share`` x allocatable - its peak; elsewhere allocatable - requests: a
+    request is a promise that has its margin already.
+
+    Parameters
+    ----------
+    physical : (2, N) allocatable millicores and bytes.
+    peak : (2, N) peak of the online pods, as `HostLoad.online_peak` gives it; (N,) ``believed`` beside it.
+    """
+    usable: Floats = np.where(believed, capacity_share, 1.0) * physical
+    return usable - peak
+
+
+def offered(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> NDArray[np.int64]:
+    """Return (2, N) whole millicores and bytes that may be published: `slack`, never below 0 nor above physical."""
+    bounded = np.clip(slack(physical, peak, believed, capacity_share), 0.0, physical)
+    return np.floor(bounded).astype(np.int64)
+
+
+class HostLoad:
+    """Samples and forecasts by row of the columns; (2, capacity) arrays hold millicores and bytes."""
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        self._used = np.full((2, 0), np.nan)
+        self._used_at = np.full(0, -np.inf)
+        self._online = np.full((2, 0), np.nan)
+        self._batch = np.full((2, 0), np.nan)
+        self._batch_then = np.zeros((2, 0))
+        """What batch and gratis pods held when the forecast came."""
+        self._asked_then = np.zeros((2, 0))
+        """What online pods asked for then."""
+        self._until = np.full(0, -np.inf)
+
+    def apply(self, event: NodeUsageSampled | NodeForecasted) -> None:
+        """Take in what is told of a known node; another node's is dropped."""
+        row = self._columns.row_of.get(event.node)
+        if row is None:
+            return
+        self._grow()
+        if isinstance(event, NodeUsageSampled):
+            self._sample(row, event)
+        else:
+            self._forecast(row, event)
+
+    def _sample(self, row: int, event: NodeUsageSampled) -> None:
+        """One that can't be, or is older than the last, changes nothing."""
+        values = (event.online_millicores, event.online_memory_bytes)
+        usable = self._possible(row, values) and math.isfinite(event.at_seconds)
+        if usable and event.at_seconds >= self._used_at[row]:
+            self._used[:, row] = values
+            self._used_at[row] = event.at_seconds
+
+    def _forecast(self, row: int, event: NodeForecasted) -> None:
+        """One that can't be ends the one before it."""
+        online = (event.online_millicores, event.online_memory_bytes)
+        batch = (event.batch_millicores, event.batch_memory_bytes)
+        if not all(math.isfinite(value) and value >= 0 for value in (*online, *batch)):
+            self._until[row] = -np.inf
+            return
+        self._online[:, row] = online
+        self._batch[:, row] = batch
+        self._batch_then[:, row] = self._columns.held[:ONLINE_RANK, :, row].sum(axis=0)
+        self._asked_then[:, row] = self._columns.held[ONLINE_RANK, :, row]
+        self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
+
+    def forget(self, row: int) -> None:
+        """Drop what is known of a row: another node may get it."""
+        if row < len(self._until):
+            self._used_at[row] = self._until[row] = -np.inf
+
+    def used(self, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
+        """Return (2, N) measured use of the online pods, 0 where unknown, and (N,) whether it is known and fresh."""
+        self._grow()
+        size = self._columns.size
+        fresh = (self._used_at[:size] + stale_seconds >= now) & (self._used_at[:size] <= now + stale_seconds)
+        return np.where(fresh, self._used[:, :size], 0.0), fresh
+
+    def online_peak(self, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
+        """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast stands behind each.
+
+        With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
+        last-state correction within the slot (seed 000, section IV), and what online pods that came since ask for: of
+        them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
+        measurements stop, what was last known stays a lower bound: a feed that falls silent is no reason to think that
+        pods need less than before.
+        """
+        used, fresh = self.used(now, stale_seconds)
+        believed = fresh & self.in_force(now)
+        peak = np.maximum(used, np.where(believed, self._foreseen(), self.asked()))
+        peak = np.where(fresh, peak, np.maximum(peak, self._last_known()))
+        return np.minimum(peak, self.physical()), believed
+
+    def _foreseen(self) -> Floats:
+        """Return (2, N) the forecast and what came since; nan without one."""
+        size = self._columns.size
+        return self._online[:, :size] + np.maximum(0.0, self.asked() - self._asked_then[:, :size])
+
+    def _last_known(self) -> Floats:
+        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher."""
+        size = self._columns.size
+        used_at = self._used_at[:size]
+        used = np.where(np.isfinite(used_at), self._used[:, :size], 0.0)
+        forecast = np.isfinite(used_at) & (self._until[:size] >= used_at)
+        return np.maximum(used, np.where(forecast, self._foreseen(), 0.0))
+
+    def in_force(self, now: float) -> Booleans:
+        """Return (N,) whether a forecast was told whose slot is not over; whether it is believed is another matter."""
+        self._grow()
+        return self._until[: self._columns.size] >= now
+
+    def asked(self) -> Floats:
+        """Return (2, N) what online pods ask for."""
+        amounts: Floats = self._columns.held[ONLINE_RANK, :, : self._columns.size].astype(np.float64)
+        return amounts
+
+    def batch_load(self, now: float) -> Floats:
+        """Return (2, N) what batch and gratis pods will hold at most: never less than they hold now.
+
+        A placement or an end since the forecast moves it by as much (the feedback of seed 000, section IV.B).
+        """
+        self._grow()
+        size = self._columns.size
+        held = self._columns.held[:ONLINE_RANK, :, :size].sum(axis=0).astype(np.float64)
+        moved = self._batch[:, :size] + held - self._batch_then[:, :size]
+        load: Floats = np.where(self._until[:size] >= now, np.maximum(held, moved), held)
+        return load
+
+    def physical(self) -> Floats:
+        """Return (2, N) allocatable cpu and memory."""
+        rows = slice(0, self._columns.size)
+        amounts: Floats = self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], rows].astype(np.float64)
+        return amounts
+
+    def _possible(self, row: int, values: tuple[float, float]) -> bool:
+        most = IMPOSSIBLE * self._columns.allocatable[[CPU_COLUMN, MEMORY_COLUMN], row]
+        return all(
+            math.isfinite(value) and 0 <= value <= limit for value, limit in zip(values, most.tolist(), strict=True)
+        )
+
+    def _grow(self) -> None:
+        missing = self._columns.capacity - len(self._until)
+        if missing > 0:
+            self._used = np.concatenate([self._used, np.full((2, missing), np.nan)], axis=1)
+            self._online = np.concatenate([self._online, np.full((2, missing), np.nan)], axis=1)
+            self._batch = np.concatenate([self._batch, np.full((2, missing), np.nan)], axis=1)
+            self._batch_then = np.concatenate([self._batch_then, np.zeros((2, missing))], axis=1)
+            self._asked_then = np.concatenate([self._asked_then, np.zeros((2, missing))], axis=1)
+            self._used_at = np.concatenate([self._used_at, np.full(missing, -np.inf)])
+            self._until = np.concatenate([self._until, np.full(missing, -np.inf)])

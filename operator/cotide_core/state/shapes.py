@@ -1,0 +1,174 @@
+"""Shapes: what two pods must share to be interchangeable for the scheduler.
+
+Made by `cycle.Scheduler` when a pod enters the queue. A `FitShape` says which nodes can take a pod at all (requests,
+constraints, ports, exclusiveness); a `Shape` adds what a QoS forecast looks at (type, input size, expected rate).
+Caches of feasibility, scores and probabilities are kept by shape, so that a thousand pods of a Job cost one evaluation.
+Invariant: pods of the same shape get the same answer from every filter and guard in the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
+
+Columns = NDArray[np.intp] | slice
+"""Resource columns; a slice where they are neighbours, since numpy reads a slice several times faster than a list."""
+
+
+@dataclass(eq=False, slots=True)
+class Constraints:
+    """What a pod demands of a node itself, whatever runs there; compared by identity, since equal ones are interned."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_terms: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class FitShape:
+    """Pods that fit on the same nodes; compared by identity, since equal ones are interned."""
+
+    constraints: Constraints
+    resources: tuple[str, ...]
+    """Names of the R resources asked for; the last is ``pods``, of which the pod itself is one."""
+    columns: Columns
+    """Their R columns."""
+    amounts: NDArray[np.int64]
+    """(R, 1)"""
+    scored_columns: Columns
+    """The columns that a free share is worked out from: those asked for but ``pods``, else cpu and memory."""
+    scored_amounts: NDArray[np.int64]
+    demanded: tuple[tuple[int, int], ...]
+    """(column, amount) of the R resources, for one row at a time."""
+    scored: tuple[tuple[int, int], ...]
+    """The same of what a free share is worked out from."""
+    host_ports: tuple[HostPort, ...]
+    service: str | None
+    """Key of the promised Workload of an online pod; None for others."""
+    exclusive: bool
+    online: bool
+    millicores: int
+    """Cpu asked for, plain and reclaimed."""
+    physical: NDArray[np.int64] | None
+    """(2, 1) cpu and memory asked for, plain and reclaimed, of pods that ask for reclaimed capacity; None of others."""
+
+
+@dataclass(eq=False, slots=True)
+class Shape:
+    """Pods that are interchangeable; compared by identity, since equal ones are interned."""
+
+    fit: FitShape
+    type: str
+    input_bytes: int
+    type_column: int
+    """Column of the type; -1 for online pods. In a table that does not tell jobs apart, that of the first."""
+    order: int
+    """Number of the shape in order of first appearance: breaks ties the same way in every run."""
+    failed_at: int = field(default=-1)
+    """Relief clock at which no node was found for it; while the clock stands there, none will be."""
+    gratis: bool = False
+    """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
+
+    online: bool = field(init=False)
+    """Whether its pods are of class online."""
+
+    def __post_init__(self) -> None:
+        self.online = self.fit.online
+
+
+class ShapeTable:
+    """Interns the shapes of pods.
+
+    Parameters
+    ----------
+    by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
+    by_job : whether pods of different type or input size do; a policy that asks for no forecast of them can't tell
+        them apart, and each shape more is an attempt more whenever something gets free.
+    """
+
+    def __init__(self, *, by_class: bool = False, by_job: bool = True) -> None:
+        self._by_class = by_class
+        self._by_job = by_job
+        self._constraints: dict[object, Constraints] = {}
+        self._fits: dict[object, FitShape] = {}
+        self._shapes: dict[object, Shape] = {}
+        self._count = 0
+
+    def of(self, pod: Pod, state: ClusterState) -> Shape:
+        """Return the shape of a pod; makes the resource and type columns that it names."""
+        workload = state.workload(pod.workload)
+        online = pod.workload_class is WorkloadClass.ONLINE
+        service = workload.key if workload is not None and online else None
+        exclusive = workload is not None and online and workload.exclusive
+        constraints = (pod.node_selector, pod.node_terms, pod.tolerations)
+        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online)
+        gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
+        told = self._by_job and not online
+        key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
+        if gratis:
+            key = (key, gratis)
+        column = -1 if online else state.columns.type_column(pod.type)
+        shape = self._shapes.get(key)
+        if shape is None:
+            fit = self._fits.get(fit_key)
+            if fit is None:
+                wished = self._constraints.get(constraints)
+                if wished is None:
+                    wished = self._constraints[constraints] = Constraints(*constraints)
+                fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
+            shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
+            shape.gratis = gratis
+            self._count += 1
+            self._shapes[key] = shape
+        return shape
+
+    def prune(self, used: set[Shape]) -> None:
+        """Drop the shapes that no waiting pod has: a trace may bring a new size with every job."""
+        self._shapes = {key: shape for key, shape in self._shapes.items() if shape in used}
+        fits = {shape.fit for shape in self._shapes.values()}
+        self._fits = {key: fit for key, fit in self._fits.items() if fit in fits}
+        wished = {fit.constraints for fit in fits}
+        self._constraints = {key: value for key, value in self._constraints.items() if value in wished}
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
+def _fit_shape(
+    pod: Pod, state: ClusterState, constraints: Constraints, service: str | None, exclusive: bool, online: bool
+) -> FitShape:
+    demand = state.demand(pod.requests)
+    names = list(state.columns.resources)
+    reclaims = any(names[column] in (RECLAIMED_CPU, RECLAIMED_MEMORY) for column, _ in demand.amounts)
+    scored = demand.amounts[:-1] or ((CPU_COLUMN, 0), (MEMORY_COLUMN, 0))
+    return FitShape(
+        constraints=constraints,
+        resources=tuple(names[column] for column, _ in demand.amounts),
+        columns=_neighbours([column for column, _ in demand.amounts]),
+        amounts=np.array([[amount] for _, amount in demand.amounts], np.int64),
+        scored_columns=_neighbours([column for column, _ in scored]),
+        scored_amounts=np.array([[amount] for _, amount in scored], np.int64),
+        demanded=demand.amounts,
+        scored=scored,
+        host_ports=pod.host_ports,
+        service=service,
+        exclusive=exclusive,
+        online=online,
+        millicores=demand.millicores,
+        physical=np.array([[demand.millicores], [demand.memory_bytes]], np.int64) if reclaims else None,
+    )
+
+
+def _neighbours(columns: list[int]) -> Columns:
+    first = columns[0]
+    if columns == list(range(first, first + len(columns))):
+        return slice(first, first + len(columns))
+    return np.array(columns, np.intp)

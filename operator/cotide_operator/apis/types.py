@@ -1,0 +1,396 @@
+"""Our custom resources as models: `Workload` and `Job` of cotide.dev/v1alpha1.
+
+The committed CRDs are generated from these models (`crds`), the controllers read specs through them
+(`read_job`, `read_workload`), so that what the API server accepts and what the operator understands can't drift apart.
+Invariant: each `Rule` is written twice on purpose, in CEL for the API server and in Python for objects that came in
+under older definitions, and both say the same sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+from pydantic_core import CoreSchema
+
+from cotide_core.errors import InputError
+from cotide_core.units import resource_amount
+from cotide_operator.apis.names import GROUP, VERSION
+
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+DEFAULT_SCHEDULER_NAME: Final = "cotide"
+
+WORKLOAD_LABEL: Final = "cotide.dev/workload"
+INDEX_LABEL: Final = "cotide.dev/index"
+TYPE_ANNOTATION: Final = "cotide.dev/type"
+INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
+REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
+JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
+RETRY_ANNOTATION: Final = "cotide.dev/retry"
+TEMPLATE_ANNOTATION: Final = "cotide.dev/template"
+
+NAME_LIMIT: Final = 63
+"""A label value's limit: the name becomes one on each child pod."""
+QUANTITY_PATTERN: Final = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$"
+"""The grammar of `units.parse_quantity` without a minus sign."""
+COMPLETIONS_LIMIT: Final = 10_000
+"""Chosen: the indexes of one Job must stay a list that a status can hold."""
+
+_INT_OR_STRING: Final[JsonDict] = {"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN, "minimum": 0}
+_NOT_NULL: Final[JsonDict] = {"x-not-null": True}
+"""For fields whose presence a CEL rule asks about: null would count as present."""
+
+
+class Schema(BaseModel):
+    """Base of every part of a resource: camelCase on the wire, unknown fields passed over as the API server prunes."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the rules to the part of the schema that they speak of."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        if cls.rules:
+            schema["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How fields go together; not said in the structural schema as well, whose refusals would hide the sentence."""
+
+    cel: str
+    message: str
+    field: str
+    """Path of the field at fault below the schema that holds the rule; empty where none can be named."""
+    holds: Callable[[Any], bool]
+
+    def as_validation(self) -> dict[str, str]:
+        """Return the rule as one of ``x-kubernetes-validations``."""
+        validation = {"rule": self.cel, "message": self.message, "fieldPath": self.field}
+        return {key: value for key, value in validation.items() if value}
+
+
+class TemplateMetadata(Schema):
+    """Metadata that every child pod gets."""
+
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels of the child pods.")
+    annotations: dict[str, str] = Field(default_factory=dict, description="Annotations of the child pods.")
+
+
+class ContainerTemplate(Schema):
+    """A container of a pod template; the API server checks the rest when the pod is made."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    name: str = Field(min_length=1, max_length=NAME_LIMIT, description="Name of the container.")
+    image: str = Field(min_length=1, description="Image of the container.")
+
+
+class PodTemplateSpec(Schema):
+    """A pod spec: all fields of the core API are kept, a few are checked here."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    containers: list[ContainerTemplate] = Field(min_length=1, max_length=64, description="At least one container.")
+    scheduler_name: Literal["cotide"] = Field(
+        default="cotide", description="Always cotide: another scheduler would know nothing of the class."
+    )
+
+
+class JobPodSpec(PodTemplateSpec):
+    """Pod spec of a Job's pods."""
+
+    restart_policy: Literal["Never", "OnFailure"] = Field(
+        default="Never", description="Never or OnFailure: finite work does not restart when it is done."
+    )
+
+
+class WorkloadPodSpec(PodTemplateSpec):
+    """Pod spec of a Workload's pods."""
+
+    restart_policy: Literal["Always"] = Field(default="Always", description="Always: a service does not end.")
+
+
+class JobTemplate(Schema):
+    """Template of a Job's pods."""
+
+    metadata: TemplateMetadata = Field(default_factory=TemplateMetadata, description="Labels and annotations.")
+    spec: JobPodSpec = Field(description="A pod spec as in the core API.")
+
+
+class WorkloadTemplate(Schema):
+    """Template of a Workload's pods."""
+
+    metadata: TemplateMetadata = Field(default_factory=TemplateMetadata, description="Labels and annotations.")
+    spec: WorkloadPodSpec = Field(description="A pod spec as in the core API.")
+
+
+class JobSpec(Schema):
+    """What a Job wants: finite work of class batch or gratis."""
+
+    class_: Literal["batch", "gratis"] = Field(
+        default="batch",
+        alias="class",
+        description="batch must finish and is evicted only on overload; gratis is best effort and goes first.",
+    )
+    type: str = Field(
+        default="",
+        max_length=NAME_LIMIT,
+        pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+        description="What the predictors learn by, for example wordcount; unknown types count as the worst known one.",
+    )
+    input_size: int | str = Field(
+        default=0, json_schema_extra=_INT_OR_STRING, description="Size of the input as a quantity of bytes: 4Gi."
+    )
+    priority: int = Field(default=100, ge=0, le=1000, description="Sub-queue, 0 to 1000; higher goes first.")
+    requested_seconds: float | None = Field(
+        default=None, gt=0, description="The user's own estimate of the run time of one pod, in seconds."
+    )
+    completions: int = Field(default=1, ge=1, le=COMPLETIONS_LIMIT, description="Pods that must succeed.")
+    parallelism: int = Field(default=1, ge=1, le=COMPLETIONS_LIMIT, description="Pods at the same time, at most.")
+    backoff_limit: int = Field(
+        default=6, ge=0, le=1000, description="Failures before the Job fails; evictions are not counted."
+    )
+    template: JobTemplate = Field(description="The pods to run.")
+
+    @property
+    def input_bytes(self) -> int:
+        """Input size in bytes."""
+        return resource_amount("memory", self.input_size)
+
+
+class MatchExpression(Schema):
+    """One requirement of a label selector."""
+
+    key: str = Field(min_length=1, max_length=317, description="The label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="In, NotIn, Exists, DoesNotExist.")
+    values: list[str] = Field(default_factory=list, max_length=64, description="For In and NotIn.")
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels meets the requirement (NotIn holds where the label is absent)."""
+        if self.operator == "In":
+            return labels.get(self.key) in self.values
+        if self.operator == "NotIn":
+            return labels.get(self.key) not in self.values
+        return (self.key in labels) == (self.operator == "Exists")
+
+
+class LabelSelector(Schema):
+    """Labels of the pods to adopt; all requirements must hold."""
+
+    match_labels: dict[str, str] = Field(
+        default_factory=dict, json_schema_extra={"maxProperties": 64}, description="Labels that must be equal."
+    )
+    match_expressions: list[MatchExpression] = Field(
+        default_factory=list, max_length=64, description="Further requirements."
+    )
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is selected; an empty selector selects nothing."""
+        if not self.match_labels and not self.match_expressions:
+            return False
+        equal = all(labels.get(key) == value for key, value in self.match_labels.items())
+        return equal and all(expression.matches(labels) for expression in self.match_expressions)
+
+
+class Qos(Schema):
+    """The promise that a service makes."""
+
+    latency_p95_milliseconds: float = Field(
+        default=10.0,
+        gt=0,
+        alias="latencyP95Milliseconds",
+        description="Limit of the 95th percentile of the response time, in milliseconds.",
+    )
+    rps_query: str | None = Field(
+        default=None, max_length=4096, description="PromQL for requests per second, one series a pod."
+    )
+    latency_query: str | None = Field(
+        default=None, max_length=4096, description="PromQL for the p95 latency in milliseconds, one series a pod."
+    )
+
+
+class WorkloadSpec(Schema):
+    """What a Workload wants: an online service that keeps its latency."""
+
+    selector: LabelSelector | None = Field(
+        default=None,
+        json_schema_extra=_NOT_NULL,
+        description="Adopt pods of a Deployment or StatefulSet of this namespace.",
+    )
+    template: WorkloadTemplate | None = Field(
+        default=None, json_schema_extra=_NOT_NULL, description="Let Cotide run the pods itself."
+    )
+    replicas: int | None = Field(
+        default=None, ge=0, le=10_000, json_schema_extra=_NOT_NULL, description="Pods of the template; 1 if not given."
+    )
+    qos: Qos = Field(default_factory=Qos, json_schema_extra={"default": {}}, description="What the service promises.")
+    exclusive: bool = Field(
+        default=False, description="true: only nodes without another online service; false: such nodes are preferred."
+    )
+    rules = (
+        Rule(
+            "has(self.selector) != has(self.template)",
+            "give either spec.selector, to adopt pods, or spec.template, to let Cotide run them, and not both",
+            ".selector",
+            lambda spec: (spec.selector is None) != (spec.template is None),
+        ),
+        Rule(
+            "!has(self.replicas) || has(self.template)",
+            "spec.replicas goes with spec.template only: adopted pods are scaled by their Deployment or StatefulSet",
+            ".replicas",
+            lambda spec: spec.replicas is None or spec.template is not None,
+        ),
+        Rule(
+            "!has(self.selector) || (has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0)"
+            " || (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
+            "spec.selector must name at least one label: an empty one would mean every pod of the namespace",
+            ".selector",
+            lambda spec: (
+                spec.selector is None or bool(spec.selector.match_labels) or bool(spec.selector.match_expressions)
+            ),
+        ),
+    )
+
+
+class StatusCondition(Schema):
+    """A condition as in the core API."""
+
+    type: str = Field(description="Name of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    reason: str = Field(default="", description="One word for programs.")
+    message: str = Field(default="", description="One sentence for people.")
+    observed_generation: int | None = Field(default=None, description="The spec that it speaks of.")
+    last_transition_time: str | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}, description="When the status last changed."
+    )
+
+
+class PredictedSeconds(Schema):
+    """Predicted run time of the slowest pod that is not done."""
+
+    p50: float | None = Field(default=None, description="As likely above as below, in seconds.")
+    p90: float | None = Field(default=None, description="Nine times in ten it is shorter, in seconds.")
+
+
+class JobStatus(Schema):
+    """What became of a Job."""
+
+    phase: Literal["Queued", "Running", "Succeeded", "Failed"] | None = Field(default=None, description="In one word.")
+    queue_position: int | None = Field(default=None, description="Of its foremost waiting pod; 1 is tried next.")
+    attempts: int = Field(default=0, description="Placement attempts of its most tried pod; never goes back.")
+    demotions: int = Field(default=0, description="Priority levels that its pods fell at most; never goes back.")
+    evictions: int = Field(default=0, description="Pods evicted, refused by a node or deleted; never goes back.")
+    failures: int = Field(default=0, description="Pods that failed of themselves; counted against backoffLimit.")
+    active: int = Field(default=0, description="Pods on a node now.")
+    succeeded: int = Field(default=0, description="Pods that succeeded.")
+    completed_indexes: str = Field(default="", description="Indexes that succeeded, as 0-3,7.")
+    retried_indexes: str = Field(default="", description="Indexes that needed further pods and how many, as 2:1,5:3.")
+    predicted_seconds: PredictedSeconds | None = Field(default=None, description="Predicted run time of one pod.")
+    predicted_start: str | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}, description="When the next pod should start."
+    )
+    predicted_finish: str | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}, description="When the Job should be done (p50)."
+    )
+    nodes: list[str] = Field(default_factory=list, description="Nodes that its pods run or ran on, 64 at most.")
+    start_time: str | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}, description="When its first pod was on a node."
+    )
+    completion_time: str | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}, description="When it was done."
+    )
+    observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    conditions: list[StatusCondition] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="Scheduled, Complete and Failed.",
+    )
+
+
+class WorkloadStatus(Schema):
+    """How a Workload fares."""
+
+    ready: str | None = Field(default=None, description="Ready pods of wanted ones, as 2/3.")
+    ready_replicas: int = Field(default=0, description="Ready pods.")
+    replicas: int = Field(default=0, description="Pods that exist.")
+    nodes: list[str] = Field(default_factory=list, description="Nodes that its pods run on, 64 at most.")
+    rps: float | None = Field(default=None, description="Requests per second, all pods together.")
+    latency_p95_milliseconds: float | None = Field(
+        default=None, alias="latencyP95Milliseconds", description="Worst p95 latency of its pods, in milliseconds."
+    )
+    violations: int = Field(
+        default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
+    )
+    observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    conditions: list[StatusCondition] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="Ready and Scheduled.",
+    )
+
+
+class Job(Schema):
+    """Finite work that Cotide fits into the slack of the cluster."""
+
+    spec: JobSpec = Field(description="What is wanted.")
+    status: JobStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="What became of it.")
+
+
+class Workload(Schema):
+    """An online service whose latency Cotide keeps."""
+
+    spec: WorkloadSpec = Field(description="What is wanted.")
+    status: WorkloadStatus | None = Field(default=None, json_schema_extra=_NOT_NULL, description="How it fares.")
+
+
+NAME_RULE: Final = Rule(
+    f"size(self.metadata.name) <= {NAME_LIMIT}",
+    f"metadata.name must have at most {NAME_LIMIT} characters: it becomes a label of the pods",
+    "",
+    lambda name: len(name) <= NAME_LIMIT,
+)
+
+_Spec = TypeVar("_Spec", JobSpec, WorkloadSpec)
+
+
+def read_job(body: Mapping[str, Any]) -> JobSpec:
+    """Return the spec of a Job object; raises `InputError` with the field's path where it can't be one."""
+    return _read(JobSpec, body)
+
+
+def read_workload(body: Mapping[str, Any]) -> WorkloadSpec:
+    """Return the spec of a Workload object; raises `InputError` with the field's path where it can't be one."""
+    return _read(WorkloadSpec, body)
+
+
+def _read(model: type[_Spec], body: Mapping[str, Any]) -> _Spec:
+    name = (body.get("metadata") or {}).get("name") or ""
+    if not NAME_RULE.holds(name):
+        raise InputError(NAME_RULE.message)
+    try:
+        spec = model.model_validate(body.get("spec") or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise InputError(first["msg"][:1].lower() + first["msg"][1:], field=f"spec{path}") from error
+    if isinstance(spec, JobSpec):
+        _check_quantity(spec)
+    for rule in model.rules:
+        if not rule.holds(spec):
+            raise InputError(rule.message)
+    return spec
+
+
+def _check_quantity(spec: JobSpec) -> None:
+    """Refuse what is no quantity, as the schema's pattern does."""
+    try:
+        negative = spec.input_bytes < 0
+    except InputError as error:
+        raise InputError(str(error), field="spec.inputSize") from error
+    if negative:
+        raise InputError("must not be negative", field="spec.inputSize")

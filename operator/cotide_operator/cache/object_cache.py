@@ -1,0 +1,258 @@
+"""The latest object of everything that matters to scheduling, as the reflectors saw it.
+
+Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
+own event loop. Place in the flow: watch event -> mirror -> translation -> core event.
+Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from cotide_core.errors import InputError
+from cotide_kube.objects import (
+    ApiStruct,
+    LabelSelector,
+    Metadata,
+    NamespaceObject,
+    NodeObject,
+    OwnerReference,
+    PodDisruptionBudgetObject,
+    PodObject,
+    PriorityClassObject,
+)
+from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
+from cotide_operator.cache.label_selectors import read_selector, selects
+from cotide_operator.cache.pod_interning import PodKeeping
+
+Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Listener = Callable[[Kind, str], None]
+
+
+class CustomObject(ApiStruct, frozen=True):
+    """A Workload or a Job of ours; its spec is plain data that the schema has checked."""
+
+    metadata: Metadata
+    api_version: str = ""
+    kind: str = ""
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+Mirrored = PodObject | NodeObject | PriorityClassObject | PodDisruptionBudgetObject | NamespaceObject | CustomObject
+PATHS: Final[dict[Kind, str]] = {
+    "nodes": "/api/v1/nodes",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "namespaces": "/api/v1/namespaces",
+    "workloads": "/apis/cotide.dev/v1alpha1/workloads",
+    "jobs": "/apis/cotide.dev/v1alpha1/jobs",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+    "pods": "/api/v1/pods",
+}
+KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping}
+"""Makers of what turns a decoded object into the one that is kept."""
+TYPES: Final[dict[Kind, type[Any]]] = {
+    "nodes": NodeObject,
+    "priorityclasses": PriorityClassObject,
+    "namespaces": NamespaceObject,
+    "workloads": CustomObject,
+    "jobs": CustomObject,
+    "poddisruptionbudgets": PodDisruptionBudgetObject,
+    "pods": PodObject,
+}
+
+
+def key_of(metadata: Metadata) -> str:
+    """Return ``namespace/name``, or the name of what lives in no namespace."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def controller_of(metadata: Metadata) -> OwnerReference | None:
+    """Return the owner that controls an object, if one does."""
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
+def owned_key(metadata: Metadata, kind: str) -> str | None:
+    """Return the key of the controlling owner when it is a resource of ours of this kind."""
+    owner = controller_of(metadata)
+    if owner is None or owner.kind != kind or not owner.api_version.startswith(f"{GROUP}/"):
+        return None
+    return f"{metadata.namespace}/{owner.name}"
+
+
+def keeper_of(pod: PodObject) -> str | None:
+    """Return the key of the Job for which our finalizer keeps a pod, None for a pod that does not carry it.
+
+    That is its owner; the Job that its label names where somebody took the owner off it (a Job that was deleted with
+    its pods orphaned); and nobody, a key without a name, where it carries neither.
+    """
+    if TRACKING_FINALIZER not in pod.metadata.finalizers:
+        return None
+    owner = owned_key(pod.metadata, "Job")
+    return owner or f"{pod.metadata.namespace}/{pod.metadata.labels.get(JOB_LABEL, '')}"
+
+
+class Mirror:
+    """Latest objects by key, with listeners that are told what changed.
+
+    Attributes
+    ----------
+    pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs :
+        latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
+    pods_version :
+        up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
+    """
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodObject] = {}
+        self.nodes: dict[str, NodeObject] = {}
+        self.priorityclasses: dict[str, PriorityClassObject] = {}
+        self.poddisruptionbudgets: dict[str, PodDisruptionBudgetObject] = {}
+        self.namespaces: dict[str, NamespaceObject] = {}
+        self.workloads: dict[str, CustomObject] = {}
+        self.jobs: dict[str, CustomObject] = {}
+        self.pods_version = ""
+        self._synced: set[Kind] = set()
+        self._listeners: list[Listener] = []
+        self._pods_by_job: dict[str, dict[str, None]] = {}
+        self._pods_by_workload: dict[str, dict[str, None]] = {}
+        self._kept_by_job: dict[str, dict[str, None]] = {}
+        self._job_of: dict[str, str] = {}
+        self._keeper_of: dict[str, str] = {}
+        self._workload_of: dict[str, str] = {}
+        self._selectors: dict[str, dict[str, LabelSelector]] = {}
+        """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind was listed once: before that, nothing may be decided."""
+        return len(self._synced) == len(KINDS)
+
+    def missing(self) -> list[Kind]:
+        """Return the kinds that were not listed yet."""
+        return [kind for kind in KINDS if kind not in self._synced]
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener(kind, key)`` after each change, in the loop's own thread; it must not block."""
+        self._listeners.append(listener)
+
+    def mark_synced(self, kind: Kind) -> None:
+        """Note that a kind was listed in full, and tell the listeners with an empty key."""
+        self._synced.add(kind)
+        self._tell(kind, "")
+
+    def objects(self, kind: Kind) -> dict[str, Any]:
+        """Return the latest objects of a kind by key."""
+        if kind not in KINDS:
+            raise InputError(f"the mirror holds no {kind!r}")
+        objects: dict[str, Any] = getattr(self, kind)
+        return objects
+
+    def pods_of_job(self, job_key: str) -> list[PodObject]:
+        """Return the pods that a Job of ours controls, in the order in which they were first seen."""
+        return [self.pods[key] for key in self._pods_by_job.get(job_key, ())]
+
+    def pods_of_workload(self, workload_key: str) -> list[PodObject]:
+        """Return the pods that a Workload of ours controls or selects."""
+        return [self.pods[key] for key in self._pods_by_workload.get(workload_key, ())]
+
+    def pods_kept_for(self, job_key: str) -> list[PodObject]:
+        """Return the pods that our finalizer keeps for a Job, which may be gone: see `keeper_of`."""
+        return [self.pods[key] for key in self._kept_by_job.get(job_key, ())]
+
+    def keepers(self) -> list[str]:
+        """Return the keys of all Jobs, there or not, for which pods are kept."""
+        return list(self._kept_by_job)
+
+    def keeper_of(self, pod_key: str) -> str | None:
+        """Return the key of the Job for which our finalizer keeps a pod."""
+        return self._keeper_of.get(pod_key)
+
+    def job_of(self, pod_key: str) -> str | None:
+        """Return the key of the Job that controls a pod."""
+        return self._job_of.get(pod_key)
+
+    def workload_of(self, pod_key: str) -> str | None:
+        """Return the key of the Workload that controls or selects a pod."""
+        return self._workload_of.get(pod_key)
+
+    def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
+        """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners."""
+        key = key_of(item.metadata)
+        objects: dict[str, Mirrored] = getattr(self, kind)
+        if change == "DELETED":
+            objects.pop(key, None)
+        else:
+            objects[key] = item
+        affected: list[str] = []
+        if kind == "pods":
+            self._index(key)
+        elif kind == "workloads":
+            affected = self._reselect(key, item.metadata.namespace)
+        self._tell(kind, key)
+        for pod_key in affected:
+            self._tell("pods", pod_key)
+
+    def _tell(self, kind: Kind, key: str) -> None:
+        for listener in self._listeners:
+            listener(kind, key)
+
+    def _index(self, key: str) -> None:
+        pod = self.pods.get(key)
+        _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
+        _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
+        _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
+
+    def workload_for(self, pod: PodObject) -> str | None:
+        """Return the key of the Workload that controls or selects a pod, which need not be in the mirror."""
+        owned = owned_key(pod.metadata, "Workload")
+        if owned is not None:
+            return owned
+        selectors = self._selectors.get(pod.metadata.namespace)
+        if not selectors:
+            return None
+        # Two Workloads that select the same pod are a user's mistake; the first by name has it, always the same.
+        return next((key for key in sorted(selectors) if selects(selectors[key], pod.metadata.labels)), None)
+
+    def _reselect(self, key: str, namespace: str) -> list[str]:
+        """Follow a Workload's selector; return the pods that came to it or left it."""
+        workload = self.workloads.get(key)
+        selector = read_selector(workload.spec) if workload else None
+        known = self._selectors.setdefault(namespace, {})
+        if known.get(key) == selector:
+            return []
+        if selector is None:
+            del known[key]
+        else:
+            known[key] = selector
+        affected: list[str] = []
+        for pod_key, pod in self.pods.items():
+            if pod.metadata.namespace != namespace:
+                continue
+            before = self._workload_of.get(pod_key)
+            self._index(pod_key)
+            if self._workload_of.get(pod_key) != before:
+                affected.append(pod_key)
+        return affected
+
+
+def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:
+    """Set who has a pod in both directions of an index; None takes it out."""
+    before = owner_of.get(key)
+    if before == owner:
+        return
+    if before is not None:
+        del owned[before][key]
+        if not owned[before]:
+            del owned[before]
+        del owner_of[key]
+    if owner is not None:
+        owner_of[key] = owner
+        owned.setdefault(owner, {})[key] = None

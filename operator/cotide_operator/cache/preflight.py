@@ -1,0 +1,107 @@
+"""What must be true of a cluster before the operator starts: it answers, and it knows our resources.
+
+Called by `assembly` once. With ``--install-crds`` our CRDs and PriorityClasses are applied first; without it the
+operator waits for them, saying so in one line. Invariant: nothing here changes a cluster unless it was asked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.object_cache import PATHS
+
+_LOG = logging.getLogger(__name__)
+
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+POLL_SECONDS: Final = 1.0
+PRIORITIES: Final = {"cotide-online": 9000, "cotide-batch": 2000, "cotide-gratis": 0}
+"""The shipped classes at the lower ends of their ranges (see `cotide_core.classes`)."""
+
+
+async def install(client: KubeClient) -> None:
+    """Apply our CRDs and PriorityClasses.
+
+    Raises
+    ------
+    ClusterError
+        When the API server refuses one of them.
+    """
+    from cotide_operator.apis.crd_generation import (  # heavy, and nothing else here needs the schemas
+        RESOURCES,
+        definition,
+    )
+
+    for resource in RESOURCES:
+        await client.patch(f"{_CRDS}/{resource.crd_name}", definition(resource), "apply")
+    for name, value in PRIORITIES.items():
+        body: dict[str, Any] = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "cotide"}},
+            "value": value,
+            "description": f"Pods of Cotide's class {name.removeprefix('cotide-')}.",
+            "preemptionPolicy": "Never",
+        }
+        await client.patch(f"{_PRIORITY_CLASSES}/{name}", body, "apply")
+    _LOG.info("custom resources and priority classes are installed")
+
+
+async def connect(client: KubeClient) -> None:
+    """Open a connection ahead: the first binding need not wait for a handshake beside those of the others."""
+    with contextlib.suppress(ClusterError):  # nobody waits for it; who needs an answer hears of an outage
+        await client.get("/version")
+
+
+async def await_resources(client: KubeClient) -> None:
+    """Return when the API server serves our resources; says once that it waits.
+
+    Raises
+    ------
+    ClusterError
+        When the API server is unreachable or refuses us.
+    """
+    said = False
+    for kind in ("workloads", "jobs"):
+        while not await _served(client, PATHS[kind]):
+            if not said:
+                _LOG.warning(
+                    "the custom resources of cotide.dev are not installed: waiting for them "
+                    "(kubectl apply -k deploy/crds, or start with --install-crds)"
+                )
+                said = True
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def _served(client: KubeClient, path: str) -> bool:
+    try:
+        await client.request("GET", path, params={"limit": "1"})
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+async def await_namespace(client: KubeClient, name: str) -> None:
+    """Make sure of the namespace that holds the lease; creates it where we may, else leaves it to the election to say.
+
+    Only called for leader election, which is useless without it.
+    """
+    try:
+        await client.get(f"/api/v1/namespaces/{name}")
+    except ApiError as error:
+        if error.status != 404:
+            return
+        try:
+            await client.create(
+                "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
+        except ClusterError as refused:
+            _LOG.warning("the namespace %s of the lease does not exist and can't be made: %s", name, refused)

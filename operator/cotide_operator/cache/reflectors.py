@@ -1,0 +1,111 @@
+"""Reach the API server, see that it knows our resources, and follow all that matters into the mirror.
+
+Used by `assembly`, and begun by ``cotide operator`` before the engine is loaded: an API server takes as long to list
+50,000 pods as Python takes to load our libraries, and it does so on another machine. Nothing here decides or writes,
+except that it installs the custom resources where it is told to. Invariant: the mirror is synced only when every kind
+was listed from the API server as of a moment after the start, see `cotide_kube.reflector`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_kube.reflector import Reflector
+from cotide_operator.cache import preflight
+from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
+from cotide_operator.task_supervisor import Crew
+
+_LOG = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS: Final = 15.0
+"""For one try of any request, a page of a list included; five of them with their pauses take 78 s at most: then the
+log tells of an outage. Chosen."""
+
+
+class Following:
+    """Follows the API server from `begin` to `end`, in one task.
+
+    Parameters
+    ----------
+    credentials : Credentials
+    install_crds : bool
+        Whether our resources are installed first.
+    listed : callable, optional
+        Called once, when everything was listed.
+
+    Attributes
+    ----------
+    mirror : what is there, as far as it was seen.
+    stage : what is waited for; empty once everything is followed.
+    reached : set when the API server answers and serves our resources.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        install_crds: bool = False,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        listed: Callable[[], None] | None = None,
+    ) -> None:
+        self.credentials = credentials
+        self.mirror = Mirror()
+        self.stage = "the API server"
+        self.reached = asyncio.Event()
+        self._install_crds = install_crds
+        self._listed = listed
+        # Of its own: lists begin before it is known how many connections everything else may have.
+        self._client = KubeClient(credentials, max_connections=len(KINDS), timeout_seconds=timeout_seconds)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> asyncio.Task[None]:
+        """Return the task that follows, begun if it was not yet; it fails with a `CotideError` if it can't go on."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="following")
+        return self._task
+
+    async def end(self) -> None:
+        """Follow nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        async with self._client as client:
+            await client.get("/version")
+            _LOG.info("API server %s (%s)", self.credentials.server, self.credentials.origin)
+            if self._install_crds:
+                await preflight.install(client)
+            self.stage = "the custom resources"
+            await preflight.await_resources(client)
+            self.stage = ""
+            self.reached.set()
+            async with Crew() as crew:
+                for kind in KINDS:
+                    crew.start(self._follow(kind), f"reflector of {kind}")
+                await crew.until(asyncio.get_running_loop().create_future())
+
+    async def _follow(self, kind: Kind) -> None:
+        """Fill the mirror with one kind, for ever."""
+        keep = KEPT_AS[kind]() if kind in KEPT_AS else None
+        reflector: Reflector[Any] = Reflector(self._client, PATHS[kind], TYPES[kind], keep=keep)
+        async for batch in reflector.batches():
+            for change in batch:
+                if change.object is None:
+                    self._synced(kind)
+                else:
+                    self.mirror.apply(kind, change.kind, change.object)
+            # Right after the changes, with no pause between: whoever hears of one may ask for the version.
+            if kind == "pods" and reflector.version:
+                self.mirror.pods_version = reflector.version
+
+    def _synced(self, kind: Kind) -> None:
+        self.mirror.mark_synced(kind)
+        if self._listed is not None and self.mirror.synced:
+            self._listed()
+            self._listed = None

@@ -1,0 +1,1 @@
+"""The configuration file: its sections, each checked in full before anything starts."""

@@ -1,0 +1,1 @@
+"""Jobs and Workloads: what each needs next, its child pods, its status."""

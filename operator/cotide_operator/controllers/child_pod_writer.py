@@ -1,0 +1,162 @@
+"""Makes, deletes, releases and adopts child pods: the controllers' writes to pods, and nothing else.
+
+Called by the Job and the Workload controller with what their plans ask for. Invariant: making a pod that is there
+already and deleting one that is gone are successes, so that every plan may be carried out twice. A creation without an
+answer may yet be carried out: for a while its name is in doubt (`doubt_seconds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.apis.names import TRACKING_FINALIZER
+from cotide_operator.apis.types import WORKLOAD_LABEL
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.controllers.child_pods import Manifest, SeenPod
+
+AT_ONCE: Final = 16
+"""Requests in flight for one object; chosen: an API server on 2 cores gains nothing beyond."""
+
+DOUBT_SECONDS: Final = 10.0
+"""Wall seconds for which a creation without an answer may yet be carried out; chosen: a server gives up a request whose
+client is gone, and what it was writing by then is written far sooner."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+_RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
+"""Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
+
+
+class ChildWriter:
+    """Writes pods through a client."""
+
+    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._doubts: dict[str, float] = {}
+        """Key of a pod whose creation got no answer, to the monotonic second of that; oldest first."""
+
+    def doubt_seconds(self, key: str) -> float:
+        """Return for how long a pod of this key might yet be made by a request of ours; 0 when there is none."""
+        asked = self._doubts.get(key)
+        return 0.0 if asked is None else max(0.0, asked + DOUBT_SECONDS - time.monotonic())
+
+    def _doubt(self, key: str) -> None:
+        now = time.monotonic()
+        self._doubts.pop(key, None)
+        while self._doubts and now - next(iter(self._doubts.values())) >= DOUBT_SECONDS:
+            del self._doubts[next(iter(self._doubts))]
+        self._doubts[key] = now
+
+    async def make(self, manifests: Sequence[Manifest]) -> str | None:
+        """Create pods; return in one sentence what the API server has against one of them, or None.
+
+        A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle and is
+        returned; anything else is raised, to be tried again.
+        """
+        troubles = await _in_batches(self._make_one, manifests)
+        return next((trouble for trouble in troubles if trouble), None)
+
+    async def _make_one(self, manifest: Manifest) -> str | None:
+        metadata = manifest["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        try:
+            await self._client.create(path, manifest)
+        except ApiError as error:
+            if error.status == 409:
+                return await self._in_the_way(path, manifest)
+            if error.status in (400, 403, 422):
+                return f"pod {metadata['name']} is refused by the API server: {error.message}"
+            if error.status >= 500:
+                self._doubt(key)
+            raise
+        except ClusterError:
+            self._doubt(key)
+            raise
+        return None
+
+    async def _in_the_way(self, path: str, manifest: Manifest) -> str | None:
+        """Tell our own pod, made by a try whose answer was lost, from somebody else's."""
+        name, owner = manifest["metadata"]["name"], manifest["metadata"]["ownerReferences"][0]
+        try:
+            there = await self._client.get(f"{path}/{name}")
+        except ApiError as error:
+            if error.status == 404:  # gone since: the next look makes it
+                return None
+            raise
+        owners = there["metadata"].get("ownerReferences") or ()
+        if any(one.get("uid") == owner["uid"] for one in owners):
+            return None
+        if there["metadata"].get("deletionTimestamp"):
+            return f"an earlier pod {name} is still being deleted"
+        return f"a pod {name} that belongs to somebody else is in the way"
+
+    async def delete(self, namespace: str, pods: Iterable[SeenPod]) -> None:
+        """Delete pods, with their own grace period."""
+
+        async def one(pod: SeenPod) -> None:
+            try:
+                await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
+            except ApiError as error:
+                if error.status not in (404, 409):  # gone, or replaced by another of the same name
+                    raise
+
+        await _in_batches(one, list(pods))
+
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> None:
+        """Take our finalizer off pods, and nobody else's.
+
+        Whoever the server refuses is tried again by the next look; a pod that is gone is a success.
+        """
+
+        async def one(pod: SeenPod) -> None:
+            patch = {"metadata": {"uid": pod.uid, **_RELEASED}}  # another pod of the name is refused with 409
+            try:
+                await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", patch, "strategic")
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+        await _in_batches(one, list(pods))
+
+    async def adopt(self, namespace: str, workload: str, pods: Iterable[PodObject]) -> None:
+        """Label the pods that a Workload selects, once; a class that a pod carries already stays."""
+
+        async def one(pod: PodObject) -> None:
+            labels = {}
+            if CLASS_LABEL not in pod.metadata.labels:
+                labels[CLASS_LABEL] = self.class_in(namespace, WorkloadClass.ONLINE).value
+            if pod.metadata.labels.get(WORKLOAD_LABEL) != workload:
+                labels[WORKLOAD_LABEL] = workload
+            if not labels:
+                return
+            patch = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
+            try:
+                await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}", patch)
+            except ApiError as error:
+                if error.status not in (404, 409):
+                    raise
+
+        await _in_batches(one, list(pods))
+
+    def class_in(self, namespace: str, wanted: WorkloadClass) -> WorkloadClass:
+        """Return a class as capped by the namespace's ``cotide.dev/max-class``."""
+        found = self._mirror.namespaces.get(namespace)
+        cap = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
+        return classify(owner_class=wanted, max_class=cap)
+
+
+async def _in_batches(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    results: list[R] = []
+    for start in range(0, len(items), AT_ONCE):
+        results += await asyncio.gather(*(work(item) for item in items[start : start + AT_ONCE]))
+    return results

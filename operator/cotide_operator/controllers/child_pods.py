@@ -1,0 +1,275 @@
+"""Child pods of our resources: how they are seen, and the manifests they are made from.
+
+Called by `controllers`; `jobs` and `workloads` decide on the values made here. Pure. Invariant: a child's name follows
+from its owner, its index and the number of pods that its index needed before, so that making it twice is one pod
+and one answer "already exists".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.classes import CLASS_LABEL, WorkloadClass
+from cotide_core.errors import InputError
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
+from cotide_operator.apis.types import (
+    API_VERSION,
+    INDEX_LABEL,
+    INPUT_SIZE_ANNOTATION,
+    JOB_PRIORITY_ANNOTATION,
+    REQUESTED_SECONDS_ANNOTATION,
+    RETRY_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+    TYPE_ANNOTATION,
+    WORKLOAD_LABEL,
+    JobSpec,
+    JobTemplate,
+    WorkloadSpec,
+    WorkloadTemplate,
+)
+from cotide_operator.cache.object_cache import controller_of
+from cotide_operator.reclaimed.pod_requests import reclaimed
+
+Manifest = dict[str, Any]
+
+REFUSED_BY_NODE: Final = frozenset(
+    {"Evicted", "Preempting", "Preempted", "NodeAffinity", "NodeShutdown", "NodeLost", "Shutdown", "Terminated"}
+    | {"UnexpectedAdmissionError", "DeadNode", "Terminating"}
+)
+"""Reasons of a failed pod that say nothing about its work; ``OutOf...`` (OutOfcpu, OutOfpods) comes to them."""
+CLOCKS_APART_SECONDS: Final = 5.0
+"""A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
+server's are compared, and they are closer together than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A child pod as far as a controller must know it. Times are epoch seconds of the wall."""
+
+    name: str
+    uid: str
+    index: int
+    retry: int = 0
+    phase: str = "Pending"
+    reason: str = ""
+    node: str | None = None
+    deleting: bool = False
+    tracked: bool = False
+    """Whether it carries our finalizer: it stays in the API until we take that off."""
+    let_go: bool = False
+    """Whether nothing but finalizers keeps it: without ours it would be gone, whatever its phase says."""
+    disrupted: bool = False
+    """Whether its condition DisruptionTarget holds: somebody took it off its node."""
+    ready: bool = False
+    template: str = ""
+    started_seconds: float | None = None
+    finished_seconds: float | None = None
+    doomed_seconds: float | None = None
+    """When its deletion was asked for."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it will never run again."""
+        return self.phase in ("Succeeded", "Failed") or (self.tracked and self.let_go)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs or may run."""
+        return not self.done
+
+    @property
+    def lost_its_node(self) -> bool:
+        """Whether a failed pod failed for a reason that is not its own."""
+        if self.disrupted or self.reason in REFUSED_BY_NODE or self.reason.startswith("OutOf"):
+            return True
+        return self.deleting and not self._failed_before_its_deletion
+
+    @property
+    def _failed_before_its_deletion(self) -> bool:
+        if self.phase != "Failed" or self.finished_seconds is None or self.doomed_seconds is None:
+            return False
+        return self.finished_seconds < self.doomed_seconds - CLOCKS_APART_SECONDS
+
+
+def seen_children(pods: Iterable[PodObject], owner_uid: str) -> list[SeenPod]:
+    """Return the pods that an owner controls, by index; those of an earlier owner of the same name are left out."""
+    children = []
+    for pod in pods:
+        owner = controller_of(pod.metadata)
+        if owner is None or owner.uid != owner_uid:
+            continue
+        child = see(pod)
+        if child.index >= 0:
+            children.append(child)
+    return sorted(children, key=lambda child: (child.index, child.retry))
+
+
+def see(pod: PodObject) -> SeenPod:
+    """Return what matters of a pod; index -1 when it carries none."""
+    metadata, status = pod.metadata, pod.status
+    conditions = {condition.type: condition.status for condition in status.conditions}
+    terminated = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
+    running = [one.state.running for one in status.container_statuses if one.state.running is not None]
+    starts = [state.started_at for state in terminated] + [state.started_at for state in running]
+    started = [moment for text in starts if (moment := _seconds(text)) is not None]
+    finished = [moment for state in terminated if (moment := _seconds(state.finished_at)) is not None]
+    grace = metadata.deletion_grace_period_seconds or 0
+    due = _seconds(metadata.deletion_timestamp)
+    return SeenPod(
+        name=metadata.name,
+        uid=metadata.uid,
+        index=_number(metadata.labels.get(INDEX_LABEL), -1),
+        retry=_number(metadata.annotations.get(RETRY_ANNOTATION), 0),
+        phase=status.phase,
+        reason=status.reason,
+        node=pod.spec.node_name or None,
+        deleting=metadata.deletion_timestamp is not None,
+        tracked=TRACKING_FINALIZER in metadata.finalizers,
+        let_go=metadata.deletion_timestamp is not None and not grace,
+        disrupted=conditions.get("DisruptionTarget") == "True",
+        ready=conditions.get("Ready") == "True",
+        template=metadata.annotations.get(TEMPLATE_ANNOTATION, ""),
+        started_seconds=min(started) if started else _seconds(status.start_time),
+        finished_seconds=max(finished) if finished else None,
+        doomed_seconds=due - grace if due is not None else None,
+    )
+
+
+def job_pod_name(job: str, index: int, retry: int) -> str:
+    """Return ``<job>-<index>``, with ``-r<n>`` for the n-th further pod of the index.
+
+    A further pod gets a name of its own because the failed one stays: its log is what the user wants to read.
+    """
+    return f"{job}-{index}-r{retry}" if retry else f"{job}-{index}"
+
+
+def workload_pod_name(workload: str, index: int) -> str:
+    """Return ``<workload>-<index>``, as a StatefulSet names them: one pod at most for each index, whoever restarts."""
+    return f"{workload}-{index}"
+
+
+def template_hash(template: JobTemplate | WorkloadTemplate) -> str:
+    """Return twelve hex digits that change with the template."""
+    text = json.dumps(template.model_dump(by_alias=True, mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def job_pod(
+    *,
+    name: str,
+    namespace: str,
+    uid: str,
+    spec: JobSpec,
+    index: int,
+    retry: int,
+    workload_class: WorkloadClass,
+    scheduler_name: str,
+    reclaim: bool = False,
+) -> Manifest:
+    """Return the manifest of a Job's pod; ``name`` and ``uid`` are the Job's.
+
+    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`.
+
+    Raises
+    ------
+    InputError
+        When an amount of the template can't be read; names its field.
+    """
+    annotations = {
+        TYPE_ANNOTATION: spec.type,
+        INPUT_SIZE_ANNOTATION: str(spec.input_size),
+        JOB_PRIORITY_ANNOTATION: str(spec.priority),
+        RETRY_ANNOTATION: str(retry),
+    }
+    if spec.requested_seconds is not None:
+        annotations[REQUESTED_SECONDS_ANNOTATION] = f"{spec.requested_seconds:g}"
+    if not spec.type:
+        del annotations[TYPE_ANNOTATION]
+    pod = _pod(
+        {
+            "name": job_pod_name(name, index, retry),
+            "namespace": namespace,
+            "ownerReferences": [_owner("Job", name, uid)],
+            "finalizers": [TRACKING_FINALIZER],
+        },
+        spec.template,
+        labels={CLASS_LABEL: workload_class.value, JOB_LABEL: name, INDEX_LABEL: str(index)},
+        annotations=annotations,
+        scheduler_name=scheduler_name,
+    )
+    if reclaim:
+        pod["spec"] = reclaimed(pod["spec"])
+    return pod
+
+
+def workload_pod(
+    *,
+    name: str,
+    namespace: str,
+    uid: str,
+    spec: WorkloadSpec,
+    index: int,
+    workload_class: WorkloadClass,
+    scheduler_name: str,
+) -> Manifest:
+    """Return the manifest of a Workload's pod; the spec must have a template."""
+    if spec.template is None:
+        raise InputError("has no template to make pods from", field="spec.template")
+    owner = _owner("Workload", name, uid)
+    return _pod(
+        {"name": workload_pod_name(name, index), "namespace": namespace, "ownerReferences": [owner]},
+        spec.template,
+        labels={CLASS_LABEL: workload_class.value, WORKLOAD_LABEL: name, INDEX_LABEL: str(index)},
+        annotations={TEMPLATE_ANNOTATION: template_hash(spec.template)},
+        scheduler_name=scheduler_name,
+    )
+
+
+def _pod(
+    metadata: Manifest,
+    template: JobTemplate | WorkloadTemplate,
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    scheduler_name: str,
+) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "labels": {**template.metadata.labels, **labels},
+            "annotations": {**template.metadata.annotations, **annotations},
+        },
+        "spec": {**template.spec.model_dump(by_alias=True, mode="json"), "schedulerName": scheduler_name},
+    }
+
+
+def _owner(kind: str, name: str, uid: str) -> Manifest:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else otherwise
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        return parse_timestamp(text)
+    except InputError:  # a foreign kubelet's odd time must not stop the Job
+        return None

@@ -1,0 +1,228 @@
+"""Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
+
+Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
+make and delete pods, let go of those that are counted. Invariant: a pod that follows one which ended is made, and our
+finalizer taken off that one, only after the API server took the status that counts the end.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.errors import InputError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.apis.types import JobSpec, read_job
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import CustomObject, Mirror, key_of
+from cotide_operator.clock import Clock
+from cotide_operator.controllers import job_reconciler as jobs
+from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pods import SeenPod, job_pod, seen_children
+from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobTracking
+from cotide_operator.controllers.job_status_reader import JobRecord
+from cotide_operator.controllers.status_builder import Look, job_status, misconfigured
+from cotide_operator.controllers.status_writer import Kept, StatusWriter
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
+
+TROUBLE_SECONDS: Final = 30.0
+"""Wall seconds before a pod that the API server refused is tried again; chosen: the user must change something."""
+SOON_SECONDS: Final = 0.05
+"""Wall seconds before a look that only has to say what went wrong in the last one; chosen."""
+MADE_SECONDS: Final = 10.0
+"""Wall seconds for which a pod that was made need not be in the mirror; chosen, a watch is far faster."""
+
+
+@dataclass(slots=True)
+class _Known:
+    kept: Kept
+    read: bool = False
+    """Whether `kept` is at least as new as this term of ours; see `job_record`."""
+    memory: jobs.Memory = field(default_factory=jobs.Memory)
+    made: dict[tuple[int, int], float] = field(default_factory=dict)
+    trouble: str | None = None
+    generation: int = -1
+    spec: JobSpec | None = None
+    fault: str = ""
+
+
+class JobController:
+    """Keeps Jobs and their pods in step."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        board: Board,
+        clock: Clock,
+        *,
+        scheduler_name: str,
+        refresh_seconds: float,
+        reclaim: bool = False,
+    ) -> None:
+        self._mirror = mirror
+        self._board = board
+        self._clock = clock
+        self._scheduler_name = scheduler_name
+        self._reclaim = reclaim
+        self._children = ChildWriter(client, mirror)
+        self._tracking = JobTracking(client, mirror, self._children)
+        self._record = JobRecord(client)
+        self.statuses = StatusWriter(client, "jobs", refresh_seconds)
+        self._known: dict[str, _Known] = {}
+        self._ended: dict[str, dict[str, PodObject]] = {}
+        """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
+        such a pod may be deleted, and what the mirror shows then says only that it is missing."""
+
+    def saw(self, key: str, pod: PodObject) -> None:
+        """Remember a pod of a Job that has ended, as it was when it ended, until it is counted."""
+        if pod.status.phase in ("Succeeded", "Failed"):
+            self._ended.setdefault(key, {}).setdefault(pod.metadata.uid, pod)
+
+    def forget(self, key: str) -> None:
+        """Drop what is known of a Job that is gone."""
+        self._known.pop(key, None)
+        self._ended.pop(key, None)
+
+    async def look(self, key: str) -> float | None:
+        """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
+        job = self._mirror.jobs.get(key)
+        if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
+            self.forget(key)
+            return await self._tracking.release_strays(key, job)
+        known = self._recall(key, job)
+        look = Look(self._clock, time.time(), job.metadata.generation)
+        if known.spec is None:
+            status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
+            await self._tracking.release_strays(key, job)
+            return await self.statuses.write(job, known.kept, status)
+        there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
+        pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
+        planned = await self._plan(job, known, known.spec, pods)
+        if planned is None:  # gone, or another by now: the mirror will tell
+            return LAGGING_SECONDS
+        plan, accounted = planned
+        if accounted:  # whatever ended is in the status that the server has
+            self._ended.pop(key, None)
+        if accounted and await self._make(job, known, known.spec, plan, pods):
+            # The pods' own arrival brings the next look, and with it the status: one write instead of two.
+            await self._children.delete(job.metadata.namespace, plan.delete)
+            return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
+        decisions = self._decisions(job, pods)
+        status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
+        again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
+        if not accounted:
+            await self._make(job, known, known.spec, plan, pods)
+        await self._children.delete(job.metadata.namespace, plan.delete)
+        held = await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
+        lagging = await self._tracking.release_strays(key, job)
+        if known.trouble:
+            return TROUBLE_SECONDS if accounted else SOON_SECONDS
+        waits = (again, held, lagging, self._wall_until(plan.recheck_seconds))
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    def _wall_until(self, clock_seconds: float | None) -> float | None:
+        """Return the wall seconds until a second of the clock, never quite zero."""
+        if clock_seconds is None:
+            return None
+        return max(SOON_SECONDS, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
+
+    async def _make(
+        self, job: CustomObject, known: _Known, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
+    ) -> bool:
+        """Make what is missing; return whether pods are under way.
+
+        What the API server has against them is remembered as ``known.trouble``.
+        """
+        now = time.monotonic()
+        there = {(pod.index, pod.retry) for pod in pods}
+        known.made = {
+            place: made for place, made in known.made.items() if place not in there and now - made < MADE_SECONDS
+        }
+        places = [place for place in plan.make if place not in known.made]
+        workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
+        try:
+            manifests = [
+                job_pod(
+                    name=job.metadata.name,
+                    namespace=job.metadata.namespace,
+                    uid=job.metadata.uid,
+                    spec=spec,
+                    index=index,
+                    retry=retry,
+                    workload_class=workload_class,
+                    scheduler_name=self._scheduler_name,
+                    reclaim=self._reclaim,
+                )
+                for index, retry in places
+            ]
+        except InputError as error:
+            known.trouble = f"spec.template.{error}"
+            return False
+        if manifests:
+            known.trouble = await self._children.make(manifests)
+            if known.trouble is None:
+                known.made.update(dict.fromkeys(places, now))
+        elif not plan.make:
+            known.trouble = None
+        return bool(plan.make) and known.trouble is None
+
+    async def _plan(
+        self, job: CustomObject, known: _Known, spec: JobSpec, pods: list[SeenPod]
+    ) -> tuple[jobs.JobPlan, bool] | None:
+        """Return the plan and whether the status tells its progress already; None when the Job is gone.
+
+        Before anything is counted or made for the first time in this term, the status is read from the API server.
+        """
+        memory = None if known.read else deepcopy(known.memory)
+        progress = jobs.read_progress(known.kept.status)
+        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        if memory is not None and (plan.make or plan.progress != progress):
+            kept = await self._record.read(job, known.kept)
+            if kept is None:
+                return None
+            known.kept, known.read, known.memory = kept, True, memory
+            progress = jobs.read_progress(kept.status)
+            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        return plan, plan.progress == progress
+
+    def _recall(self, key: str, job: CustomObject) -> _Known:
+        """Return what is known of a Job; of one that is new to us, what its status says."""
+        known = self._known.get(key)
+        if known is None or known.kept.uid != job.metadata.uid:
+            known = self._known[key] = _Known(Kept(job.metadata.uid, dict(job.status)))
+        if known.generation != job.metadata.generation or known.spec is None:
+            known.generation = job.metadata.generation
+            try:
+                known.spec = read_job({"metadata": {"name": job.metadata.name}, "spec": job.spec})
+            except InputError as error:
+                known.spec, known.fault = None, str(error)
+        return known
+
+    def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+        """Return the latest decision by pod name: the board's, or the pod's own note from before a restart."""
+        decisions: dict[str, Decision] = {}
+        for pod in pods:
+            if pod.done:
+                continue
+            key = f"{job.metadata.namespace}/{pod.name}"
+            decision = self._board.get(key) or noted_decision(self._mirror, key)
+            if decision is not None and decision.uid == pod.uid:
+                decisions[pod.name] = decision
+        return decisions
+
+
+def noted_decision(mirror: Mirror, key: str) -> Decision | None:
+    """Return the decision that a pod's annotation holds."""
+    pod = mirror.pods.get(key)
+    note = pod.metadata.annotations.get(DECISION_ANNOTATION) if pod is not None else None
+    if pod is None or note is None:
+        return None
+    try:
+        return decode(note, key_of(pod.metadata)).decision
+    except InputError:  # somebody else's words in our annotation: nothing was decided then
+        return None

@@ -1,0 +1,114 @@
+"""Takes our finalizer off pods of Jobs: of those that are counted, and of those that nobody will ever count.
+
+Called by `job_controller`, which says when an end is in a Job's status. A pod is nobody's (a stray) when its Job is
+gone or being deleted, when it belongs to an earlier Job of the name, when its owner was taken off it, or when its index
+can't be read. Invariant: a pod whose owner the mirror does not show is a stray only when the API server says so, too: a
+watch of Jobs that lags behind that of pods must not let go of a pod whose end is still to be counted.
+
+A pod is kept a while longer where a creation under its name got no answer: carried out late, it finds the name taken.
+Were the name free, it would make the pod again, and its index would run twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.apis.names import GROUP, VERSION
+from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of, owned_key
+from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pods import SeenPod, see
+
+LAGGING_SECONDS: Final = 1.0
+"""Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
+RELEASED_SECONDS: Final = 10.0
+"""Wall seconds for which the mirror may show a finalizer that was taken off; chosen, a watch is far faster."""
+
+
+class JobTracking:
+    """Takes finalizers off, each once.
+
+    Parameters
+    ----------
+    client : KubeClient
+    mirror : Mirror
+    children : ChildWriter
+        Who writes pods.
+    """
+
+    def __init__(self, client: KubeClient, mirror: Mirror, children: ChildWriter) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._children = children
+        self._released: dict[str, float] = {}
+        """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
+
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> float | None:
+        """Take the finalizer off pods whose ends are in the status that the API server has.
+
+        Returns the wall seconds after which to do the rest, whose names are in doubt; None when there is none.
+        """
+        now = time.monotonic()
+        while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
+            del self._released[next(iter(self._released))]
+        kept = [pod for pod in pods if pod.tracked and pod.uid not in self._released]
+        doubts = {pod.uid: self._children.doubt_seconds(f"{namespace}/{pod.name}") for pod in kept}
+        due = [pod for pod in kept if not doubts[pod.uid]]
+        if due:
+            await self._children.release(namespace, due)
+            self._released.update((pod.uid, now) for pod in due)
+        return min(filter(None, doubts.values()), default=None)
+
+    async def release_strays(self, key: str, job: CustomObject | None) -> float | None:
+        """Let go of the pods that are kept for a Job and are none of its own.
+
+        Parameters
+        ----------
+        key : str
+            ``namespace/name``; without a name for pods that tell no Job at all.
+        job : CustomObject or None
+            As the mirror has it.
+
+        Returns
+        -------
+        float or None
+            Wall seconds after which to look again: the API server has a Job that the mirror has not, or a pod's name
+            is in doubt.
+        """
+        leaving = job is not None and job.metadata.deletion_timestamp is not None
+        uid = job.metadata.uid if job is not None else ""
+        strays: list[PodObject] = []
+        foreign: list[PodObject] = []
+        for pod in self._mirror.pods_kept_for(key):
+            owner = owner_uid(pod)
+            if not owner or (owner == uid and (leaving or see(pod).index < 0)):
+                strays.append(pod)
+            elif owner != uid:
+                foreign.append(pod)
+        living = await self._living(key) if foreign else ""
+        strays += [pod for pod in foreign if owner_uid(pod) != living]
+        held = await self.release(key.partition("/")[0], map(see, strays))
+        lagging = LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
+        return min((seconds for seconds in (held, lagging) if seconds is not None), default=None)
+
+    async def _living(self, key: str) -> str:
+        """Return the uid of a Job that is there and not being deleted, as the API server has it now, or nothing."""
+        namespace, _, name = key.partition("/")
+        try:
+            there = await self._client.get(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/jobs/{name}")
+        except ApiError as error:
+            if error.status == 404:
+                return ""
+            raise
+        metadata = there["metadata"]
+        return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])
+
+
+def owner_uid(pod: PodObject) -> str:
+    """Return the uid of the Job of ours that controls a pod, or nothing."""
+    owner = controller_of(pod.metadata)
+    return owner.uid if owner is not None and owned_key(pod.metadata, "Job") is not None else ""

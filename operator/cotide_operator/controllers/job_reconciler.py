@@ -1,0 +1,258 @@
+"""What a Job needs next: a pure comparison of what is wanted with what is seen.
+
+Called by `controllers` for each Job whose pods, spec or decisions changed; I/O, clocks and statuses are elsewhere.
+
+Life of one index (``a`` counts the pods that it needed before)::
+
+    (nothing) --make--> alive a --Succeeded--> completed          for ever, even when the pod is deleted later
+                          |  |---Failed-------> failures + 1,  a + 1 --(back-off)--> make
+                          |--- lost its node -> evictions + 1, a + 1 ------------> make
+
+Life of one pod, which our finalizer keeps in the API whoever deletes it::
+
+    made --ends, or is deleted and let go--> counted (the status is written) --finalizer taken off--> as any other pod
+
+Invariants: `Progress` never goes back; each pod that ended is counted once, because counting it moves its index on to
+the next ``a`` in the same write; a pod is made, and another let go, only after that write, so that a crash between
+repeats neither and an end that nobody watched is found. The place of a pod (index, ``a``) says whether it is counted:
+no list of pods "counted but still there" is needed. Source of the scheme: batch/v1 ("Job tracking with finalizers",
+KEP-2307). Like a batch/v1 Job with ``podReplacementPolicy: Failed`` and unlike its default, a pod that is being
+deleted is waited for, since it may still succeed; it counts when it ended, or when nobody stops it any more (its grace
+is over: unbound, or deleted by force).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.controllers.child_pods import SeenPod
+
+BACKOFF_BASE_SECONDS: Final = 10.0
+"""First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
+BACKOFF_MAX_SECONDS: Final = 360.0
+
+
+class Outcome(StrEnum):
+    """How a Job ended; these are also its final phases."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What must never be forgotten about a Job; it lives in the Job's status."""
+
+    completed: frozenset[int] = frozenset()
+    retries: Mapping[int, int] = field(default_factory=dict)
+    """Index to number of its current pod, where that is not 0."""
+    failures: int = 0
+    evictions: int = 0
+    outcome: Outcome | None = None
+
+    def retry(self, index: int) -> int:
+        """Return the number of an index's current pod."""
+        return self.retries.get(index, 0)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the controller remembers between two looks, and may lose in a restart."""
+
+    met: set[tuple[int, int]] = field(default_factory=set)
+    """Pods (index, retry) that were seen alive: one that is missing later was taken away."""
+    withdrawn: set[tuple[int, int]] = field(default_factory=set)
+    """Pods that we deleted ourselves, for a smaller parallelism."""
+    not_before: dict[int, float] = field(default_factory=dict)
+    """Index to the clock second before which no further pod is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What to do; in this order: write the progress, make pods, delete pods, release pods."""
+
+    progress: Progress
+    make: tuple[tuple[int, int], ...] = ()
+    """(index, retry) of the pods to make."""
+    delete: tuple[SeenPod, ...] = ()
+    release: tuple[SeenPod, ...] = ()
+    """Pods whose finalizer is of no use once the progress is written."""
+    recheck_seconds: float | None = None
+    """Clock second at which a back-off runs out."""
+
+
+def plan_job(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
+    """Return the next steps of a Job.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        What is wanted.
+    progress : Progress
+        As in its status.
+    pods : sequence of SeenPod
+        Its own children, all of them.
+    memory : Memory
+        Of this Job; changed in place.
+    now_seconds : float
+        The operator's clock.
+    """
+    if progress.outcome is None:
+        progress = _accounted(spec, progress, pods, memory, now_seconds)
+        if len(progress.completed) >= spec.completions:
+            progress = replace(progress, outcome=Outcome.SUCCEEDED)
+        elif progress.failures > spec.backoff_limit:
+            progress = replace(progress, outcome=Outcome.FAILED)
+    if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
+        alive = [pod for pod in pods if pod.alive]
+        return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
+    plan = _filled(spec, progress, pods, memory, now_seconds)
+    return replace(plan, release=_counted(spec, progress, pods, memory))
+
+
+def _accounted(
+    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float
+) -> Progress:
+    """Count every pod that ended since the last look."""
+    by_place = {(pod.index, pod.retry): pod for pod in pods}
+    highest: dict[int, int] = {}
+    for index, retry in by_place:
+        highest[index] = max(retry, highest.get(index, 0))
+    completed, retries = set(progress.completed), dict(progress.retries)
+    failures, evictions = progress.failures, progress.evictions
+    indexes = {index for index, _ in (*by_place, *memory.met)}
+    for index in sorted(index for index in indexes if index < spec.completions and index not in completed):
+        while True:
+            place = index, retries.get(index, 0)
+            pod = by_place.get(place)
+            if pod is not None and pod.phase == "Succeeded":
+                completed.add(index)
+                break
+            if pod is not None and (pod.alive or (pod.deleting and place in memory.withdrawn)):
+                memory.met.add(place)
+                break
+            if pod is None and place in memory.withdrawn:
+                memory.withdrawn.discard(place)
+                memory.met.discard(place)
+                break
+            # A missing pod was taken away if we met it, or if a later pod of its index shows that it was there.
+            if pod is None and place not in memory.met and highest.get(index, -1) < place[1]:
+                break
+            if pod is None or pod.lost_its_node:
+                evictions += 1
+            else:
+                failures += 1
+                memory.not_before[index] = now_seconds + backoff_seconds(failures)
+            retries[index] = place[1] + 1
+            memory.met.discard(place)
+    return replace(progress, completed=frozenset(completed), retries=retries, failures=failures, evictions=evictions)
+
+
+def _counted(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory) -> tuple[SeenPod, ...]:
+    """Return the pods with our finalizer that ended and are of no account, or in the progress already."""
+    return tuple(
+        pod
+        for pod in pods
+        if pod.tracked
+        and pod.done
+        and (
+            pod.index >= spec.completions
+            or pod.index in progress.completed
+            or pod.retry < progress.retry(pod.index)
+            or (pod.index, pod.retry) in memory.withdrawn
+        )
+    )
+
+
+def backoff_seconds(failures: int) -> float:
+    """Return the wait after the n-th failure of a Job, n from 1: doubled each time up to the maximum."""
+    doublings = min(failures - 1, 10)  # 10 s * 2^10 is far beyond the maximum
+    return min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2.0**doublings)
+
+
+def _filled(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
+    """Make what is missing up to the parallelism, or take away what is too much."""
+    alive = [pod for pod in pods if pod.alive]
+    stray = [pod for pod in alive if pod.index >= spec.completions or pod.index in progress.completed]
+    current = [pod for pod in alive if pod not in stray]
+    wanted = min(spec.parallelism, spec.completions - len(progress.completed))
+    if len(current) > wanted:
+        # Those that wait go first, then the last indexes: the least work is lost.
+        order = sorted(current, key=lambda pod: (pod.node is not None, -pod.index))
+        surplus = order[: len(current) - wanted]
+        memory.withdrawn.update((pod.index, pod.retry) for pod in surplus)
+        return JobPlan(progress, delete=_unwanted((*stray, *surplus)))
+    # One that was withdrawn has its name until it is gone.
+    taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)}
+    make: list[tuple[int, int]] = []
+    waits: list[float] = []
+    for index in range(spec.completions):
+        if len(current) + len(make) >= wanted:
+            break
+        if index in taken or index in progress.completed:
+            continue
+        earliest = memory.not_before.get(index, now_seconds)
+        if earliest > now_seconds:
+            waits.append(earliest)
+            continue
+        make.append((index, progress.retry(index)))
+    return JobPlan(progress, tuple(make), _unwanted(stray), recheck_seconds=min(waits, default=None))
+
+
+def _unwanted(pods: Iterable[SeenPod]) -> tuple[SeenPod, ...]:
+    return tuple(pod for pod in pods if not pod.deleting)
+
+
+def read_progress(status: Mapping[str, Any]) -> Progress:
+    """Return the progress that a Job's status holds; what is not there counts as not begun."""
+    phase = status.get("phase")
+    return Progress(
+        completed=frozenset(read_indexes(str(status.get("completedIndexes") or ""))),
+        retries=_read_retries(str(status.get("retriedIndexes") or "")),
+        failures=_count(status.get("failures")),
+        evictions=_count(status.get("evictions")),
+        outcome=Outcome(phase) if phase in set(Outcome) else None,
+    )
+
+
+def write_indexes(indexes: Iterable[int]) -> str:
+    """Write indexes as ranges: ``0-3,7``."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
+def read_indexes(text: str) -> set[int]:
+    """Read ``0-3,7`` back; parts that are no range are passed over, as if they had not been done."""
+    indexes: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not last):
+            indexes.update(range(int(first), int(last or first) + 1))
+    return indexes
+
+
+def write_retries(retries: Mapping[int, int]) -> str:
+    """Write the indexes that needed further pods: ``2:1,5:3``."""
+    return ",".join(f"{index}:{retry}" for index, retry in sorted(retries.items()) if retry)
+
+
+def _read_retries(text: str) -> dict[int, int]:
+    retries: dict[int, int] = {}
+    for part in text.split(","):
+        index, _, retry = part.partition(":")
+        if index.isdecimal() and retry.isdecimal():
+            retries[int(index)] = int(retry)
+    return retries
+
+
+def _count(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0

@@ -1,0 +1,350 @@
+"""Statuses of Jobs and Workloads as values: pure functions of what is seen, and how two of them differ.
+
+Called by `controllers` after a plan was made; writes nothing. Invariants: counters (attempts, demotions, evictions,
+failures, violations) never go back; a condition keeps its transition time while its status stays; a time that moved by
+little stays as it was told, because a status that changes with every breath costs every watcher a message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_core.instructions import WaitReason
+from cotide_kube.timestamps import format_timestamp, parse_timestamp
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.clock import Clock
+from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.job_reconciler import Outcome, Progress, write_indexes, write_retries
+from cotide_operator.usage.service_readings import ServiceReading
+
+Status = dict[str, Any]
+
+NODES_SHOWN: Final = 64
+"""Names of nodes in a status, at most; chosen."""
+SETTLED_SECONDS: Final = 2.0
+"""A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
+REFRESHED: Final = frozenset(
+    {"queuePosition", "predictedStart", "predictedFinish", "predictedSeconds", "attempts", "rps", "violations"}
+    | {"latencyP95Milliseconds"}
+)
+"""Fields that may lag behind; all others, and a condition's status or reason, are written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The moment of looking: where times are converted."""
+
+    clock: Clock
+    wall_seconds: float
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What must be written to turn one status into another."""
+
+    patch: Status
+    """Changed top-level fields; None for those to remove."""
+    urgent: bool
+
+
+def job_status(
+    spec: JobSpec,
+    progress: Progress,
+    pods: Sequence[SeenPod],
+    decisions: Mapping[str, Decision],
+    before: Mapping[str, Any],
+    look: Look,
+    trouble: str | None = None,
+) -> Status:
+    """Return the status of a Job.
+
+    Parameters
+    ----------
+    spec, progress, pods : see `jobs`.
+    decisions : latest decision by pod name.
+    before : the status as it is now.
+    look : when and for which generation.
+    trouble : what keeps pods from being made at all, in one sentence.
+    """
+    alive = [pod for pod in pods if pod.alive]
+    placed = [pod for pod in alive if _is_placed(pod, decisions)]
+    waiting = [pod for pod in alive if not _is_placed(pod, decisions)]
+    foremost = _foremost(waiting, decisions)
+    live = [decisions[pod.name] for pod in alive if pod.name in decisions]
+    phase = progress.outcome or ("Running" if placed else "Queued")
+    slowest = max(live, key=lambda decision: decision.forecast.seconds_p50 or 0.0, default=None)
+    status: Status = {
+        "phase": str(phase),
+        "queuePosition": foremost.queue_position if foremost else None,
+        "attempts": max([_count(before, "attempts"), *(decision.attempts for decision in live)]),
+        "demotions": max([_count(before, "demotions"), *(decision.demotions for decision in live)]),
+        "evictions": max(progress.evictions, _count(before, "evictions")),
+        "failures": max(progress.failures, _count(before, "failures")),
+        "active": len(placed),
+        "succeeded": len(progress.completed),
+        "completedIndexes": write_indexes(progress.completed),
+        "retriedIndexes": write_retries(progress.retries),
+        "predictedSeconds": _predicted_seconds(slowest) or before.get("predictedSeconds"),
+        "predictedStart": None,
+        "predictedFinish": None,
+        "nodes": node_names(pods) or list(before.get("nodes") or ()),
+        "startTime": before.get("startTime") or _time(min(_known(pod.started_seconds for pod in pods), default=None)),
+        "completionTime": before.get("completionTime"),
+        "observedGeneration": look.generation,
+    }
+    if progress.outcome is None:
+        status["predictedStart"] = _settled(before.get("predictedStart"), _start(waiting, decisions, look), look)
+        finish = _finish(spec, progress, placed, waiting, decisions, _p50(status["predictedSeconds"]), look)
+        status["predictedFinish"] = _settled(before.get("predictedFinish"), finish, look)
+    elif status["completionTime"] is None:
+        ends = [*_known(pod.finished_seconds for pod in pods)]
+        status["completionTime"] = _time(max(ends, default=look.wall_seconds))
+    conditions = list(before.get("conditions") or ())
+    for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
+        conditions = with_condition(conditions, condition, look)
+    return {**status, "conditions": conditions}
+
+
+def misconfigured(before: Mapping[str, Any], sentence: str, look: Look, *, phase: str | None = None) -> Status:
+    """Return the status of a resource whose spec can't be followed: what it had, and the sentence."""
+    condition = {"type": "Scheduled", "status": "False", "reason": WaitReason.MISCONFIGURED.value, "message": sentence}
+    conditions = with_condition(list(before.get("conditions") or ()), condition, look)
+    status = {**before, "conditions": conditions, "observedGeneration": look.generation}
+    if phase is not None and not before.get("phase"):
+        status["phase"] = phase
+    return status
+
+
+def workload_status(
+    wanted: int,
+    pods: Sequence[SeenPod],
+    decisions: Mapping[str, Decision],
+    reading: ServiceReading | None,
+    before: Mapping[str, Any],
+    look: Look,
+    *,
+    violations: int = 0,
+    trouble: str | None = None,
+) -> Status:
+    """Return the status of a Workload.
+
+    Parameters
+    ----------
+    wanted : pods that should be ready.
+    pods : its children or the pods it adopted.
+    reading : what is measured of it, None when unknown.
+    violations : pod slots over the limit in its whole life.
+    """
+    alive = [pod for pod in pods if pod.alive]
+    ready = [pod for pod in alive if pod.ready and not pod.deleting]
+    waiting = [pod for pod in alive if not _is_placed(pod, decisions)]
+    rate = reading.requests_per_second if reading else None
+    latency = reading.latency_p95_milliseconds if reading else None
+    status: Status = {
+        "ready": f"{len(ready)}/{wanted}",
+        "readyReplicas": len(ready),
+        "replicas": len(alive),
+        "nodes": node_names(alive),
+        "rps": round(rate, 1) if rate is not None and math.isfinite(rate) else None,
+        "latencyP95Milliseconds": round(latency, 2) if latency is not None and math.isfinite(latency) else None,
+        "violations": max(violations, _count(before, "violations")),
+        "observedGeneration": look.generation,
+    }
+    conditions = list(before.get("conditions") or ())
+    is_ready = len(ready) >= wanted and not trouble and (wanted > 0 or not alive)
+    sentence = f"{len(ready)} of {wanted} pods are ready"
+    reason = "AllPodsReady" if is_ready else ("NoPods" if not alive else "PodsNotReady")
+    conditions = with_condition(conditions, _condition("Ready", is_ready, reason, sentence), look)
+    foremost = _foremost(waiting, decisions)
+    placement = _placement(len(alive) - len(waiting), len(waiting), foremost, trouble)
+    return {**status, "conditions": with_condition(conditions, placement, look)}
+
+
+def with_condition(conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], look: Look) -> list[Status]:
+    """Return the conditions with one of them set; its transition time is kept while its status stays."""
+    before = next((one for one in conditions if one.get("type") == condition["type"]), None)
+    changed = look.wall_seconds
+    kept = before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
+    after = {
+        **condition,
+        "observedGeneration": look.generation,
+        "lastTransitionTime": kept or format_timestamp(changed),
+    }
+    others = [dict(one) for one in conditions if one.get("type") != condition["type"]]
+    return sorted([*others, after], key=lambda one: str(one["type"]))
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
+    """Return what to write, or None when nothing changed."""
+    keys = [*after, *(key for key in before if key not in after)]
+    patch = {key: after.get(key) for key in keys if _differs(before.get(key), after.get(key))}
+    if not patch:
+        return None
+    return Difference(patch, any(_is_urgent(key, before.get(key), after.get(key)) for key in patch))
+
+
+def node_names(pods: Iterable[SeenPod]) -> list[str]:
+    """Return the nodes of pods, sorted, at most `NODES_SHOWN`."""
+    return sorted({pod.node for pod in pods if pod.node})[:NODES_SHOWN]
+
+
+def _differs(before: Any, after: Any) -> bool:
+    # An empty list or text and an absent field say the same; zero is written, columns show it.
+    return (before if before not in ("", []) else None) != (after if after not in ("", []) else None)
+
+
+def _is_urgent(key: str, before: Any, after: Any) -> bool:
+    if key != "conditions":
+        return key not in REFRESHED
+    old = [(one.get("type"), one.get("status"), one.get("reason")) for one in before or ()]
+    new = [(one.get("type"), one.get("status"), one.get("reason")) for one in after or ()]
+    return old != new
+
+
+def _job_conditions(
+    progress: Progress,
+    spec: JobSpec,
+    placed: Sequence[SeenPod],
+    waiting: Sequence[SeenPod],
+    foremost: Decision | None,
+    trouble: str | None,
+    before: Sequence[Mapping[str, Any]],
+) -> list[Status]:
+    if progress.outcome is Outcome.SUCCEEDED:
+        sentence = f"{len(progress.completed)} of {spec.completions} pods succeeded"
+        return [
+            _condition("Complete", True, "CompletionsReached", sentence),
+            _condition("Scheduled", True, "Scheduled", sentence),
+        ]
+    if progress.outcome is Outcome.FAILED:
+        sentence = f"{progress.failures} pods failed, spec.backoffLimit allows {spec.backoff_limit}"
+        scheduled = [dict(one) for one in before if one.get("type") == "Scheduled"]
+        return [*scheduled, _condition("Failed", True, "BackoffLimitExceeded", sentence)]
+    if not placed and not waiting and not trouble:
+        sentence = "the next pod is about to be made"
+        if progress.failures:
+            sentence = f"the next pod is made when the back-off after {progress.failures} failures is over"
+        return [_condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)]
+    return [_placement(len(placed), len(waiting), foremost, trouble)]
+
+
+def _placement(placed: int, waiting: int, foremost: Decision | None, trouble: str | None) -> Status:
+    """Return the condition ``Scheduled``, in the reason's words of the pod that is tried next."""
+    if trouble:
+        return _condition("Scheduled", False, WaitReason.MISCONFIGURED.value, trouble)
+    if not waiting:
+        return _condition("Scheduled", True, "Scheduled", f"{placed} pods are on a node")
+    if foremost is None:
+        sentence = f"{waiting} of {placed + waiting} pods wait for their first turn"
+        return _condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)
+    return _condition("Scheduled", False, foremost.reason, foremost.message)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Status:
+    return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
+
+
+def _is_placed(pod: SeenPod, decisions: Mapping[str, Decision]) -> bool:
+    """Whether a pod has a node, or is about to: its binding was decided and has not come back yet."""
+    decision = decisions.get(pod.name)
+    return pod.node is not None or (decision is not None and decision.node is not None)
+
+
+def _foremost(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision]) -> Decision | None:
+    """Return the decision about the waiting pod that is tried next."""
+    known = [decisions[pod.name] for pod in waiting if pod.name in decisions]
+    return min(known, key=lambda decision: (decision.queue_position or math.inf, decision.key), default=None)
+
+
+def _predicted_seconds(decision: Decision | None) -> Status | None:
+    if decision is None or decision.forecast.seconds_p50 is None:
+        return None
+    p90 = decision.forecast.seconds_p90
+    return {"p50": round(decision.forecast.seconds_p50, 1), "p90": round(p90, 1) if p90 is not None else None}
+
+
+def _p50(predicted: Mapping[str, Any] | None) -> float | None:
+    value = (predicted or {}).get("p50")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], look: Look) -> float | None:
+    starts = _known(decisions[pod.name].predicted_start_seconds for pod in waiting if pod.name in decisions)
+    return look.clock.to_wall(min(starts)) if starts else None
+
+
+def _finish(
+    spec: JobSpec,
+    progress: Progress,
+    placed: Sequence[SeenPod],
+    waiting: Sequence[SeenPod],
+    decisions: Mapping[str, Decision],
+    of_the_job: float | None,
+    look: Look,
+) -> float | None:
+    """Predict when the last pod is done, on the wall: running pods to their p50, waiting ones after their start.
+
+    A pod without a forecast of its own takes that of its Job (same type, same size). Indexes that have no pod yet
+    follow in waves of ``parallelism``, each as long as the slowest pod's p50. None as soon as a start or a run time
+    is unknown: half a prediction would be a wrong one. Where a policy plans, a waiting pod is done at its planned
+    finish.
+    """
+    now, longest, end = look.clock.now(), 0.0, 0.0
+    for pod in (*placed, *waiting):
+        decision = decisions.get(pod.name)
+        if decision is None:
+            return None
+        p50, planned = decision.forecast.seconds_p50 or of_the_job, decision.predicted_finish_seconds
+        if planned is not None and decision.predicted_start_seconds is not None and pod not in placed:
+            longest, end = max(longest, p50 or planned - decision.predicted_start_seconds), max(end, planned)
+            continue
+        if p50 is None:
+            return None
+        longest = max(longest, p50)
+        start = decision.predicted_start_seconds
+        if pod in placed:
+            start = look.clock.from_wall(pod.started_seconds) if pod.started_seconds else decision.decided_seconds
+        if start is None:
+            return None
+        finish = start + p50
+        if finish < now:  # it takes longer than expected: then nine times in ten it is done by
+            finish = start + (decision.forecast.seconds_p90 or p50)
+        end = max(end, finish)
+    if not longest:
+        return None
+    unmade = spec.completions - len(progress.completed) - len(placed) - len(waiting)
+    waves = math.ceil(max(0, unmade) / spec.parallelism)
+    return look.clock.to_wall(end + waves * longest)
+
+
+def _settled(before: str | None, after: float | None, look: Look) -> str | None:
+    """Return the new time, or the old one where the two hardly differ."""
+    if after is None or not math.isfinite(after):
+        return None
+    if before is not None:
+        try:
+            moved = abs(parse_timestamp(before) - after)
+        except InputError:
+            return _time(after)
+        if moved <= max(SETTLED_SECONDS, 0.1 * (after - look.wall_seconds)):
+            return before
+    return _time(after)
+
+
+def _time(seconds: float | None) -> str | None:
+    return format_timestamp(seconds) if seconds is not None else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _count(status: Mapping[str, Any], field: str) -> int:
+    value = status.get(field)
+    return value if isinstance(value, int) and value > 0 else 0

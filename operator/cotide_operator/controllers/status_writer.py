@@ -1,0 +1,105 @@
+"""Writes statuses of Jobs and Workloads: only what changed, not more often than readers need.
+
+Called by the two controllers with the status they want; holds the last one that the API server took. Only one operator
+acts (leader lease), so that what we wrote is the truth and a mirror that lags behind can't talk us out of it. A mirror
+that is ahead of us can: an earlier patch whose answer was lost, ours or a former leader's, may be carried out after a
+later one, and must then be written over once more. Invariant: a difference that matters (phase, counters, a
+condition's reason) is written at once; one that only refreshes numbers waits until the object's last write is
+`refresh_seconds` old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.apis.types import API_VERSION
+from cotide_operator.cache.object_cache import CustomObject
+from cotide_operator.controllers.status_builder import Status, difference
+
+REFRESH_SECONDS: Final = 3.0
+"""Wall seconds between two refreshes of one object's numbers; chosen for a reader of `kubectl get -w`."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """The status of one object as the API server has it."""
+
+    uid: str
+    status: Mapping[str, Any]
+    written_monotonic: float = field(default=float("-inf"))
+    version: int | None = None
+    """The object's version after our last write; None before it, or when it is no number."""
+
+
+class StatusWriter:
+    """Writes the status subresource of one kind.
+
+    Parameters
+    ----------
+    client : KubeClient
+        To the API server.
+    plural : str
+        ``jobs`` or ``workloads``.
+    refresh_seconds : float
+        See the module.
+    """
+
+    def __init__(self, client: KubeClient, plural: str, refresh_seconds: float = REFRESH_SECONDS) -> None:
+        self._client = client
+        self._plural = plural
+        self._refresh_seconds = refresh_seconds
+        self.writes = 0
+
+    async def write(self, item: CustomObject, kept: Kept, status: Status, *, at_once: bool = False) -> float | None:
+        """Write what differs.
+
+        Returns
+        -------
+        float or None
+            Seconds after which the rest should be written; None when everything is.
+
+        Raises
+        ------
+        ClusterError
+            When it could not be written; the object being gone is no error. A conflict is one: whether another object
+            has the name now, or somebody wrote at the same moment, the next look will see.
+        """
+        _heed(item, kept)
+        change = difference(kept.status, status)
+        if change is None:
+            return None
+        age = time.monotonic() - kept.written_monotonic
+        if not (change.urgent or at_once) and age < self._refresh_seconds:
+            return self._refresh_seconds - age
+        metadata = item.metadata
+        path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{self._plural}/{metadata.name}/status"
+        try:
+            taken = await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
+            kept.version = version_of(taken["metadata"].get("resourceVersion"))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        self.writes += 1
+        kept.status = {key: value for key, value in status.items() if value is not None}
+        kept.written_monotonic = time.monotonic()
+        return None
+
+
+def _heed(item: CustomObject, kept: Kept) -> None:
+    """Take over what the API server has, where that came after our last write and says something else that matters."""
+    version = version_of(item.metadata.resource_version)
+    if kept.version is None or version is None or version <= kept.version or item.metadata.uid != kept.uid:
+        return
+    change = difference(item.status, kept.status)
+    if change is not None and change.urgent:
+        kept.status = dict(item.status)
+
+
+def version_of(text: str | None) -> int | None:
+    """Versions of one kind can be compared (Kubernetes 1.35 promises it, etcd has always made it so)."""
+    return int(text) if text is not None and text.isdecimal() else None

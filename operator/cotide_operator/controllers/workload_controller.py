@@ -1,0 +1,169 @@
+"""Looks at one Workload and does what its plan says: the I/O around `workloads` and `statuses`.
+
+Called by `controllers` with the key of a Workload to look at. Invariant: pods of a Deployment or StatefulSet are
+labelled, never made or deleted here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.errors import InputError
+from cotide_kube.client import KubeClient
+from cotide_operator.apis.types import WorkloadSpec, read_workload
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of
+from cotide_operator.clock import Clock
+from cotide_operator.controllers import workload_reconciler as workloads
+from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
+from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
+from cotide_operator.controllers.status_builder import Look, misconfigured, workload_status
+from cotide_operator.controllers.status_writer import Kept, StatusWriter
+from cotide_operator.usage.service_readings import ServiceReadings
+
+
+@dataclass(slots=True)
+class _Known:
+    kept: Kept
+    violations_before: int
+    """Of earlier runs of the operator: readings count from its start."""
+    memory: workloads.Memory = field(default_factory=workloads.Memory)
+    made: dict[int, float] = field(default_factory=dict)
+    trouble: str | None = None
+    generation: int = -1
+    spec: WorkloadSpec | None = None
+    fault: str = ""
+
+
+class WorkloadController:
+    """Keeps Workloads and their pods in step."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        board: Board,
+        clock: Clock,
+        *,
+        readings: ServiceReadings,
+        scheduler_name: str,
+        refresh_seconds: float,
+    ) -> None:
+        self._mirror = mirror
+        self._board = board
+        self._clock = clock
+        self._readings = readings
+        self._scheduler_name = scheduler_name
+        self._children = ChildWriter(client, mirror)
+        self.statuses = StatusWriter(client, "workloads", refresh_seconds)
+        self._known: dict[str, _Known] = {}
+
+    async def look(self, key: str) -> float | None:
+        """Take the next steps of a Workload; return the wall seconds after which to look again, or None."""
+        workload = self._mirror.workloads.get(key)
+        if workload is None or workload.metadata.deletion_timestamp:
+            self._known.pop(key, None)
+            return None
+        known = self._recall(key, workload)
+        look = Look(self._clock, time.time(), workload.metadata.generation)
+        if known.spec is None:
+            return await self.statuses.write(workload, known.kept, misconfigured(known.kept.status, known.fault, look))
+        again: float | None = None
+        if known.spec.template is not None:
+            pods = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
+            again = await self._carry_out(workload, known, known.spec, pods)
+            wanted = workloads.replicas_of(known.spec)
+        else:
+            former = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
+            await self._children.delete(workload.metadata.namespace, [pod for pod in former if not pod.deleting])
+            pods = await self._adopt(workload, key)
+            wanted = sum(1 for pod in pods if pod.alive)
+        reading = self._readings.get(key)
+        status = workload_status(
+            wanted,
+            pods,
+            self._decisions(workload, pods),
+            reading,
+            known.kept.status,
+            look,
+            violations=known.violations_before + (reading.violations if reading else 0),
+            trouble=known.trouble,
+        )
+        rest = await self.statuses.write(workload, known.kept, status)
+        return min((seconds for seconds in (again, rest) if seconds is not None), default=None)
+
+    async def _carry_out(
+        self, workload: CustomObject, known: _Known, spec: WorkloadSpec, pods: list[SeenPod]
+    ) -> float | None:
+        plan = workloads.plan_workload(spec, pods, known.memory, self._clock.now())
+        await self._children.delete(workload.metadata.namespace, plan.delete)
+        now = time.monotonic()
+        there = {pod.index for pod in pods}
+        known.made = {
+            index: made for index, made in known.made.items() if index not in there and now - made < MADE_SECONDS
+        }
+        indexes = [index for index in plan.make if index not in known.made]
+        manifests = [
+            workload_pod(
+                name=workload.metadata.name,
+                namespace=workload.metadata.namespace,
+                uid=workload.metadata.uid,
+                spec=spec,
+                index=index,
+                workload_class=self._children.class_in(workload.metadata.namespace, WorkloadClass.ONLINE),
+                scheduler_name=self._scheduler_name,
+            )
+            for index in indexes
+        ]
+        if manifests:
+            known.trouble = await self._children.make(manifests)
+            if known.trouble is None:
+                known.made.update(dict.fromkeys(indexes, now))
+        elif not plan.make:
+            known.trouble = None
+        if known.trouble:
+            return TROUBLE_SECONDS
+        if plan.recheck_seconds is None:
+            return None
+        return max(0.01, self._clock.to_wall(plan.recheck_seconds) - self._clock.to_wall(self._clock.now()))
+
+    async def _adopt(self, workload: CustomObject, key: str) -> list[SeenPod]:
+        """Label the selected pods and return them; children of a former template are not among them."""
+        pods = []
+        for pod in self._mirror.pods_of_workload(key):
+            owner = controller_of(pod.metadata)
+            if owner is None or owner.uid != workload.metadata.uid:
+                pods.append(pod)
+        await self._children.adopt(workload.metadata.namespace, workload.metadata.name, pods)
+        return [see(pod) for pod in pods]
+
+    def _recall(self, key: str, workload: CustomObject) -> _Known:
+        """Return what is known of a Workload; of one that is new to us, what its status says."""
+        metadata = workload.metadata
+        known = self._known.get(key)
+        if known is None or known.kept.uid != metadata.uid:
+            violations = workload.status.get("violations")
+            before = violations if isinstance(violations, int) else 0
+            reading = self._readings.get(key)
+            # A Workload that was deleted and made again starts at zero, whatever was counted under its name.
+            counted = reading.violations if reading and known is not None else 0
+            known = self._known[key] = _Known(Kept(metadata.uid, dict(workload.status)), before - counted)
+        if known.generation != metadata.generation or known.spec is None:
+            known.generation = metadata.generation
+            try:
+                known.spec = read_workload({"metadata": {"name": metadata.name}, "spec": workload.spec})
+            except InputError as error:
+                known.spec, known.fault = None, str(error)
+        return known
+
+    def _decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+        decisions: dict[str, Decision] = {}
+        for pod in pods:
+            key = f"{workload.metadata.namespace}/{pod.name}"
+            decision = self._board.get(key) or noted_decision(self._mirror, key)
+            if decision is not None and decision.uid == pod.uid:
+                decisions[pod.name] = decision
+        return decisions

@@ -1,0 +1,92 @@
+"""What a pod asks of reclaimed capacity, and what one node offers and has given away: facts of an explanation.
+
+Called by `explain` for pods that ask for it, with the node that the pod is on or, while it waits, one that was refused
+for want of slack. Pure. Invariant: what was not read is left out: a reader may see nodes and not the pods on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotide_core.errors import InputError
+from cotide_core.state.reclaimed import Amounts
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, format_amount
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.reclaimed.node_status import ANNOTATION, CONDITION, shown
+from cotide_operator.translation.pod_requests import effective_requests
+
+Object = Mapping[str, Any]
+Facts = list[tuple[str, str]]
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def reclaimed_requests(pod: Object) -> Amounts:
+    """Return the reclaimed millicores and bytes that a pod asks for; zeros where that can't be read."""
+    try:
+        asked = dict(effective_requests(msgspec.convert(pod, PodObject).spec))
+    except (InputError, msgspec.ValidationError):
+        return 0, 0
+    return asked.get(RECLAIMED_CPU, 0), asked.get(RECLAIMED_MEMORY, 0)
+
+
+def reclaimed_facts(pod: Object, node: Object | None, beside: Sequence[Object] | None) -> tuple[Facts, dict[str, Any]]:
+    """Return what there is to say, in words and for programs; nothing about a pod that asks for none.
+
+    Parameters
+    ----------
+    pod : the pod that is explained.
+    node : a Node; None where none is known or may be read.
+    beside : all pods on that node; None where they may not be read.
+    """
+    asked = reclaimed_requests(pod)
+    if not any(asked):
+        return [], {}
+    facts: Facts = [("Asks for", f"{_words(asked)} of reclaimed capacity")]
+    data: dict[str, Any] = {"asked": _data(asked)}
+    if node is None:
+        return facts, data
+    name, says = node["metadata"]["name"], shown(msgspec.convert(node, NodeObject))
+    cpu, memory = says.allocatable
+    if cpu is None and memory is None:
+        facts.append(("Offered", f"{name} offers no reclaimed capacity (yet): see docs/reclaimed-capacity.md"))
+        data["node"] = {"name": name, "offered": None}
+        return facts, data
+    offered = cpu or 0, memory or 0
+    words, told = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
+    if beside is not None:
+        running = [one for one in beside if (one.get("status") or {}).get("phase") not in _ENDED]
+        amounts = [reclaimed_requests(one) for one in running]
+        in_use = sum(one[0] for one in amounts), sum(one[1] for one in amounts)
+        words += f", of which its pods ask for {_words(in_use)}"
+        told["inUse"] = _data(in_use)
+    facts.append(("Offered", words))
+    facts += _trust(node)
+    note = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    if note:
+        facts.append(("Forecast", note))
+    told |= {"forecastTrusted": says.trusted, "reason": says.reason, "forecast": note}
+    data["node"] = told
+    return facts, data
+
+
+def _trust(node: Object) -> Facts:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    condition = next((one for one in conditions if one.get("type") == CONDITION), None)
+    if condition is None:
+        return []
+    trusted = "trusted" if condition.get("status") == "True" else "not trusted: requests count instead"
+    return [("Trust", f"{trusted} ({condition.get('reason', '')}): {condition.get('message', '')}")]
+
+
+def _words(amounts: Amounts) -> str:
+    parts = [f"{amounts[0]}m cpu"] if amounts[0] else []
+    parts += [f"{format_amount(MEMORY, amounts[1])} memory"] if amounts[1] else []
+    return " and ".join(parts) or "nothing"
+
+
+def _data(amounts: Amounts) -> dict[str, str]:
+    return {CPU: f"{amounts[0]}m", MEMORY: format_amount(MEMORY, amounts[1])}

@@ -1,0 +1,77 @@
+"""Makes live host load out of the configuration and starts its tasks.
+
+Called by `metrics_feed`, and imported only where host load is forecast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from cotide_operator.host_load.history import History
+from cotide_operator.host_load.history_replay import Rebuilding
+from cotide_operator.host_load.live import Knobs, LiveHostLoad
+from cotide_operator.host_load.refits import Refits
+from cotide_operator.task_supervisor import Crew
+from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.usage.prometheus import PrometheusSource
+from cotide_operator.usage.sources import Source
+
+_LOG = logging.getLogger(__name__)
+
+WITHOUT_SOURCE_SECONDS: Final = 5.0
+"""Wall seconds between two looks at the nodes where nothing is measured (chosen: as a source's default interval)."""
+
+
+def start_host_load(around: Surroundings, source: Source, crew: Crew) -> LiveHostLoad:
+    """Start the tasks of live host load; the result wants the source's readings."""
+    measured = around.settings.metrics_source
+    if measured is None:
+        raise ValueError("a source comes from the section metricsSource")
+    live = _live(around, source, measured.stale_after_seconds, measured.interval_seconds)
+    pause = around.settings.host_load.refit_seconds / around.clock.speed
+    crew.start(live.run(), "host load")
+    crew.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
+    return live
+
+
+async def follow_nodes(around: Surroundings) -> None:
+    """Keep outlooks of all nodes, from requests alone, until cancelled."""
+    live = _live(around, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
+    await around.loop.caught_up()
+    while True:
+        await live.take([])
+        await asyncio.sleep(WITHOUT_SOURCE_SECONDS)
+
+
+def _live(
+    around: Surroundings, source: Source | None, stale_wall_seconds: float, interval_wall_seconds: float
+) -> LiveHostLoad:
+    settings, clock = around.settings, around.clock
+    rebuilding = None
+    if isinstance(source, PrometheusSource):
+        slots = max(1, int(settings.host_load.history_seconds // settings.slot_seconds))
+        history = History(source, clock, settings.slot_seconds, settling_wall_seconds=source.settling_seconds)
+        rebuilding = Rebuilding(history, slots)
+    elif source is not None:
+        _LOG.info("this source keeps no history: load forecasts start from what all nodes have in common")
+    return LiveHostLoad(
+        Knobs(
+            slot_seconds=settings.slot_seconds,
+            quantile=settings.host_load.quantile,
+            stale_seconds=stale_wall_seconds * max(1.0, clock.speed),  # as the engine has it: `settings.engine_config`
+            stale_wall_seconds=stale_wall_seconds,
+            interval_wall_seconds=interval_wall_seconds,
+            capacity_share=settings.hierarchical.capacity_share,
+            settling_wall_seconds=0.0 if source is None else source.settling_seconds,
+            tells_scores=settings.ledger is not None,
+        ),
+        state=around.loop.scheduler.state,
+        pods=around.intake.pods,
+        clock=clock,
+        loop=around.loop,
+        telemetry=around.telemetry,
+        outlooks=around.outlooks,
+        rebuilding=rebuilding,
+    )

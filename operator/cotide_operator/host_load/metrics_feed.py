@@ -1,0 +1,88 @@
+"""Puts the metrics source, the usage feed and live host load together and runs them for as long as this replica leads.
+
+Called by `assembly` only. Which parts there are depends on the configuration: a source or none, host load forecast or
+not. Without a source, nodes are still followed, so that what they offer is allocatable - requests and not nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+
+from cotide_core.errors import ClusterError
+from cotide_operator.config.metric_settings import MetricsSourceSettings
+from cotide_operator.host_load.pod_usage import PodUsages
+from cotide_operator.task_supervisor import Crew
+from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.usage.metrics_api import MetricsApiSource
+from cotide_operator.usage.prometheus import PrometheusSource
+from cotide_operator.usage.sources import Source, TextSource, UsageReading
+from cotide_operator.usage.usage_feed import UsageFeed, UsageSink
+
+_LOG = logging.getLogger(__name__)
+
+SOURCE_TIMEOUT_SECONDS: Final = 10.0
+"""Wall seconds for one query or scrape; chosen."""
+
+
+@contextlib.asynccontextmanager
+async def metrics_feed(around: Surroundings, crew: Crew) -> AsyncIterator[UsageFeed | None]:
+    """Run what measures, as part of the crew; yield the feed, or None where there is no source."""
+    settings = around.settings.metrics_source
+    if settings is None:
+        if around.settings.forecasts_host_load:
+            from cotide_operator.host_load.factory import follow_nodes  # heavy: loads the forecasters' kernels
+
+            _LOG.warning("no metricsSource is configured: nodes offer what online pods do not request")
+            crew.start(follow_nodes(around), "host load")
+        yield None
+        return
+    timeout = aiohttp.ClientTimeout(total=SOURCE_TIMEOUT_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        source = _source(around, session, settings)
+        sink: UsageSink
+        if around.settings.forecasts_host_load:
+            from cotide_operator.host_load.factory import start_host_load  # heavy: loads the forecasters' kernels
+
+            sink = start_host_load(around, source, crew)
+        else:
+            sink = _GaugesOnly(PodUsages(around.intake.pods.get, settings.stale_after_seconds, around.telemetry))
+        feed = UsageFeed(
+            source,
+            settings,
+            clock=around.clock,
+            pod_of=around.intake.pods.get,
+            tell=around.loop.tell,
+            calibration=around.calibration,
+            telemetry=around.telemetry,
+            usage=sink,
+        )
+        crew.start(feed.run(), "usage feed")
+        yield feed
+
+
+class _GaugesOnly:
+    """Stands where host load is not forecast: what pods use is shown by class."""
+
+    def __init__(self, usages: PodUsages) -> None:
+        self._usages = usages
+
+    async def take(self, readings: list[UsageReading]) -> None:
+        await self._usages.take(readings, time.time())
+
+
+def _source(around: Surroundings, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
+    if settings.prometheus is not None:
+        usage = around.settings.forecasts_host_load
+        return PrometheusSource(session, settings.prometheus, around.mirror, usage=usage)
+    if settings.scrape is not None:
+        return TextSource(session, settings.scrape.url)
+    if settings.kubernetes is None:
+        raise ClusterError("no metrics source is configured")
+    _LOG.info("the Kubernetes metrics API has no request rates and no latencies: only usage is read from it")
+    return MetricsApiSource(around.client)

@@ -1,0 +1,131 @@
+"""The open slot of every row, the slots that were closed and not yet learnt from, and what batch pods held at most.
+
+Kept by `live` on the event loop. Four values a row: cpu and memory of online pods, then what batch and gratis pods
+hold, all in shares of the node. Invariants: slots are handed over in order, each once; a row that changed hands brings
+nothing of its former node, neither from the open slot nor from a closed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import Floats
+from cotide_core.state.host_load import IMPOSSIBLE
+from cotide_operator.host_load.node_rows import Roster
+from cotide_predictors.host_load.slots import SlotClock
+
+Rows = NDArray[np.intp]
+_VALUES = np.arange(4)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedSlot:
+    """A slot that is over: its number since the epoch, and (4, n) highest shares, nan where there is none."""
+
+    number: int
+    values: Floats
+
+
+class SlotBook:
+    """Slots of the rows of one roster.
+
+    Parameters
+    ----------
+    roster : whose rows. slot_seconds : of the operator's clock.
+    """
+
+    def __init__(self, roster: Roster, slot_seconds: float) -> None:
+        self._roster = roster
+        self._slot_seconds = slot_seconds
+        self._clock = SlotClock(4 * roster.capacity, slot_seconds=slot_seconds, plausible_max=IMPOSSIBLE)
+        self._closed: list[ClosedSlot] = []
+        self._vacated: set[int] = set()
+        self._held: Floats = np.zeros((2, roster.capacity))
+        self._told: Floats = np.full((2, roster.capacity), np.nan)
+
+    @property
+    def open_slot(self) -> int | None:
+        """Number of the open slot."""
+        return self._clock.slot
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a closed slot waits to be learnt from."""
+        return bool(self._closed)
+
+    def fit_roster(self) -> None:
+        """Follow the roster: more rows, and rows that changed hands."""
+        capacity = self._roster.capacity
+        if capacity > self._held.shape[1]:
+            more = ((0, 0), (0, capacity - self._held.shape[1]))
+            self._clock.grow(4 * capacity)
+            self._held = np.pad(self._held, more)
+            self._told = np.pad(self._told, more, constant_values=np.nan)
+        vacated = self._roster.take_vacated()
+        if not vacated:
+            return
+        self._clock.reset((4 * np.array(vacated)[:, None] + _VALUES).ravel())
+        self._held[:, vacated], self._told[:, vacated] = 0.0, np.nan
+        for slot in self._closed:
+            slot.values[:, [row for row in vacated if row < slot.values.shape[1]]] = np.nan
+        self._vacated.update(vacated)
+
+    def usage(self, rows: Rows, at_seconds: Floats, shares: Floats) -> None:
+        """Note samples (2, k) of online pods' use, each at its own time."""
+        slots = np.floor_divide(at_seconds, self._slot_seconds)
+        for slot in np.unique(slots):
+            chosen = np.flatnonzero((slots == slot) & np.isfinite(shares).all(axis=0))
+            if len(chosen):
+                places = (4 * rows[chosen][:, None] + _VALUES[:2]).ravel()
+                self._take(float(at_seconds[chosen].max()), places, shares[:, chosen].T.ravel())
+
+    def held(self, rows: Rows, now: float, shares: Floats) -> None:
+        """Note what batch and gratis pods (2, k) hold now."""
+        self._take(now, (4 * rows[:, None] + _VALUES[2:]).ravel(), shares.T.ravel())
+        self._held[:, rows] = np.fmax(self._held[:, rows], shares)
+
+    def moved(self, rows: Rows) -> tuple[Rows, Floats]:
+        """Return the rows whose highest batch load of the open slot rose since it was last returned, and that load."""
+        now, before = self._held[:, rows], self._told[:, rows]
+        chosen = rows[(np.isfinite(now) & ~(np.abs(now - before) < 1e-9)).any(axis=0)]
+        self._told[:, chosen] = self._held[:, chosen]
+        return chosen, self._held[:, chosen]
+
+    def close(self, now: float) -> None:
+        """Close what is over by the clock, whether samples came or not."""
+        self._note(self._clock.slot, self._clock.close(now))
+
+    def take_closed(self, rows: Rows, held: Floats) -> tuple[list[ClosedSlot], list[int]]:
+        """Return the closed slots, as wide as the roster, and the rows to forget before learning from them.
+
+        Parameters
+        ----------
+        rows, held : what batch and gratis pods (2, k) hold as the open slot begins.
+        """
+        closed, self._closed = self._closed, []
+        vacated, self._vacated = sorted(self._vacated), set()
+        if closed:
+            self._held[:] = 0.0
+            self._held[:, rows] = held
+            self._told = self._held.copy()
+        capacity = self._roster.capacity
+        wide = [
+            ClosedSlot(
+                slot.number,
+                np.pad(slot.values, ((0, 0), (0, capacity - slot.values.shape[1])), constant_values=np.nan),
+            )
+            for slot in closed
+        ]
+        return wide, vacated
+
+    def _take(self, at_seconds: float, places: Rows, values: Floats) -> None:
+        number = self._clock.slot
+        self._note(number, self._clock.take(at_seconds, places, values))
+
+    def _note(self, number: int | None, closed: list[Floats]) -> None:
+        if number is not None:
+            slots = (values.reshape(-1, 4).T.copy() for values in closed)
+            self._closed += [ClosedSlot(number + place, values) for place, values in enumerate(slots)]

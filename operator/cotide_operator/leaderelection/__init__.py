@@ -1,0 +1,1 @@
+"""Which replica decides, and what it leaves for the next one."""

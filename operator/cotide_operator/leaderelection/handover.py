@@ -1,0 +1,170 @@
+"""What a leader that stops tells the next one: up to which version of the pods it has bound.
+
+A binding is on the API server before any watch tells of it. After a clean stop the next leader decides within a second,
+and its own watch of the pods may be behind: it would find room where the last pods went. After a kill the lease runs
+out first, which is time enough. So, of a clean stop::
+
+    old leader: bindings answered --its watch shows them, or a look at each--> highest version of a pod that it bound
+                                                                                             |
+                                                                         annotation on the lease (see `leadership`)
+                                                                                             v
+    new leader: lease taken, everything listed, --its watch of the pods has come that far--> first decision
+
+It must be the version of a pod: a watch delivers that very event or a later one, while the version of anything else
+may never come up among the pods. Versions of one kind compare as positive integers of any length without leading
+zeros. Source: Kubernetes' KEP-5504, stable since 1.35. Where one is none, there is nothing to wait for.
+
+Invariant: while a binding may be carried out of which the next leader could not know, the lease is not given up: it
+runs out by itself, as after a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.object_cache import Kind, Mirror
+from cotide_operator.leaderelection.lease import Leadership
+from cotide_operator.scheduling.binder import BindReport, Report
+
+_LOG = logging.getLogger(__name__)
+
+SHOWN_SECONDS: Final = 0.5
+"""How long the own watch has to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
+LOOKED_SECONDS: Final = 2.0
+"""How long it may take to look at the pods that it did not show. Chosen."""
+
+
+class Handover:
+    """Both ends of one replica: it inherits when it begins to lead, and hands over when it stops.
+
+    Parameters
+    ----------
+    client : KubeClient
+    mirror : Mirror
+    """
+
+    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._unseen: dict[str, str] = {}
+        """Pods that were bound and that the mirror does not show so yet: uid by key."""
+        self._bound_up_to = ""
+        self._changed = asyncio.Event()
+        mirror.subscribe(self._hear)
+
+    def noting(self, report: Callable[[Report], None]) -> Callable[[Report], None]:
+        """Return what notes each binding that was carried out, and passes all reports on."""
+
+        def note(one: Report) -> None:
+            if isinstance(one, BindReport) and one.bound:
+                self._unseen[one.bind.key] = one.bind.uid
+                self._compare(one.bind.key)
+            report(one)
+
+        return note
+
+    async def hand_over(self, leadership: Leadership, unanswered: int) -> None:
+        """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.
+
+        Parameters
+        ----------
+        leadership : Leadership
+        unanswered : int
+            Bindings of which nobody knows whether they will be carried out.
+        """
+        if not leadership.leading:
+            return
+        if not unanswered and await self._learned():
+            await leadership.release(self._bound_up_to)
+            return
+        leadership.let_expire()
+        _LOG.warning(
+            "the lease is left to expire by itself: the next leader could not know of %d of the last bindings",
+            unanswered or len(self._unseen),
+        )
+
+    async def inherit(self, leadership: Leadership | None) -> None:
+        """Return when what the last leader bound was seen; call it once everything was listed."""
+        if leadership is None or not leadership.inherited:
+            return
+        version, seconds = leadership.inherited, leadership.lease_seconds
+        if not self._seen(version):
+            _LOG.info("waiting until the watch of pods shows what the last leader bound (version %s)", version)
+            # Without end nobody would decide, were the annotation older than the server's data (a restored backup).
+            # As long as a lease lasts: after a kill nobody knows more.
+            if not await self._until(lambda: self._seen(version), seconds):
+                _LOG.warning(
+                    "the watch of pods is at version %s and did not reach %s within %g s: deciding nevertheless, "
+                    "though nodes may hold pods that were not seen",
+                    self._mirror.pods_version,
+                    version,
+                    seconds,
+                )
+        leadership.inherited = ""
+
+    async def _learned(self) -> bool:
+        """Wait until the watch shows each pod that was bound, and look at those that it does not show."""
+        if await self._until(lambda: not self._unseen, SHOWN_SECONDS):
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOKED_SECONDS):
+                await asyncio.gather(*map(self._look, list(self._unseen)))
+        return not self._unseen
+
+    async def _look(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        pod: dict[str, Any] = {}
+        try:
+            pod = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                return
+        except ClusterError:
+            return
+        metadata = pod.get("metadata", {})
+        uid = self._unseen.pop(key, None)
+        if uid is not None and metadata.get("uid") == uid:  # else it is gone, and so is what it held
+            self._keep(metadata["resourceVersion"])
+
+    def _hear(self, kind: Kind, key: str) -> None:
+        self._changed.set()
+        if kind == "pods" and key in self._unseen:
+            self._compare(key)
+
+    def _compare(self, key: str) -> None:
+        pod = self._mirror.pods.get(key)
+        if pod is None or pod.metadata.uid != self._unseen[key]:
+            del self._unseen[key]  # gone, and so is what it held
+        elif pod.spec.node_name:
+            del self._unseen[key]
+            self._keep(pod.metadata.resource_version)
+
+    def _keep(self, version: str) -> None:
+        mine, other = _order(self._bound_up_to), _order(version)
+        if other is not None and (mine is None or other > mine):
+            self._bound_up_to = version
+
+    def _seen(self, version: str) -> bool:
+        seen, wanted = _order(self._mirror.pods_version), _order(version)
+        return seen is None or wanted is None or seen >= wanted
+
+    async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not true():
+                    self._changed.clear()
+                    await self._changed.wait()
+        return true()
+
+
+def _order(version: str) -> tuple[int, str] | None:
+    """Return what sorts versions as the positive integers that they are; None for what is none."""
+    proper = version.isascii() and version.isdecimal() and not version.startswith("0")
+    return (len(version), version) if proper else None

@@ -1,0 +1,285 @@
+"""Who decides: one replica holds a Lease of coordination.k8s.io and renews it.
+
+A small election of our own over `cotide_kube`. The official client's (`kubernetes.aio.leaderelection`) was read and
+not taken: it never releases the lease, so that each restart would leave nobody deciding for 15 s; it has no deadline
+on the request that renews, so that a hanging server leaves two leaders; it measures by the wall clock; and it needs
+a second HTTP stack with its own credentials.
+
+::
+
+    standby --lease free, released or not renewed for its duration--> leader
+    leader  --renewed--> leader
+    leader  --not renewed within the deadline, or taken by another--> lost: `LeadershipLost`
+    leader  --stopped--> released (empty holder), so that a standby takes over at once
+
+Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
+clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
+the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
+paused, is held by `permit`, which is asked before each request that it sends.
+
+A lease that is given up says in an annotation what the next leader must have seen of the pods, see `handover`; whoever
+takes it takes that off. What others wrote on the lease stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import LeaseObject, LeaseSpec
+from cotide_kube.timestamps import format_micro_timestamp
+from cotide_operator.config.settings import LeaderElectionSettings
+
+_LOG = logging.getLogger(__name__)
+
+BOUND_UP_TO_ANNOTATION: Final = "cotide.dev/bound-up-to"
+"""On a lease that was given up: the highest resource version among the pods that its last holder bound."""
+
+
+class LeadershipLost(ClusterError):
+    """The lease went to another replica, or could not be renewed in time: this process must not decide any more."""
+
+
+def awake_and_asleep() -> float:
+    """Return seconds that only grow, and that pass while the machine sleeps, too, where the system counts those."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class _Stored(NamedTuple):
+    """A lease as the server has it."""
+
+    lease: LeaseObject
+    """What is ours to know."""
+    whole: dict[str, Any]
+    """All of it, what others wrote included."""
+
+
+class Leadership:
+    """One candidate for a lease.
+
+    Parameters
+    ----------
+    client : KubeClient
+    settings : LeaderElectionSettings
+    identity : str
+        Unique among the replicas.
+    monotonic : callable
+        Time for expiry; tests pass their own.
+
+    Attributes
+    ----------
+    inherited : what the last holder had bound up to when it gave the lease up, until it was seen here; empty when it
+        said nothing.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: LeaderElectionSettings,
+        identity: str,
+        *,
+        monotonic: Callable[[], float] = awake_and_asleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self.identity = identity
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._seen: tuple[str, str | None] | None = None
+        self._seen_at = float("-inf")
+        self._trouble = ""
+        self._turn = asyncio.Lock()
+        """Held over each renewal: a release waits for the one in flight, and none comes after it."""
+        self._renewed = float("-inf")
+        """When the request began that renewed the lease last."""
+        self.leading = False
+        self.inherited = ""
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts that nobody renews."""
+        return self._settings.lease_duration_seconds
+
+    def permit(self) -> None:
+        """Let a request of a leader pass.
+
+        Raises
+        ------
+        LeadershipLost
+            When the lease may be another's by now.
+        """
+        if not self.leading or self._monotonic() >= self._renewed + self._settings.renew_deadline_seconds:
+            raise LeadershipLost(f"the lease {self._settings.lease_name} may be another's by now: nothing is written")
+
+    async def acquire(self) -> None:
+        """Return when this replica leads; tries for ever."""
+        while not await self._renew():
+            await self._sleep(self._settings.retry_period_seconds)
+        self.leading = True
+        _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
+
+    async def hold(self) -> None:
+        """Renew until cancelled.
+
+        Raises
+        ------
+        LeadershipLost
+            When the lease is another's, or was not renewed within the deadline.
+        """
+        while True:
+            await self._sleep(self._settings.retry_period_seconds)
+            left = self._renewed + self._settings.renew_deadline_seconds - self._monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, left)), self._turn:
+                    if not self.leading:  # released: there is nothing to renew any more
+                        continue
+                    held = await self._renew()
+            except TimeoutError:
+                held = False
+            if held:
+                continue
+            holder = self._seen[0] if self._seen else ""
+            if holder not in ("", self.identity):
+                self.leading = False
+                raise LeadershipLost(f"the lease {self._settings.lease_name} was taken by {holder}: stopping")
+            if self._monotonic() - self._renewed >= self._settings.renew_deadline_seconds:
+                self.leading = False
+                raise LeadershipLost(
+                    f"the lease {self._settings.lease_name} could not be renewed for "
+                    f"{self._settings.renew_deadline_seconds:g} s: stopping"
+                )
+
+    async def release(self, bound_up_to: str = "") -> None:
+        """Give the lease up, so that a standby need not wait for it to expire; never raises.
+
+        Parameters
+        ----------
+        bound_up_to : str
+            What the next leader must have seen of the pods. Where that is empty, what was inherited and not seen here
+            is handed on: then nothing was bound here either.
+        """
+        if not self.leading:
+            return
+        self.leading = False
+        try:
+            async with asyncio.timeout(self._settings.renew_deadline_seconds), self._turn:
+                stored = await self._read()
+                if stored is not None and stored.lease.spec.holder_identity == self.identity:
+                    await self._write(stored, "", duration_seconds=1, bound_up_to=bound_up_to or self.inherited)
+        except (ClusterError, TimeoutError) as error:
+            _LOG.warning(
+                "the lease could not be released and will expire by itself: %s", str(error) or "no answer in time"
+            )
+
+    def let_expire(self) -> None:
+        """Renew and write nothing any more, and leave the lease to run out."""
+        self.leading = False
+
+    async def _renew(self) -> bool:
+        """Take or renew the lease; what then is ours counts from now, however long the answer takes."""
+        begun = self._monotonic()
+        held = await self._try()
+        if held:
+            self._renewed = begun
+        return held
+
+    async def _try(self) -> bool:
+        """Read the lease and take or renew it; False when that is not possible now."""
+        try:
+            stored = await self._read()
+            if stored is None:
+                await self._client.create(self._collection, self._body(None, self.identity))
+            elif stored.lease.spec.holder_identity == self.identity:
+                await self._write(stored, self.identity)
+            elif self._free(stored.lease):
+                # Kept before it is taken off: the answer may be lost, and at the next look the lease is ours already.
+                self.inherited = stored.lease.metadata.annotations.get(BOUND_UP_TO_ANNOTATION, "")
+                await self._write(stored, self.identity)
+            else:
+                self._say(f"standing by: {stored.lease.spec.holder_identity} leads")
+                return False
+        except ApiError as error:
+            if error.status not in (404, 409):  # 409: another replica was faster
+                self._say(f"the lease can't be taken: {error}")
+            elif error.status == 404:
+                self._say(f"the lease can't be written: namespace {self._settings.namespace} does not exist")
+            return False
+        except ClusterError as error:
+            self._say(f"the lease can't be reached: {error}")
+            return False
+        self._trouble = ""
+        return True
+
+    def _free(self, lease: LeaseObject) -> bool:
+        spec = lease.spec
+        seen = (spec.holder_identity, spec.renew_time)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._monotonic()
+        if not spec.holder_identity:
+            return True
+        return self._monotonic() - self._seen_at >= (spec.lease_duration_seconds or self._duration())
+
+    async def _read(self) -> _Stored | None:
+        try:
+            body = await self._client.request("GET", f"{self._collection}/{self._settings.lease_name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return _Stored(msgspec.json.decode(body, type=LeaseObject), msgspec.json.decode(body))
+
+    async def _write(
+        self, stored: _Stored, holder: str, *, duration_seconds: int | None = None, bound_up_to: str = ""
+    ) -> None:
+        path = f"{self._collection}/{self._settings.lease_name}"
+        # With the version that was read: a stale one is refused with 409, so that two candidates never both win.
+        await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
+        self._seen = (holder, None)
+
+    def _duration(self) -> int:
+        return max(1, round(self._settings.lease_duration_seconds))
+
+    def _body(
+        self, stored: _Stored | None, holder: str, duration_seconds: int | None = None, bound_up_to: str = ""
+    ) -> dict[str, Any]:
+        """Return the lease as it shall be: of what is stored, only our own fields and our annotation change."""
+        now = format_micro_timestamp(time.time())
+        before = stored.lease.spec if stored is not None else LeaseSpec()
+        whole = stored.whole if stored is not None else {}
+        ours_already = before.holder_identity == holder
+        metadata = {**whole.get("metadata", {})}
+        metadata |= {"name": self._settings.lease_name, "namespace": self._settings.namespace}
+        annotations = {**metadata.pop("annotations", {}), BOUND_UP_TO_ANNOTATION: bound_up_to}
+        if not bound_up_to:
+            del annotations[BOUND_UP_TO_ANNOTATION]
+        if annotations:
+            metadata["annotations"] = annotations
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                **whole.get("spec", {}),
+                "holderIdentity": holder,
+                "leaseDurationSeconds": duration_seconds or self._duration(),
+                "acquireTime": before.acquire_time if ours_already else now,
+                "renewTime": now,
+                "leaseTransitions": before.lease_transitions + (1 if stored and holder and not ours_already else 0),
+            },
+        }
+
+    def _say(self, line: str) -> None:
+        if line != self._trouble:
+            self._trouble = line
+            _LOG.info("%s", line)

@@ -1,0 +1,228 @@
+"""Model files to forecasters in use: found, loaded aside, checked, swapped, and the previous one kept.
+
+A models directory holds one model in itself, or one per sub-directory (each with ``manifest.json``); the newest that
+can be used of each kind is used, and files that change are taken up without a restart. The engine learns of a swap by
+a `ModelsChanged` event and finds the forecaster here, by id (`ModelCatalogue`). Invariant: a model is in the
+catalogue before an event names it and stays there after the next one replaced it, so that no decision ever misses its
+model; a broken file changes nothing but a log line and a metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cotide_core.errors import ModelError
+from cotide_core.events import Event, ModelsChanged
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_operator.observability.ledger_file import write_files
+from cotide_operator.observability.metrics import Telemetry
+
+_LOG = logging.getLogger(__name__)
+
+MANIFEST: Final = "manifest.json"
+QOS: Final = "qos"
+COMPLETION: Final = "completion"
+Files = dict[str, bytes]
+Signature = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that was read and checked."""
+
+    kind: str
+    model_id: str
+    model: QosForecaster | CompletionForecaster
+    files: Files
+
+
+class ModelStore:
+    """The catalogue of the engine, and the keeper of its files.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where model files are; None for heuristics only.
+    tell : callable
+        Puts a `ModelsChanged` event into the loop's next cycle.
+    keep : callable, optional
+        Told of each model taken into use (the ledger keeps a copy).
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        tell: Callable[[Event], None],
+        telemetry: Telemetry,
+        keep: Callable[[str, Mapping[str, bytes]], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self._tell = tell
+        self._telemetry = telemetry
+        self._keep = keep
+        self._heuristics = HeuristicCatalogue()
+        self._qos: dict[str, QosForecaster] = {}
+        self._completion: dict[str, CompletionForecaster] = {}
+        self.current: dict[str, Loaded] = {}
+        self._seen: dict[Path, Signature] = {}
+        self._complaint = ""
+
+    def qos(self, model_id: str) -> QosForecaster:
+        """Return the QoS forecaster of this id; the heuristic for an empty one."""
+        return self._qos[model_id] if model_id in self._qos else self._heuristics.qos(model_id)
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        """Return the completion forecaster of this id; the heuristic for an empty one."""
+        known = self._completion
+        return known[model_id] if model_id in known else self._heuristics.completion(model_id)
+
+    async def watch(self, poll_seconds: float) -> None:
+        """Look for changed files until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(poll_seconds)
+
+    async def look(self) -> None:
+        """Take up what changed in the directory since the last look; reading and loading happen off the loop."""
+        if self.directory is None:
+            return
+        loaded, faults = await asyncio.to_thread(self._read_changed, self.directory)
+        for fault in faults:
+            self._telemetry.model_reloads.labels("refused").inc()
+            _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
+        self._use(loaded)
+
+    def save(self, files: Files) -> None:
+        """Write a freshly trained model into the directory; the next `look` takes it up.
+
+        Raises
+        ------
+        ModelError
+            When there is no directory, or it can't be written.
+        """
+        if self.directory is None:
+            raise ModelError("there is no models directory to save into")
+        from cotide_predictors import serialisation  # only where there are models
+
+        target = self.directory / serialisation.model_id(files)
+        if target.exists():
+            return
+        try:
+            write_files(target, files)
+        except OSError as error:
+            raise ModelError(f"the models directory {self.directory} can't be written: {error.strerror}") from error
+
+    def _use(self, loaded: list[Loaded]) -> None:
+        changed = False
+        for one in loaded:
+            before = self.current.get(one.kind)
+            if before is not None and before.model_id == one.model_id:
+                continue
+            if isinstance(one.model, QosForecaster):
+                self._qos[one.model_id] = one.model
+            else:
+                self._completion[one.model_id] = one.model
+            if self._keep is not None:
+                self._keep(one.model_id, one.files)
+            self.current[one.kind] = one
+            self._telemetry.model_reloads.labels("taken").inc()
+            if before is not None:
+                self._telemetry.model_info.remove(*_info(before))
+            self._telemetry.model_info.labels(*_info(one)).set(1)
+            _LOG.info("%s model %s is in use", one.kind, one.model_id[:12])
+            changed = True
+        if changed:
+            ids = {kind: one.model_id for kind, one in self.current.items()}
+            self._tell(ModelsChanged(qos=ids.get(QOS, ""), completion=ids.get(COMPLETION, "")))
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Keep the current model of each kind and the one before."""
+        known: tuple[dict[str, QosForecaster] | dict[str, CompletionForecaster], ...] = (self._qos, self._completion)
+        for models in known:
+            while len(models) > 2:
+                del models[next(iter(models))]
+
+    def _read_changed(self, directory: Path) -> tuple[list[Loaded], list[str]]:
+        """In a thread: read each model that changed, the newest usable one of each kind last decided by time."""
+        faults: list[str] = []
+        try:
+            found = _candidates(directory)
+        except FileNotFoundError:
+            # Usual on a first start: a training will make it, or somebody will mount it.
+            if self._complaint != "missing":
+                _LOG.info("there is no directory %s yet: until models come, the heuristics are in force", directory)
+            self._complaint = "missing"
+            return [], []
+        except OSError as error:
+            fault = f"{directory} can't be read: {error.strerror}"
+            fresh = fault != self._complaint
+            self._complaint = fault
+            return [], [fault] if fresh else []
+        self._complaint = ""
+        signatures = dict(found)
+        if signatures == self._seen:
+            return [], []
+        changed = {path for path, signature in found if self._seen.get(path) != signature}
+        self._seen = signatures
+        newest: dict[str, Loaded] = {}
+        for path, _ in found:  # newest first
+            kind = _kind(path)
+            if kind in newest:
+                continue
+            try:
+                newest_here = _load(path)
+            except (ModelError, OSError) as error:
+                if path in changed:
+                    faults.append(f"{path}: {error}")
+                continue
+            newest[newest_here.kind] = newest_here
+        return list(newest.values()), faults
+
+
+def _candidates(directory: Path) -> list[tuple[Path, Signature]]:
+    """Return model directories with what tells a change, the newest first."""
+    folders = [directory] if (directory / MANIFEST).exists() else sorted(directory.iterdir())
+    found: list[tuple[int, Path, Signature]] = []
+    for folder in folders:
+        # Names that begin with a dot are half-written, or the kubelet's own links behind a mounted ConfigMap.
+        if folder.name.startswith(".") and folder != directory:
+            continue
+        manifest = folder / MANIFEST
+        if not manifest.is_file():
+            continue
+        stats = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
+        signature = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        found.append((manifest.stat().st_mtime_ns, folder, signature))
+    found.sort(key=lambda one: (-one[0], one[1].name))
+    return [(folder, signature) for _, folder, signature in found]
+
+
+def _kind(folder: Path) -> str:
+    try:
+        document = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return str(document.get("kind", "")) if isinstance(document, dict) else ""
+
+
+def _load(folder: Path) -> Loaded:
+    from cotide_predictors import serialisation  # only where there are models
+
+    files = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
+    model = serialisation.from_files(files)
+    kind = QOS if isinstance(model, QosForecaster) else COMPLETION
+    return Loaded(kind, serialisation.model_id(files), model, files)
+
+
+def _info(one: Loaded) -> tuple[str, str, str]:
+    document = json.loads(one.files[MANIFEST])
+    return one.kind, one.model_id, str(document.get("schema_version", ""))

@@ -1,0 +1,1 @@
+"""Reclaimed capacity as extended resources: what nodes publish and what pods ask for."""

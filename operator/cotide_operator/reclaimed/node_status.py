@@ -1,0 +1,274 @@
+"""What a Node says of its reclaimed capacity, what it should say, and the patch between both.
+
+Called by `reclaimed_publisher`; pure. A node says four things: the two extended resources (in ``capacity``, where
+Kubernetes wants them patched, and in ``allocatable``, which a real kubelet copies from there), the condition
+``cotide.dev/ForecastTrusted``, and a short annotation. All go in one strategic merge patch of ``status``, which an API
+server takes annotations with, so that nothing else of a Node need be writable.
+
+What is worth a patch, with s the configured share of the physical amount::
+
+    missing, or capacity and allocatable differ     due
+    a change of s or more, up or down               due
+    trust regained, or another reason               due
+    nothing heard for `REFRESH_SECONDS`             due
+    trust lost                                      at once
+    room is shown where none should be left         at once    (shown > in use >= wanted)
+
+Source: https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_core.state.reclaimed import Amounts, Holdings, beside_requests, publishable
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
+from cotide_kube.objects import Condition, NodeObject, Quantity
+from cotide_kube.timestamps import format_timestamp, parse_timestamp
+from cotide_operator.reclaimed.node_outlook import NO_FORECAST, NodeOutlook
+
+Json = dict[str, Any]
+
+ANNOTATION: Final = "cotide.dev/forecast"
+CONDITION: Final = "cotide.dev/ForecastTrusted"
+RESOURCES: Final = (RECLAIMED_CPU, RECLAIMED_MEMORY)
+REFRESH_SECONDS: Final = 900.0
+"""Wall seconds after which what a node says is written anew although it hardly changed, so that its figures are not
+those of last month; chosen: 5,000 nodes take 5.6 patches/s."""
+STALE_FORECAST: Final = "StaleForecast"
+IMPOSSIBLE_FORECAST: Final = "ImpossibleForecast"
+"""Reasons of our own beside those of an outlook."""
+MEMORY_STEP: Final = 2**20
+"""Memory is published in whole MiB, rounded down; chosen: the bytes would be noise to a reader."""
+MESSAGE_LIMIT: Final = 512
+"""Characters of a condition's message; chosen."""
+
+
+class Urgency(IntEnum):
+    """Whether a patch is worth it, and whether it may wait for the node's turn."""
+
+    NONE = 0
+    DUE = 1
+    AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a Node says now; None for what it does not say."""
+
+    capacity: tuple[int | None, int | None] = (None, None)
+    allocatable: tuple[int | None, int | None] = (None, None)
+    trusted: bool | None = None
+    reason: str = ""
+    changed: str | None = None
+    """Timestamp of the last change of trust."""
+    wall_seconds: float | None = None
+    """When it was written last."""
+    noted: bool = False
+    """Whether the annotation is there."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything of ours to take away."""
+        amounts = (*self.capacity, *self.allocatable)
+        return self.noted or self.trusted is not None or any(amount is not None for amount in amounts)
+
+
+NOTHING: Final = Shown()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a Node should say."""
+
+    amounts: Amounts
+    trusted: bool
+    reason: str
+    message: str
+    note: str
+
+
+def shown(node: NodeObject) -> Shown:
+    """Read a Node."""
+    status = node.status
+    condition = next((one for one in status.conditions if one.type == CONDITION), None)
+    return Shown(
+        capacity=_amounts(status.capacity),
+        allocatable=_amounts(status.allocatable),
+        trusted=_trust(condition),
+        reason=condition.reason if condition is not None else "",
+        changed=condition.last_transition_time if condition is not None else None,
+        wall_seconds=_seconds(condition.last_heartbeat_time) if condition is not None else None,
+        noted=ANNOTATION in node.metadata.annotations,
+    )
+
+
+def wanted(outlook: NodeOutlook, held: Holdings, *, over: bool) -> Wanted:
+    """Return what a Node should say.
+
+    Parameters
+    ----------
+    outlook : the latest one.
+    held : who holds what of the node.
+    over : whether the outlook's time is over: then, as with one that says what can't be, requests count instead.
+    """
+    outlook = believable(outlook, held, over=over)
+    millicores, memory = publishable((outlook.offered_millicores, outlook.offered_memory_bytes), held)
+    message = " ".join(outlook.message.split())[:MESSAGE_LIMIT]
+    amounts = millicores, memory // MEMORY_STEP * MEMORY_STEP
+    return Wanted(amounts, outlook.trusted, outlook.reason, message, note(outlook))
+
+
+def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlook:
+    """Return an outlook that can be; where no forecast is trusted it offers no more than is not asked for by now."""
+    figures = (
+        outlook.online_millicores,
+        outlook.online_memory_bytes,
+        outlook.offered_millicores,
+        outlook.offered_memory_bytes,
+    )
+    free = beside_requests(held)
+    possible = all(math.isfinite(figure) and figure >= 0 for figure in figures)
+    if possible and not over:
+        if outlook.trusted:
+            return outlook
+        cpu, memory = min(outlook.offered_millicores, free[0]), min(outlook.offered_memory_bytes, free[1])
+        return replace(outlook, offered_millicores=cpu, offered_memory_bytes=memory)
+    fault = "no forecast came for a whole slot" if possible else "the forecast held a figure that can't be"
+    reason = STALE_FORECAST if possible else IMPOSSIBLE_FORECAST
+    return NodeOutlook(
+        node=outlook.node,
+        until_seconds=outlook.until_seconds,
+        online_millicores=float(held.online[0]),
+        online_memory_bytes=float(held.online[1]),
+        offered_millicores=free[0],
+        offered_memory_bytes=free[1],
+        trusted=False,
+        reason=reason,
+        message=f"{fault}: what pods ask for counts instead",
+    )
+
+
+def note(outlook: NodeOutlook) -> str:
+    """Return the annotation: one short line of figures."""
+    parts = [f"online peak {outlook.online_millicores:.0f}m cpu, {outlook.online_memory_bytes / 2**20:.0f}Mi memory"]
+    if outlook.coverage_p99 is not None:
+        parts.append(f"p99 covers {outlook.coverage_p99:.1%}")
+    if outlook.absolute_error_share is not None:
+        parts.append(f"error {outlook.absolute_error_share:.1%}")
+    if outlook.underestimate_share is not None:
+        parts.append(f"under-estimates {outlook.underestimate_share:.1%}")
+    return "; ".join([*parts, outlook.reason])
+
+
+def urgency(
+    says: Shown, should: Wanted, *, in_use: Amounts, physical: Amounts, share: float, wall_seconds: float
+) -> Urgency:
+    """Return whether the difference is worth a patch; see the module's table.
+
+    Parameters
+    ----------
+    in_use : reclaimed capacity that the node's pods ask for.
+    physical : what is allocatable of cpu and memory.
+    share : of ``physical``; a smaller change waits.
+    wall_seconds : now.
+    """
+    if says.trusted and not should.trusted:
+        return Urgency.AT_ONCE
+    due = says.trusted is None or (says.trusted, says.reason) != (should.trusted, should.reason) or not says.noted
+    for capacity, amount, new, held, there in zip(
+        says.capacity, says.allocatable, should.amounts, in_use, physical, strict=True
+    ):
+        if amount is None or capacity is None:
+            due = True
+        elif amount > held >= new:
+            return Urgency.AT_ONCE
+        elif amount != capacity or (amount != new and abs(amount - new) >= share * there):
+            due = True
+    # A time that is ahead of ours was written by a clock that ran wild: it would never grow old.
+    age = wall_seconds - says.wall_seconds if says.wall_seconds is not None else REFRESH_SECONDS
+    return Urgency.DUE if due or not -REFRESH_SECONDS < age < REFRESH_SECONDS else Urgency.NONE
+
+
+def standing(said: Shown | Wanted) -> bool | None:
+    """Return whether a node's forecast stands (True) or fell (False); None where there is none (yet) to do either.
+
+    A node without a forecast (it is new, or the operator is, or the next one is being made) has lost no trust, and with
+    its next one it regains none.
+    """
+    return None if said.trusted is None or said.reason == NO_FORECAST else said.trusted
+
+
+def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:
+    """Return the strategic merge patch of ``status`` that makes a Node say what it should."""
+    now, said = format_timestamp(wall_seconds), after(says, should, wall_seconds)
+    amounts = {name: str(amount) for name, amount in zip(RESOURCES, should.amounts, strict=True)}
+    condition = {
+        "type": CONDITION,
+        "status": "True" if should.trusted else "False",
+        "reason": should.reason,
+        "message": should.message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": said.changed,
+    }
+    return {
+        # Naming the uid makes the server refuse the patch if the node was replaced meanwhile.
+        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: should.note}},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
+    }
+
+
+def after(says: Shown, should: Wanted | None, wall_seconds: float) -> Shown:
+    """Return what a Node says once it took the patch of this second; ``should`` None for a withdrawal."""
+    if should is None:
+        return NOTHING
+    kept = says.changed if says.changed and says.trusted is should.trusted else None
+    return Shown(
+        capacity=should.amounts,
+        allocatable=should.amounts,
+        trusted=should.trusted,
+        reason=should.reason,
+        changed=kept or format_timestamp(wall_seconds),
+        wall_seconds=wall_seconds,
+        noted=True,
+    )
+
+
+def withdrawal(node: NodeObject) -> Json:
+    """Return the strategic merge patch of ``status`` that takes everything of ours away."""
+    nothing = dict.fromkeys(RESOURCES)
+    return {
+        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: None}},
+        "status": {
+            "capacity": nothing,
+            "allocatable": nothing,
+            "conditions": [{"$patch": "delete", "type": CONDITION}],
+        },
+    }
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> tuple[int | None, int | None]:
+    return _amount(quantities, RECLAIMED_CPU), _amount(quantities, RECLAIMED_MEMORY)
+
+
+def _amount(quantities: Mapping[str, Quantity], name: str) -> int | None:
+    try:
+        return resource_amount(name, quantities[name]) if name in quantities else None
+    except InputError:  # somebody else's words in our field: as good as none, and replaced
+        return None
+
+
+def _trust(condition: Condition | None) -> bool | None:
+    return {"True": True, "False": False}.get(condition.status) if condition is not None else None
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return parse_timestamp(text) if text else None
+    except InputError:
+        return None

@@ -1,0 +1,305 @@
+"""Keeps what nodes say about reclaimed capacity in step with their outlooks, with few patches.
+
+Started by the assembly for one term of leadership::
+
+    outlooks, mirror (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
+
+What is worth a patch is decided in `reclaimed_status`. A node is patched at most once per ``minimumIntervalSeconds``,
+or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all together get ``patchesPerSecond``. What
+was refused is tried again with growing pauses, always with what is right by then. Where publishing is turned off, the
+same machinery takes everything of ours off the nodes instead.
+
+Invariants: a node without an outlook, or whose own size is not known yet, is never patched; nothing negative and
+nothing above the physical amount is published, whatever an outlook says; what a node says already is not written again,
+by this process or the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cotide_core.errors import ClusterError
+from cotide_core.state.reclaimed import Holdings
+from cotide_kube.answers import ApiError
+from cotide_kube.backoff import Backoff
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject
+from cotide_operator.cache.object_cache import Kind, Mirror
+from cotide_operator.clock import Clock
+from cotide_operator.config.host_load_settings import ReclaimedSettings
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
+from cotide_operator.reclaimed.node_patch_queue import NodeTurns
+from cotide_operator.reclaimed.node_status import (
+    NOTHING,
+    Shown,
+    Urgency,
+    Wanted,
+    after,
+    publication,
+    shown,
+    standing,
+    urgency,
+    wanted,
+    withdrawal,
+)
+from cotide_operator.reporting.event_recorder import Recorder
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Wall seconds between two looks at what changed: a burst of pods on a node is one look; chosen."""
+NODES_AT_A_TIME: Final = 200
+"""Nodes looked at before the loop gets its turn: some 10 ms; chosen."""
+WORKERS: Final = 4
+"""Patches in flight; chosen: at 10 patches a second an API server may take 0.4 s for each."""
+AT_ONCE_SECONDS: Final = 5.0
+"""Wall seconds between two patches of one node that can't wait; chosen: whoever else writes there all the time makes no
+loop of us."""
+BACKOFF: Final = Backoff(initial_seconds=2.0, cap_seconds=300.0)
+"""Between two tries of a node that was refused, on top of the client's own tries; chosen."""
+COMPLAINT_SECONDS: Final = 60.0
+"""Wall seconds between two lines about refused patches; chosen: an outage must not fill the log."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of one node; lost in a restart without harm."""
+
+    uid: str
+    patched: float = -math.inf
+    """Monotonic second of the last patch that was taken."""
+    failures: int = 0
+    retry: float = -math.inf
+    seen: NodeObject | None = None
+    """The mirror's node that was read, or that the last patch was made for: while it is still that, ``says`` holds."""
+    says: Shown = NOTHING
+    stood: bool | None = None
+    """The last `standing` that was written by this process."""
+
+
+class _Decided(NamedTuple):
+    how: Urgency
+    node: NodeObject
+    says: Shown
+    should: Wanted | None
+    """None: nothing any more."""
+
+
+class ReclaimedPublisher:
+    """Patches nodes; made once per term of leadership.
+
+    Parameters
+    ----------
+    client, mirror, clock, recorder, telemetry :
+        The operator's.
+    outlooks : Outlooks
+        Subscribed to.
+    holdings_of : callable
+        Who holds what of a node, by name; None while the node is not known to the engine.
+    settings : ReclaimedSettings
+    publish : bool
+        False: take away what is there.
+    slot_seconds : float
+        On the operator's clock; an outlook that ended a slot ago is none any more.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        outlooks: Outlooks,
+        clock: Clock,
+        *,
+        holdings_of: Callable[[str], Holdings | None],
+        settings: ReclaimedSettings,
+        publish: bool,
+        slot_seconds: float,
+        recorder: Recorder,
+        telemetry: Telemetry,
+        seed: int | None = None,
+    ) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._outlooks = outlooks
+        self._clock = clock
+        self._holdings_of = holdings_of
+        self._settings = settings
+        self._publish = publish
+        self._slot_seconds = slot_seconds
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._rng = random.Random(seed)
+        self._known: dict[str, _Known] = {}
+        self._changed: dict[str, None] = {}
+        self._later: dict[str, float] = {}
+        """Nodes that must be looked at again at a monotonic second, whatever happens until then."""
+        self._over: set[str] = set()
+        self._turns = NodeTurns(settings.patches_per_second)
+        self._offers: dict[str, tuple[int | None, int | None]] = {}
+        """What each node says that it offers, for the metrics."""
+        self._complained = -math.inf
+        self._refused = 0
+        mirror.subscribe(self._mirrored)
+        outlooks.subscribe(self._told)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        self._changed.update(dict.fromkeys(self._mirror.nodes))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+            while True:
+                names = self._to_look_at()
+                for start in range(0, len(names), NODES_AT_A_TIME):
+                    self._look_at(names[start : start + NODES_AT_A_TIME])
+                    await asyncio.sleep(0)
+                self._show()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Queue the nodes that are worth a patch now."""
+        self._look_at(self._to_look_at())
+        self._show()
+
+    def _to_look_at(self) -> list[str]:
+        now = time.monotonic()
+        for outlook in self._outlooks:
+            if outlook.node not in self._over and self._is_over(outlook):
+                self._over.add(outlook.node)
+                self._changed[outlook.node] = None
+        for name in [name for name, due in self._later.items() if due <= now]:
+            del self._later[name]
+            self._changed[name] = None
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    def _look_at(self, names: Sequence[str]) -> None:
+        now = time.monotonic()
+        for name in names:
+            if self._turns.taken(name):
+                self._changed[name] = None
+                continue
+            decided = self._decide(name)
+            if decided is None or decided.how is Urgency.NONE:
+                self._turns.drop(name)
+                continue
+            due = self._earliest(name, decided.how)
+            if due > now:
+                self._turns.drop(name)
+                self._later[name] = due
+                continue
+            self._turns.put(name, decided.how)
+
+    def _show(self) -> None:
+        for place, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
+            metric.set(sum(amounts[place] or 0 for amounts in self._offers.values()))
+
+    def _told(self, outlooks: list[NodeOutlook]) -> None:
+        names = [outlook.node for outlook in outlooks]
+        self._over.difference_update(names)
+        self._changed.update(dict.fromkeys(names))
+
+    def _mirrored(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and self._publish:
+            pod = self._mirror.pods.get(key)
+            if pod is not None and pod.spec.node_name:  # one that vanished ended before, as far as a node is concerned
+                self._changed[pod.spec.node_name] = None
+        elif kind == "nodes" and key:
+            self._changed[key] = None
+            node = self._mirror.nodes.get(key)
+            if node is None:
+                self._forget(key)
+            elif key in self._known and self._known[key].uid != node.metadata.uid:
+                self._known[key] = _Known(node.metadata.uid)  # it registered anew: what held up the old one is gone
+
+    def _is_over(self, outlook: NodeOutlook) -> bool:
+        return outlook.until_seconds + self._slot_seconds < self._clock.now()
+
+    def _decide(self, name: str) -> _Decided | None:
+        """Return what a node says and should say; None where nothing is to be said."""
+        node = self._mirror.nodes.get(name)
+        if node is None:
+            return None
+        known = self._known.setdefault(name, _Known(node.metadata.uid))
+        if known.seen is not node:
+            known.seen, known.says = node, shown(node)
+        says = known.says
+        self._offers[name] = says.allocatable
+        if not self._publish:
+            return _Decided(Urgency.DUE, node, says, None) if says.anything else None
+        held, outlook = self._holdings_of(name), self._outlooks.get(name)
+        if held is None or outlook is None:
+            return None
+        should = wanted(outlook, held, over=self._is_over(outlook))
+        share, wall = self._settings.minimum_change_share, time.time()
+        how = urgency(says, should, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
+        return _Decided(how, node, says, should)
+
+    def _earliest(self, name: str, how: Urgency) -> float:
+        """Return the monotonic second from which a node may be patched."""
+        known = self._known[name]
+        interval = self._settings.minimum_interval_seconds
+        if how is Urgency.AT_ONCE:
+            interval = min(interval, AT_ONCE_SECONDS)
+        return max(known.patched + interval, known.retry)
+
+    def _forget(self, name: str) -> None:
+        self._turns.drop(name)
+        self._known.pop(name, None)
+        self._later.pop(name, None)
+        self._offers.pop(name, None)
+
+    async def _work(self) -> None:
+        while True:
+            name = await self._turns.take()
+            try:
+                await self._patch(name)
+            finally:
+                self._turns.done(name)
+
+    async def _patch(self, name: str) -> None:
+        """Write what is right by now, if it is still worth it."""
+        decided = self._decide(name)
+        if decided is None or decided.how is Urgency.NONE:
+            return
+        known, node, says, should = self._known[name], decided.node, decided.says, decided.should
+        wall = time.time()
+        patch = withdrawal(node) if should is None else publication(node, says, should, wall)
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}/status", patch, "strategic")
+        except ClusterError as error:
+            known.failures += 1
+            known.retry = time.monotonic() + BACKOFF.wait_seconds(known.failures, self._rng)
+            self._later[name] = known.retry
+            self._complain(name, error)
+            return
+        known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
+        known.seen, known.says = node, after(says, should, wall)
+        self._changed[name] = None  # for the metrics, and for what came meanwhile
+        self._telemetry.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
+        if should is None:
+            return
+        before, stands = known.stood if known.stood is not None else standing(says), standing(should)
+        known.stood = before if stands is None else stands
+        if before is not None and stands is not None and before is not stands:
+            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=should.message)
+
+    def _complain(self, name: str, error: ClusterError) -> None:
+        gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell
+        self._telemetry.reclaimed_patches.labels("gone" if gone else "refused").inc()
+        if gone:
+            return
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._complained >= COMPLAINT_SECONDS:
+            more = f" (and {self._refused - 1} more patches of nodes)" if self._refused > 1 else ""
+            _LOG.warning("reclaimed capacity of node %s could not be written%s: %s", name, more, error)
+            self._complained, self._refused = now, 0

@@ -1,0 +1,1 @@
+"""Publishes decisions as events, annotations, statuses and metrics; decides nothing."""

@@ -1,0 +1,156 @@
+"""Kubernetes events about pods, in kube-scheduler's words, and about the forecasts of nodes.
+
+Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
+repeated event raises the count of the one that is there, and one pod gets a new ``FailedScheduling`` at most every
+`REPEAT_SECONDS`, whatever its attempts.
+Invariant: an event never delays or stops a decision; what could not be written is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from cotide_core.errors import ClusterError
+from cotide_kube.client import KubeClient
+from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
+from cotide_operator.apis.types import API_VERSION
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.scheduling.api_dispatcher import LowLane
+
+_LOG = logging.getLogger(__name__)
+
+COMPONENT: Final = "cotide"
+REPEAT_SECONDS: Final = 15.0
+"""Wall seconds between two events of one pod and reason; chosen."""
+MESSAGE_LIMIT: Final = 1024
+"""The API's own limit on an event's note."""
+REMEMBERED: Final = 20_000
+"""Pods whose last event is remembered for aggregation; chosen: about 6 MB."""
+
+
+class _About(NamedTuple):
+    """What an event is about; made for each binding, and read when the event is written."""
+
+    kind: str
+    key: str
+    """``namespace/name``, or the name of what lives in no namespace."""
+    uid: str
+    api_version: str = "v1"
+
+
+@dataclass
+class _Written:
+    name: str
+    message: str
+    count: int
+    wall_seconds: float
+
+
+class Recorder:
+    """Writes events; forgets the oldest when it remembers too many."""
+
+    def __init__(self, client: KubeClient, lane: LowLane, telemetry: Telemetry) -> None:
+        self._client = client
+        self._lane = lane
+        self._telemetry = telemetry
+        self._written: dict[tuple[str, str], _Written] = {}
+
+    def scheduled(self, key: str, uid: str, node: str) -> None:
+        """Say that a pod was bound."""
+        self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
+
+    def failed(self, key: str, uid: str, message: str) -> None:
+        """Say why a pod waits."""
+        self._record(key, uid, "Warning", "FailedScheduling", message)
+
+    def evicted(self, key: str, uid: str, message: str) -> None:
+        """Say that a pod was taken off its node."""
+        self._record(key, uid, "Normal", "Evicted", message)
+
+    def preempted(self, key: str, uid: str, message: str) -> None:
+        """Say that a pod made room for another."""
+        self._record(key, uid, "Normal", "Preempted", message)
+
+    def forecast_trust(self, node: str, uid: str, *, trusted: bool, message: str) -> None:
+        """Say that a node offers by its forecast again, or fell back to what its pods ask for."""
+        kind, reason = ("Normal", "ForecastTrustedAgain") if trusted else ("Warning", "FellBackToRequests")
+        self.node(node, uid, kind, reason, message)
+
+    def job(self, key: str, uid: str, reason: str, pod: str, message: str) -> None:
+        """Say of a Job of ours what happened to one of its pods; of each pod, since they are seldom hit alone."""
+        self._write_soon(_About("Job", key, uid, API_VERSION), "Normal", reason, f"pod {pod}: {message}", topic=pod)
+
+    def node(self, name: str, uid: str, kind: str, reason: str, message: str) -> None:
+        """Say something of a node."""
+        self._write_soon(_About("Node", name, uid), kind, reason, message)
+
+    def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
+        self._write_soon(_About("Pod", key, uid), kind, reason, message)
+
+    def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
+        said = (about.uid, f"{reason}/{topic}")
+        before = self._written.get(said)
+        if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
+            return
+        text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+        work = partial(self._write, said, about, kind, reason, text, time.time())
+        if not self._lane.submit(("event", *said), work):
+            self._telemetry.events_dropped.inc()
+
+    async def _write(
+        self, said: tuple[str, str], about: _About, kind: str, reason: str, message: str, happened: float
+    ) -> None:
+        """Write an event with the time at which it happened; the lane may have held it back."""
+        body = _event(about, kind, reason, message, happened)
+        path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+        before = self._written.get(said)
+        try:
+            if before is not None and before.message == message:
+                before.count += 1
+                before.wall_seconds = time.monotonic()
+                patch = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
+                await self._client.patch(f"{path}/{before.name}", patch)
+                return
+            await self._client.create(path, body)
+        except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
+            self._telemetry.events_dropped.inc()
+            self._written.pop(said, None)
+            _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
+            return
+        self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
+        while len(self._written) > REMEMBERED:
+            del self._written[next(iter(self._written))]
+
+
+def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:
+    namespace, _, name = about.key.rpartition("/")
+    involved = {
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "namespace": namespace,
+        "name": name,
+        "uid": about.uid,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds. What lives in no
+        # namespace has its events in ``default``, as the node controller's are.
+        "metadata": {"name": f"{name[:230]}.{time.time_ns():x}", "namespace": namespace or "default"},
+        "involvedObject": {field: value for field, value in involved.items() if value},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": format_timestamp(happened),
+        "lastTimestamp": format_timestamp(happened),
+        "eventTime": format_micro_timestamp(happened),
+        "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": COMPONENT,
+    }

@@ -1,0 +1,70 @@
+"""Puts together who tells of decisions: notes on pods, events, alarms, metrics.
+
+Called by `assembly`, once. Holds no state of its own.
+"""
+
+from __future__ import annotations
+
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.clock import Clock
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting.decision_reporter import Outcomes
+from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.reporting.overload_reporter import AlarmWatch
+from cotide_operator.reporting.plan_messages import PlanWords
+from cotide_operator.reporting.pod_annotator import Annotator
+from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.scheduling.nominator import Nominator
+from cotide_operator.translation.event_source import Intake
+
+
+def make_outcomes(
+    config: SchedulerConfig,
+    slot_seconds: float,
+    *,
+    client: KubeClient,
+    lane: LowLane,
+    clock: Clock,
+    mirror: Mirror,
+    intake: Intake,
+    board: Board,
+    recorder: Recorder,
+    nominator: Nominator,
+    calibration: Calibration,
+    telemetry: Telemetry,
+) -> Outcomes:
+    """Return the outcomes of one operator; ``slot_seconds`` is of its clock."""
+    pods, jobs = intake.pods, mirror.jobs
+    return Outcomes(
+        board=board,
+        annotator=Annotator(
+            client,
+            lane,
+            mirror,
+            board,
+            telemetry,
+            class_of=lambda key: pods[key].workload_class.value if key in pods else None,
+        ),
+        recorder=recorder,
+        calibration=calibration,
+        telemetry=telemetry,
+        nominator=nominator,
+        alarms=AlarmWatch(
+            client,
+            lane,
+            clock,
+            recorder,
+            telemetry,
+            config.hierarchical or HierarchicalConfig(),
+            slot_seconds,
+            mirror.nodes,
+        ),
+        pod_of=pods.get,
+        job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,
+        policy=config.policy,
+        plan_words=PlanWords(clock.to_wall),
+    )

@@ -1,0 +1,118 @@
+"""What the overload monitor sees, for people: overloaded slots counted, cordons told on the node.
+
+Called by `outcomes` after each decision cycle. Decides nothing. A cordon is noted on its node, so that it outlives a
+restart. Invariant: a node counts at most once a slot, whatever the number of cycles in it; each cordon has one event
+when it begins and one when it ends, also where a restart lies between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from cotide_core.config import HierarchicalConfig
+from cotide_core.errors import ClusterError
+from cotide_core.reclaiming.overload_monitor import Alarms
+from cotide_core.units import format_seconds
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.clock import Clock
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.translation.pods_and_nodes import CORDON_ANNOTATION
+
+_LOG = logging.getLogger(__name__)
+
+CORDONED: Final = "OverloadCordon"
+OPENED: Final = "OverloadCordonEnded"
+
+
+class AlarmWatch:
+    """Follows the alarms of one engine.
+
+    Parameters
+    ----------
+    config : the monitor's knobs, for the sentences.
+    slot_seconds : length of a slot on the operator's clock.
+    nodes : the latest node objects by name.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: LowLane,
+        clock: Clock,
+        recorder: Recorder,
+        telemetry: Telemetry,
+        config: HierarchicalConfig,
+        slot_seconds: float,
+        nodes: Mapping[str, NodeObject],
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._clock = clock
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._config = config
+        self._slot_seconds = slot_seconds
+        self._nodes = nodes
+        self._slot = -1
+        self._counted: set[str] = set()
+        self._cordoned: dict[str, float] = {}
+
+    def look(self, alarms: Alarms, now: float) -> None:
+        """Take the alarms of one cycle."""
+        slot = int(now // self._slot_seconds)
+        if slot != self._slot:
+            self._slot, self._counted = slot, set()
+        new = set(alarms.over) - self._counted
+        if new:
+            self._telemetry.overload_slots.inc(len(new))
+            self._counted |= new
+        cordoned = dict(alarms.cordoned)
+        self._telemetry.overloaded_nodes.set(len(alarms.over))
+        self._telemetry.cordoned_nodes.set(len(cordoned))
+        if cordoned == self._cordoned:
+            return
+        for name, until in cordoned.items():
+            if self._cordoned.get(name) != until and name in self._nodes:
+                self._begins(name, until, now)
+        for name in self._cordoned.keys() - cordoned.keys():
+            if name in self._nodes:
+                self._tell(name, "Normal", OPENED, f"Node {name} is open for batch and gratis pods again")
+                self._note(name, None)
+        self._cordoned = cordoned
+
+    def _begins(self, name: str, until: float, now: float) -> None:
+        written = format_timestamp(self._clock.to_wall(until))
+        if self._nodes[name].metadata.annotations.get(CORDON_ANNOTATION) == written:
+            return  # an earlier run began it, and told of it
+        self._tell(name, "Warning", CORDONED, self._sentence(until - now))
+        self._note(name, written)
+
+    def _tell(self, name: str, kind: str, reason: str, message: str) -> None:
+        self._recorder.node(name, self._nodes[name].metadata.uid, kind, reason, message)
+
+    def _note(self, name: str, until: str | None) -> None:
+        async def write() -> None:
+            # By way of the status, which is all of a node that the operator may change; so does a kubelet.
+            body = {"metadata": {"annotations": {CORDON_ANNOTATION: until}}}
+            try:
+                await self._client.patch(f"/api/v1/nodes/{name}/status", body)
+            except ClusterError as error:  # it is a memory for restarts: the cordon itself stands
+                self._telemetry.notes_failed.inc()
+                _LOG.debug("the cordon of node %s was not noted: %s", name, error)
+
+        if not self._lane.submit(("cordon", name), write):
+            self._telemetry.notes_failed.inc()
+
+    def _sentence(self, seconds: float) -> str:
+        config = self._config
+        window = format_seconds(config.flap_window_seconds)
+        return (
+            f"Overloaded {config.flap_episodes} times within {window}: no batch and no gratis pod is placed here for"
+            f" {format_seconds(seconds)}"
+        )

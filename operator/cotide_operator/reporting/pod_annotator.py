@@ -1,0 +1,162 @@
+"""Writes on pods what was decided about them: class label, decision note, ``PodScheduled`` condition.
+
+Told by the loop which pod has something new; writes through the low-priority lane what the board says at the moment
+of writing. Invariant: a pod is patched only when something a reader would notice has changed, and at most once per
+`NOTE_SECONDS`; the class label is written at most once, and over another one only where that names no class or claims
+more than its namespace may.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL
+from cotide_core.errors import ClusterError
+from cotide_core.instructions import WaitReason
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.cache.decision_store import Board, Decision
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
+
+_LOG = logging.getLogger(__name__)
+
+NOTE_SECONDS: Final = 10.0
+"""Wall seconds between two notes on one waiting pod; chosen: a reader's patience, not an attempt's back-off."""
+
+
+class Annotator:
+    """Keeps what pods say about themselves in step with the board."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: LowLane,
+        mirror: Mirror,
+        board: Board,
+        telemetry: Telemetry,
+        *,
+        class_of: Callable[[str], str | None],
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._mirror = mirror
+        self._board = board
+        self._telemetry = telemetry
+        self._class_of = class_of
+        self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
+        self._later: dict[str, None] = {}
+        self._unlabelled: dict[str, None] = {}
+
+    def bound(self, key: str) -> None:
+        """Say no more why a pod waits; write the class on one that carries none, some time."""
+        self._later.pop(key, None)
+        self._lane.take_back(("note", key))
+        self.label(key)
+
+    def label(self, key: str) -> None:
+        """Write the class on a pod that carries none, some time."""
+        pod = self._mirror.pods.get(key)
+        if pod is not None and self._lacks_class(pod):
+            self._submit_label(key)
+
+    def note(self, key: str) -> None:
+        """Write a waiting pod's decision and condition, if a reader would see a difference."""
+        decision = self._board.get(key)
+        if decision is None or decision.node is not None:
+            return
+        wall, words = self._noted.get(key, (float("-inf"), ("", "")))
+        if words == (decision.reason, decision.message):
+            return
+        if time.monotonic() - wall < NOTE_SECONDS or not self._lane.submit(("note", key), lambda: self._note(key)):
+            self._later[key] = None
+
+    def sweep(self) -> None:
+        """Take up what had to wait; called about once a second."""
+        waiting, self._later = self._later, {}
+        for key in waiting:
+            self.note(key)
+        unlabelled, self._unlabelled = self._unlabelled, {}
+        for key in unlabelled:
+            self.label(key)
+
+    def forget(self, key: str) -> None:
+        """Drop a pod that is gone."""
+        self._noted.pop(key, None)
+        self._later.pop(key, None)
+        self._unlabelled.pop(key, None)
+
+    def _lacks_class(self, pod: PodObject) -> bool:
+        """Whether a pod's label tells readers nothing, or a class that its namespace does not allow."""
+        label = pod.metadata.labels.get(CLASS_LABEL)
+        if label is None or label not in CLASSES:
+            return True
+        namespace = self._mirror.namespaces.get(pod.metadata.namespace)
+        cap = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None
+        if cap is None or cap not in CLASSES:
+            return False
+        return CLASSES[cap].rank < CLASSES[label].rank
+
+    def _submit_label(self, key: str) -> None:
+        if not self._lane.submit(("label", key), lambda: self._label(key)):
+            self._unlabelled[key] = None
+
+    async def _label(self, key: str) -> None:
+        pod, decided = self._mirror.pods.get(key), self._class_of(key)
+        if pod is None or decided is None or not self._lacks_class(pod):
+            return
+        # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
+        await self._patch(key, "", {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}})
+
+    async def _note(self, key: str) -> None:
+        pod, decision = self._mirror.pods.get(key), self._board.get(key)
+        if pod is None or decision is None or decision.node is not None or pod.spec.node_name:
+            return
+        if pod.metadata.uid != decision.uid:
+            return
+        self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
+        labels: dict[str, str] = {}
+        decided = self._class_of(key)
+        if decided is not None and self._lacks_class(pod):
+            labels[CLASS_LABEL] = decided
+        metadata: dict[str, Any] = {"uid": decision.uid, "annotations": {DECISION_ANNOTATION: encode(decision)}}
+        if labels:
+            metadata["labels"] = labels
+        written = await self._patch(key, "", {"metadata": metadata})
+        # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong.
+        if written and decision.reason != WaitReason.WAITING_FOR_TURN:
+            await self._condition(key, decision)
+
+    async def _condition(self, key: str, decision: Decision) -> None:
+        pod = self._mirror.pods.get(key)
+        known = next((one for one in pod.status.conditions if one.type == "PodScheduled"), None) if pod else None
+        if known is not None and (known.status, known.message) == ("False", decision.message):
+            return
+        changed = known.last_transition_time if known is not None and known.status == "False" else None
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": decision.message,
+            "lastTransitionTime": changed or format_timestamp(time.time()),
+        }
+        await self._patch(key, "/status", {"status": {"conditions": [condition]}}, strategic=True)
+
+    async def _patch(self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False) -> bool:
+        namespace, _, name = key.partition("/")
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}{subresource}"
+        try:
+            await self._client.patch(path, patch, "strategic" if strategic else "merge")
+        except ClusterError as error:
+            if not (isinstance(error, ApiError) and error.status in (404, 409)):  # gone or replaced: nothing to say
+                self._telemetry.notes_failed.inc()
+                _LOG.debug("pod %s could not be annotated: %s", key, error)
+            return False
+        return True

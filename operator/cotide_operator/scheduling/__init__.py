@@ -1,0 +1,1 @@
+"""The loop that owns the engine, and what carries its instructions out: bindings, evictions, nominations."""

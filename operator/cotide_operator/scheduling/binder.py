@@ -1,0 +1,298 @@
+"""Carries decisions out: posts bindings and evictions, and turns each answer into what the engine must know.
+
+Fed by the loop; answers go back to the loop as events. The states of one binding::
+
+    queued -> posted -> 201            bound; the watch confirms the assumption
+       |        ^ |---- 404            the pod is gone
+       |        | |---- 409, 429, 5xx, look at the pod: bound here -> bound; bound elsewhere or gone ->
+       |        | |     silence        refused for good; still waiting -> refused, to be tried again
+       |        `-'                    nobody can tell: the same binding once more
+       `-> pod or node gone meanwhile  never posted
+
+A binding whose answer was lost may have been carried out, or may be yet. Until that is known its place is nobody
+else's, so it stays posted: to post it again does no harm, and its answer says what became of the first.
+
+Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
+never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
+in `evictor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.backoff import Backoff
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.scheduling.evictor import Evictor, EvictReport
+
+_LOG = logging.getLogger(__name__)
+
+ROOM_PER_BIND: Final = 4
+"""Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
+ahead is decided on old facts."""
+
+CALM_SECONDS: Final = 0.5
+"""Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
+more often are one."""
+
+_BETWEEN: Final = Backoff(initial_seconds=0.1, cap_seconds=1.0)
+"""Pauses before a binding of unknown fate is posted once more; the client tried for seconds before. Chosen."""
+_STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class BindReport:
+    """How one binding ended."""
+
+    bind: Bind
+    answer: Answer
+    bound: bool
+    retry: bool
+    """When not bound: whether the pod still waits and may be tried again."""
+    wall_seconds: float
+
+
+Report = BindReport | EvictReport
+Annotate = Callable[[Bind], dict[str, str]]
+
+
+class Binder:
+    """Posts bindings with bounded concurrency.
+
+    Parameters
+    ----------
+    client : KubeClient
+    mirror : Mirror
+        To see that what was decided on is still so.
+    report : callable
+        Told of each outcome, in the loop's thread.
+    annotate : callable
+        Annotations to send with a binding.
+    evictor : Evictor
+        Who carries evictions out.
+    concurrency : int
+        Bindings in flight.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        report: Callable[[Report], None],
+        annotate: Annotate,
+        evictor: Evictor,
+        *,
+        concurrency: int = 32,
+    ) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._report = report
+        self._annotate = annotate
+        self._evictor = evictor
+        self._concurrency = concurrency
+        self._waiting: deque[Bind | Evict] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._in_flight = 0
+        self._under_way: set[str] = set()
+        self._unknown: set[str] = set()
+        """Uids of the pods of `unanswered`."""
+        self._room = asyncio.Event()
+        self._room.set()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._closed = False
+        self._asked = float("-inf")
+        self._rng = random.Random()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is in flight."""
+        return bool(self._waiting) or self._in_flight > 0
+
+    @property
+    def rushed(self) -> bool:
+        """Whether anything waits or is in flight, or was handed over a moment ago: more may come."""
+        return self.busy or time.monotonic() - self._asked < CALM_SECONDS
+
+    async def calm(self, seconds: float) -> None:
+        """Return when no rush is on, after so many wall seconds at the latest."""
+        end = time.monotonic() + seconds
+        while self.rushed and time.monotonic() < end:
+            await asyncio.sleep(CALM_SECONDS / 5)
+
+    @property
+    def unanswered(self) -> int:
+        """Bindings that were posted and of which nobody knows what became of them: they may be carried out yet."""
+        return len(self._unknown)
+
+    @property
+    def backlog(self) -> int:
+        """Decisions that are not carried out yet."""
+        return len(self._waiting) + self._in_flight
+
+    def carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Queue what one decision cycle wants done; evictions that only help together are refused together."""
+        refused = {one.evict.key: one for one in self._evictor.screen(_evictions(instructions))}
+        for instruction in instructions:
+            if isinstance(instruction, Evict) and instruction.key in refused:
+                self._report(refused[instruction.key])
+            elif isinstance(instruction, Bind | Evict):
+                self.submit(instruction)
+
+    def submit(self, instruction: Bind | Evict) -> None:
+        """Queue an instruction."""
+        self._asked = time.monotonic()
+        if self._closed:
+            self._refuse(instruction, _STOPPED, retry=False)
+            return
+        if isinstance(instruction, Bind):
+            if instruction.uid in self._under_way:
+                # The engine gave up on a binding whose answer never came; until it does, there is no second one.
+                self._refuse(instruction, Answer(0, "UnderWay", "an earlier binding is not answered yet"), retry=True)
+                return
+            self._under_way.add(instruction.uid)
+        self._waiting.append(instruction)
+        self._drained.clear()
+        if self.backlog >= self._concurrency * ROOM_PER_BIND:
+            self._room.clear()
+        while self._idle:
+            worker = self._idle.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                break
+
+    async def room(self) -> None:
+        """Return when the backlog is small enough to decide further."""
+        await self._room.wait()
+
+    def close(self) -> None:
+        """Post nothing more from this moment on; what is in flight goes on."""
+        self._closed = True
+        while self._waiting:
+            self._refuse(self._waiting.popleft(), _STOPPED, retry=False)
+        self._settle()
+
+    async def drain(self) -> None:
+        """Close, and return when what is in flight has been answered."""
+        self.close()
+        await self._drained.wait()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._waiting:
+                turn = loop.create_future()
+                self._idle.append(turn)
+                await turn
+            instruction = self._waiting.popleft()
+            self._in_flight += 1
+            try:
+                if isinstance(instruction, Bind):
+                    await self._bind(instruction)
+                else:
+                    self._report(await self._evictor.carry_out(instruction))
+            finally:
+                self._in_flight -= 1
+                self._under_way.discard(instruction.uid)
+                self._settle()
+
+    def _settle(self) -> None:
+        if self.backlog < self._concurrency * ROOM_PER_BIND // 2:
+            self._room.set()
+        if not self.busy:
+            self._drained.set()
+
+    def _refuse(self, instruction: Bind | Evict, answer: Answer, *, retry: bool) -> None:
+        if isinstance(instruction, Bind):
+            self._report(BindReport(instruction, answer, bound=False, retry=retry, wall_seconds=0.0))
+        else:
+            self._report(EvictReport(instruction, answer))
+
+    async def _bind(self, bind: Bind) -> None:
+        stale = self._stale(bind)
+        if stale is not None:
+            answer, retry = stale
+            self._refuse(bind, answer, retry=retry)
+            return
+        namespace, _, name = bind.key.partition("/")
+        started = time.perf_counter()
+        failures = 0
+        self._unknown.add(bind.uid)
+        while True:
+            answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
+            fate = await self._fate(bind, answer, last=failures > 0 and answer.code != 0)
+            if fate is not None:
+                break
+            failures += 1
+            await asyncio.sleep(_BETWEEN.wait_seconds(failures, self._rng))
+            if self._closed or bind.node not in self._mirror.nodes:
+                break
+        if fate is not None or not self._closed:
+            self._unknown.discard(bind.uid)
+        bound, retry = fate or (False, True)
+        self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started))
+
+    async def _fate(self, bind: Bind, answer: Answer, *, last: bool) -> tuple[bool, bool] | None:
+        """Return what an answer means (bound here, worth another try), or None while nobody can tell.
+
+        With ``last`` a pod that is seen waiting is believed to wait: the server has answered since the try that may
+        still be on its way.
+        """
+        if answer.ok:
+            return True, False
+        if answer.code == 404:
+            return False, False
+        found = await self._look(bind)
+        if not answer.uncertain:
+            return found or (False, True)
+        if found == (False, True) and not last:
+            return None
+        return found
+
+    def _stale(self, bind: Bind) -> tuple[Answer, bool] | None:
+        """What makes a decision pointless before it is posted; the API server does not look whether a node exists."""
+        pod = self._mirror.pods.get(bind.key)
+        if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
+            return Answer(404, "NotFound", f"pod {bind.key} is gone"), False
+        if pod.spec.node_name:
+            return Answer(409, "Conflict", f"pod {bind.key} is on {pod.spec.node_name}"), False
+        if bind.node not in self._mirror.nodes:
+            return Answer(404, "NotFound", f"node {bind.node} is gone"), True
+        return None
+
+    async def _look(self, bind: Bind) -> tuple[bool, bool] | None:
+        """Ask the API server what became of a pod; returns (bound here, worth another try), None without an answer."""
+        namespace, _, name = bind.key.partition("/")
+        try:
+            pod: dict[str, Any] = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        except ApiError as error:
+            return (False, False) if error.status == 404 else None
+        except ClusterError:
+            return None
+        metadata, node = pod.get("metadata", {}), pod.get("spec", {}).get("nodeName")
+        if metadata.get("uid") != bind.uid:
+            return False, False
+        if node == bind.node:  # also of a pod that is ending: it holds its place until it is gone
+            return True, False
+        return False, not (node or metadata.get("deletionTimestamp"))
+
+
+def _evictions(instructions: Sequence[Instruction]) -> list[Evict]:
+    return [one for one in instructions if isinstance(one, Evict)]

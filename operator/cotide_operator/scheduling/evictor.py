@@ -1,0 +1,118 @@
+"""Carries evictions out, and refuses those that must not be.
+
+Called by `binder`, which hands its reports to the loop. What becomes of one eviction::
+
+    decided -> online                          refused, and said loudly: the engine must never ask for it
+            -> its owner says never            refused: written since the decision
+            -> gone, replaced or going         nothing to do (404)
+            -> made for a pod that needs no room any more, or beside a victim that stays
+                                               refused, and free to be asked again at once
+            -> a disruption budget keeps it    refused, before anybody else goes for the same pod
+            -> the claim is written on the pod that gets the room -> posted -> 2xx   it has its grace period
+                                                                           -> 429, 5xx, silence   refused
+
+Invariants: no pod of class online is ever posted; nobody is posted twice at a time; each eviction that is handed over
+ends in exactly one report.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.instructions import Evict
+from cotide_kube.answers import Answer
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
+from cotide_operator.scheduling.nominator import NOT_NEEDED, Nominator
+from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.pods_and_nodes import affiliation, class_of
+
+_LOG = logging.getLogger(__name__)
+
+ONLINE: Final = "Online"
+DO_NOT_DISRUPT: Final = "DoNotDisrupt"
+BUDGET: Final = "DisruptionBudget"
+BESIDE: Final = "FailedDependency"
+"""Reasons of refusals that never reached the API server; the last is of those that go only together with another."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """How one eviction ended."""
+
+    evict: Evict
+    answer: Answer
+    retry: bool = False
+    """When refused: whether the reason was not the victim's own, so that it may be asked again at once."""
+
+
+class Evictor:
+    """Posts evictions; see the drawing above."""
+
+    def __init__(self, client: KubeClient, mirror: Mirror, nominator: Nominator) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._nominator = nominator
+
+    def screen(self, evicts: Sequence[Evict]) -> list[EvictReport]:
+        """Return the evictions of one decision cycle that must not be posted, each with its refusal."""
+        refused: list[EvictReport] = []
+        by_nominee: dict[str, list[Evict]] = {}
+        for evict in evicts:
+            by_nominee.setdefault(evict.nominee, []).append(evict)
+        for nominee, together in by_nominee.items():
+            own = {one.evict.key: one for evict in together if (one := self._refusal(evict)) is not None}
+            if not nominee:  # the monitor's victims each help alone, and the API server answers for budgets
+                refused += own.values()
+                continue
+            pods = [self._mirror.pods[evict.key] for evict in together if evict.key not in own]
+            kept = kept_by_budgets(pods, self._mirror)
+            for evict in together:
+                if evict.key in kept:
+                    own[evict.key] = EvictReport(evict, Answer(429, BUDGET, kept[evict.key]))
+            # One that is gone already helps as well as one that goes.
+            staying = next((one for one in own.values() if one.answer.code != 404), None)
+            if staying is not None:
+                beside = Answer(424, BESIDE, f"{staying.evict.key} stays, without which the room does not suffice")
+                own |= {evict.key: EvictReport(evict, beside, retry=True) for evict in together if evict.key not in own}
+            refused += own.values()
+        return refused
+
+    async def carry_out(self, evict: Evict) -> EvictReport:
+        """Evict a pod with its own grace period."""
+        refusal = self._refusal(evict)  # again: it may have waited for its turn
+        if refusal is not None:
+            return refusal
+        if evict.nominee:
+            written = await self._nominator.write(evict.nominee, evict.nominee_uid, evict.node)
+            if not written.ok:
+                return EvictReport(evict, written, retry=written.reason == NOT_NEEDED)
+        namespace, _, name = evict.key.partition("/")
+        return EvictReport(evict, await self._client.evict(namespace, name, evict.uid))
+
+    def _refusal(self, evict: Evict) -> EvictReport | None:
+        pod = self._mirror.pods.get(evict.key)
+        if pod is None or pod.metadata.uid != evict.uid:
+            return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone"))
+        if self._is_online(pod):
+            _LOG.error(
+                "the eviction of %s from %s was decided (%s), but it is online: refused. Please report this",
+                evict.key,
+                evict.node,
+                evict.reason,
+            )
+            return EvictReport(evict, Answer(403, ONLINE, "an online pod is never evicted"))
+        if wishes(pod.metadata.annotations).do_not_disrupt:
+            return EvictReport(evict, Answer(403, DO_NOT_DISRUPT, "its owner wrote that it must not be disrupted"))
+        if pod.metadata.deletion_timestamp is not None:
+            return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
+        return None
+
+    def _is_online(self, pod: PodObject) -> bool:
+        return class_of(pod, affiliation(pod, self._mirror)) is WorkloadClass.ONLINE

@@ -1,0 +1,83 @@
+"""Writes on a waiting pod where space is made for it: ``status.nominatedNodeName``, as kube-scheduler does.
+
+Called by `evictor` before anybody is asked to leave, so that a restart in between finds the claim, and by `outcomes`
+when a claim came to nothing. Invariant: for each pod that was evicted for another, the other one said so before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.scheduling.api_dispatcher import LowLane
+
+NOT_NEEDED = "NotNeeded"
+"""The reason of an answer that says: the pod is gone or has a node."""
+
+
+class Nominator:
+    """Keeps nominations in the API in step with the engine's."""
+
+    def __init__(self, client: KubeClient, lane: LowLane, mirror: Mirror, board: Board) -> None:
+        self._client = client
+        self._lane = lane
+        self._mirror = mirror
+        self._board = board
+        self._written: dict[str, tuple[str, str]] = {}
+        """(uid, node) by pod key, of what was written and may not be in the mirror yet."""
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def write(self, key: str, uid: str, node: str) -> Answer:
+        """Write a claim, if it is not there; the answer tells whether it is."""
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            pod = self._mirror.pods.get(key)
+            gone = pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
+            if pod is None or gone or pod.spec.node_name:
+                self.forget(key)
+                return Answer(409, NOT_NEEDED, f"pod {key} is gone or has a node")
+            if self._written.get(key, (uid, pod.status.nominated_node_name)) == (uid, node):
+                return Answer(200)
+            answer = await self._patch(key, uid, node)
+            if answer.ok:
+                self._written[key] = (uid, node)
+            return answer
+
+    def withdraw(self, key: str) -> None:
+        """Take a claim off a pod, some time, unless it has another by then."""
+        pod = self._mirror.pods.get(key)
+        if pod is not None and (key in self._written or pod.status.nominated_node_name):
+            self._lane.submit(("nomination", key), lambda: self._withdraw(key))
+
+    def forget(self, key: str) -> None:
+        """Drop a pod that is gone or on a node."""
+        self._written.pop(key, None)
+        turn = self._turns.get(key)
+        if turn is not None and not turn.locked():
+            del self._turns[key]
+
+    async def _withdraw(self, key: str) -> None:
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            pod, decision = self._mirror.pods.get(key), self._board.get(key)
+            if pod is None or pod.spec.node_name or decision is None or decision.nominated_node:
+                return
+            if (await self._patch(key, pod.metadata.uid, None)).ok:
+                self._written[key] = (pod.metadata.uid, "")
+
+    async def _patch(self, key: str, uid: str, node: str | None) -> Answer:
+        namespace, _, name = key.partition("/")
+        # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
+        body: dict[str, Any] = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        try:
+            await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", body)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return Answer(409, NOT_NEEDED, f"pod {key} is gone or was replaced")
+            return Answer(error.status, error.reason, error.message)
+        except ClusterError as error:
+            return Answer(0, "Unreachable", str(error))
+        return Answer(200)

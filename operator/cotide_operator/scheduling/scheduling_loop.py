@@ -1,0 +1,265 @@
+"""The live loop: the one task that owns the engine.
+
+::
+
+    mirror -> intake --events--> Scheduler.handle --instructions--> binder -> API server
+                ^                        |                             |
+                |                        v                             |
+                `--- watch        outcomes: board, events, notes  <- report
+                                                                       |
+    binder's refusals, service samples, new models --inbox--> next cycle
+
+Woken by changes, by its inbox and by the engine's own timers; between two cycles it leaves the process at least as
+much time as the last cycle took, so that changes gather and one cycle serves many of them. Invariants: nothing is
+decided before everything was listed once, nor after `stop`; each instruction leads to exactly one outcome; every
+call of the engine can be recorded and replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from cotide_core.cycle import Scheduler
+from cotide_core.events import BindRefused, Event, EvictRefused, Pod, Tick
+from cotide_core.instructions import Instruction
+from cotide_core.reclaiming.overload_monitor import Alarms
+from cotide_core.state.cluster_state import ClusterState
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.clock import Clock
+from cotide_operator.scheduling.binder import Binder, BindReport, Report
+from cotide_operator.scheduling.evictor import EvictReport
+from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.pod_times import noted
+
+GATHER_SECONDS: Final = 0.002
+"""Shortest wall pause between two cycles; chosen: a few changes of a burst gather, nobody notices the delay."""
+GATHER_MOST_SECONDS: Final = 0.05
+"""Longest such pause."""
+AHEAD_PODS: Final = 200
+"""Pods that are translated ahead in one go; chosen: 2 ms, between which pages of lists are taken."""
+AHEAD_SECONDS: Final = 0.02
+"""Wall seconds after which it is looked for more of them; chosen: two or three times a page of a list."""
+RESUMED_TOGETHER: Final = 200
+"""Pods whose notes are read in one go at the start; chosen: about 3 ms."""
+PUBLISH_SECONDS: Final = 1.0
+"""Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
+PUBLISH_SHARE: Final = 50.0
+"""A publication may take at most one part in this many of the time: a long queue is published less often."""
+
+
+class Outcomes(Protocol):
+    """Who publishes decisions (the reporter): events, annotations, statuses and metrics."""
+
+    def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
+        """Follow pods that changed or went."""
+        ...
+
+    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> None:
+        """Take the instructions of one cycle."""
+        ...
+
+    def reported(self, report: Report, now: float) -> None:
+        """Take the outcome of a binding or an eviction."""
+        ...
+
+    def alarmed(self, alarms: Alarms, now: float) -> None:
+        """Take what the overload monitor saw in one cycle."""
+        ...
+
+    def resumed(self, decisions: Iterable[Decision]) -> None:
+        """Take over what an earlier run noted on pods."""
+        ...
+
+    def publish_queue(self, scheduler: Scheduler, now: float) -> None:
+        """Publish queue sizes, positions and predicted starts."""
+        ...
+
+
+class Record(Protocol):
+    """Who keeps what went into the engine and what came out (the ledger)."""
+
+    def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+        """Keep one call of `Scheduler.handle`."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who learns from what the engine saw (the sample collector)."""
+
+    def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
+        """Look at the events of one cycle and at the state after them."""
+        ...
+
+
+class SchedulingLoop:
+    """Owns the engine and drives it.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        Nobody else may call its `handle`.
+    mirror, intake, binder, outcomes, clock :
+        See their modules.
+    record, watcher : optional
+        Ledger and sample collector.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        mirror: Mirror,
+        intake: Intake,
+        outcomes: Outcomes,
+        clock: Clock,
+        record: Record | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self._mirror = mirror
+        self._intake = intake
+        self._outcomes = outcomes
+        self._clock = clock
+        self._record = record
+        self._watcher = watcher
+        self._inbox: list[Event] = []
+        self._awaited: list[asyncio.Future[None]] = []
+        self._wake = asyncio.Event()
+        self._stopped = False
+        self._now = float("-inf")
+        self._cycle_seconds = 0.0
+        self.cycles = 0
+        self.started_monotonic: float | None = None
+        mirror.subscribe(lambda _kind, _key: self._wake.set())
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the next cycle (a sample, other models)."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    async def caught_up(self) -> None:
+        """Wait until all that was told so far is handled, and at first until anything was."""
+        if self._inbox or not self.cycles:
+            handled = asyncio.get_running_loop().create_future()
+            self._awaited.append(handled)
+            await handled
+
+    def report(self, report: Report) -> None:
+        """Take the outcome of a binding or an eviction from the binder."""
+        self._outcomes.reported(report, self._clock.now())
+        if isinstance(report, BindReport) and not report.bound:
+            bind, answer = report.bind, report.answer
+            self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
+        elif isinstance(report, EvictReport) and not report.answer.ok and report.answer.code != 404:
+            evict, answer = report.evict, report.answer
+            self.tell(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason, report.retry))
+
+    def stop(self) -> None:
+        """Decide nothing from now on; what was handed to the binder is the binder's to finish."""
+        self._stopped = True
+        self._wake.set()
+
+    async def run(
+        self,
+        binder: Binder,
+        ready: Callable[[], None] | None = None,
+        inheriting: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Decide until `stop`.
+
+        Parameters
+        ----------
+        binder : Binder
+            Carries the instructions out; its reports must come to `report`.
+        ready : callable, optional
+            Called once, after the first cycle.
+        inheriting : callable, optional
+            Awaited once, when everything was listed and before the first cycle.
+        """
+        while not (self._mirror.synced or self._stopped):
+            self._wake.clear()
+            await self._wake.wait()
+        if inheriting is not None:
+            await inheriting()
+        next_publication = 0.0
+        while not self._stopped:
+            if self._due():
+                self._cycle(binder)
+            if self.cycles == 1 and self.started_monotonic is None:
+                self.started_monotonic = time.monotonic()
+                await self._resume()
+                if ready is not None:
+                    ready()
+            if time.monotonic() >= next_publication:
+                started = time.monotonic()
+                self._outcomes.publish_queue(self.scheduler, self._now)
+                spent = time.monotonic() - started
+                next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
+            await self._pause(binder, next_publication)
+
+    async def translate_ahead(self) -> None:
+        """Translate pods while there is time for it: while lists come, and while another replica leads."""
+        while not self.cycles:
+            await asyncio.sleep(0 if self._intake.translate_ahead(AHEAD_PODS) else AHEAD_SECONDS)
+
+    async def _resume(self) -> None:
+        """Take over what an earlier run noted on pods, a few at a time: the first bindings need not wait for it."""
+        pods = list(self._mirror.pods.values())
+        for start in range(0, len(pods), RESUMED_TOGETHER):
+            await asyncio.sleep(0)
+            self._outcomes.resumed(noted(pods[start : start + RESUMED_TOGETHER]))
+
+    def _due(self) -> bool:
+        """Whether the engine has anything to look at; a publication alone is no reason to call it."""
+        if self._inbox or self._intake.waiting or not self.cycles:
+            return True
+        wakeup = self.scheduler.next_wakeup(self._now)
+        return wakeup is not None and wakeup <= self._clock.now()
+
+    def _cycle(self, binder: Binder) -> None:
+        events = self._intake.collect()
+        events += self._inbox
+        self._inbox = []
+        self._now = now = max(self._now, self._clock.now())
+        if not events:
+            events.append(Tick())
+        started = time.perf_counter()
+        instructions = self.scheduler.handle(events, now)
+        self._cycle_seconds = time.perf_counter() - started
+        if self._record is not None:
+            self._record.entry(now, events, instructions)
+        if self._watcher is not None:
+            self._watcher.feed(self.scheduler.state, events, now)
+        self.cycles += 1
+        self._outcomes.events(events, self._take_arrivals(), now)
+        self._outcomes.decided(instructions, now, self._cycle_seconds)
+        self._outcomes.alarmed(self.scheduler.alarms, now)
+        binder.carry_out(instructions)
+        awaited, self._awaited = self._awaited, []
+        for handled in awaited:
+            if not handled.done():  # whoever waited may have been cancelled
+                handled.set_result(None)
+
+    def _take_arrivals(self) -> list[Pod]:
+        arrivals, self._intake.arrivals = self._intake.arrivals, []
+        return arrivals
+
+    async def _pause(self, binder: Binder, next_publication: float) -> None:
+        # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
+        await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
+        if not (self._inbox or self._intake.waiting or self._stopped):
+            wakeup = self.scheduler.next_wakeup(self._now)
+            wall = next_publication - time.monotonic()
+            if wakeup is not None:
+                wall = min(wall, (wakeup - self._clock.now()) / self._clock.speed)
+            self._wake.clear()
+            if wall > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wall)
+        if not self._stopped:
+            await binder.room()

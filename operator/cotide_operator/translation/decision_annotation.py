@@ -1,0 +1,210 @@
+"""The note on a pod that says why it is where it is: a `Decision` as short JSON, and back.
+
+Written by the binder (with the Binding's annotations) and by the annotator of waiting pods; read by
+``cotide explain``, which sees nothing but the API. Invariant: a note is never longer than `NOTE_LIMIT_BYTES`
+(an object's annotations share 256 KiB, and every watcher pays for each byte); what does not fit is counted, never
+silently lost: the largest groups of refused nodes stay, the others become ``more``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from cotide_core.errors import InputError
+from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
+from cotide_operator.cache.decision_store import Decision
+
+DECISION_ANNOTATION: Final = "cotide.dev/decision"
+NOTE_LIMIT_BYTES: Final = 2048
+"""Chosen: eight to ten verdicts with their sentences; one screen shows no more."""
+NOTE_VERSION: Final = 1
+
+VICTIMS_NAMED: Final = 8
+"""Chosen; and together no longer than a sentence. Of more victims the sentence tells the number."""
+_MESSAGE_LIMIT: Final = 400
+"""Chosen: longest sentence kept, in bytes of JSON; the event holds the whole one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A decoded note: the decision, and how many refused nodes and verdicts had no room in it."""
+
+    decision: Decision
+    more_verdicts: int = 0
+    more_nodes: int = 0
+
+
+def encode(decision: Decision) -> str:
+    """Write a decision as at most `NOTE_LIMIT_BYTES` bytes of ASCII JSON.
+
+    Verdicts are kept from the largest group of nodes down; what is cut is counted in ``more``. Times stay on the
+    operator's clock, in seconds, rounded to milliseconds; probabilities to four digits: a note is for reading,
+    the ledger holds the exact values.
+    """
+    verdicts = sorted(decision.refused, key=lambda verdict: -verdict.nodes) if decision.refused else []
+    kept = len(verdicts)
+    while True:
+        text = _ascii(_body(decision, verdicts, kept))
+        if len(text) <= NOTE_LIMIT_BYTES or kept == 0:
+            return text
+        kept -= 1
+
+
+class _Past(msgspec.Struct):
+    v: int
+    uid: str
+    attempts: int = 0
+    demotions: int = 0
+
+
+_PAST: Final = msgspec.json.Decoder(_Past)
+
+
+def decode_past(text: str) -> tuple[str, int, int] | None:
+    """Return uid, attempts and demotions of a note; None when it is none: a tenth of the work of `decode`."""
+    try:
+        past = _PAST.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return (past.uid, past.attempts, past.demotions) if past.v == NOTE_VERSION else None
+
+
+def decode(text: str, key: str) -> Note:
+    """Read a note back; ``key`` is the ``namespace/name`` of the pod that carries it.
+
+    Raises
+    ------
+    InputError
+        When the text is no note: someone else wrote the annotation, or another version did.
+    """
+    try:
+        body = orjson.loads(text)
+        if body["v"] != NOTE_VERSION:
+            raise InputError(f"is version {body['v']!r} of the note, this command reads {NOTE_VERSION}")
+        return _note(body, key)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError("is not a decision that Cotide wrote", field=f"annotation {DECISION_ANNOTATION}") from error
+
+
+def _ascii(body: dict[str, Any]) -> str:
+    """Write JSON in ASCII; orjson is ten times as fast, and knows no escapes for what is beyond ASCII."""
+    text = orjson.dumps(body).decode()
+    return text if text.isascii() else json.dumps(body, separators=(",", ":"))
+
+
+def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[str, Any]:
+    """Return what is noted; what is not there is left out: each byte is parsed, stored and sent to every watcher."""
+    forecast = decision.forecast
+    body: dict[str, Any] = {
+        "v": NOTE_VERSION,
+        "uid": decision.uid,
+        "at": _rounded(decision.decided_seconds),
+        "node": decision.node,
+        "reason": decision.reason,
+        "message": _shortened(decision.message),
+    }
+    if verdicts:
+        body["refused"] = [_verdict(verdict) for verdict in verdicts[:kept]]
+        if kept < len(verdicts):
+            body["more"] = [len(verdicts) - kept, sum(verdict.nodes for verdict in verdicts[kept:])]
+    if forecast is not NO_FORECAST:
+        body["qos"] = _present(p=_rounded(forecast.qos_violation_probability, 4), model=forecast.qos_model)
+        body["seconds"] = _present(
+            p50=_rounded(forecast.seconds_p50), p90=_rounded(forecast.seconds_p90), model=forecast.completion_model
+        )
+    body["attempts"] = decision.attempts
+    body["demotions"] = decision.demotions or None
+    body["position"] = decision.queue_position
+    body["retryAt"] = _rounded(decision.retry_at_seconds)
+    body["startAt"] = _rounded(decision.predicted_start_seconds)
+    body["finishAt"] = _rounded(decision.predicted_finish_seconds)
+    body["nominated"] = decision.nominated_node or None
+    body["victims"] = _named(decision.victims) or None
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _present(**values: float | str | None) -> dict[str, float | str] | None:
+    return {name: value for name, value in values.items() if value is not None and value != ""} or None
+
+
+def _named(victims: tuple[str, ...]) -> list[str]:
+    named: list[str] = []
+    for key in victims[:VICTIMS_NAMED]:
+        if len(json.dumps([*named, key])) > _MESSAGE_LIMIT:
+            break
+        named.append(key)
+    return named
+
+
+def _verdict(verdict: NodeVerdict) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "n": verdict.nodes,
+        "m": _shortened(verdict.message),
+        "r": verdict.reason.value,
+        "e": verdict.example or None,
+        "p": _rounded(verdict.probability, 4),
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _note(body: dict[str, Any], key: str) -> Note:
+    qos, seconds = body.get("qos", {}), body.get("seconds", {})
+    more_verdicts, more_nodes = body.get("more", (0, 0))
+    decision = Decision(
+        key=key,
+        uid=body["uid"],
+        decided_seconds=float(body["at"]),
+        node=body.get("node"),
+        reason=body["reason"],
+        message=body["message"],
+        refused=tuple(
+            NodeVerdict(
+                nodes=int(verdict["n"]),
+                message=verdict["m"],
+                reason=WaitReason(verdict["r"]),
+                example=verdict.get("e", ""),
+                probability=verdict.get("p"),
+            )
+            for verdict in body.get("refused", ())
+        ),
+        forecast=Forecast(
+            qos_violation_probability=qos.get("p"),
+            seconds_p50=seconds.get("p50"),
+            seconds_p90=seconds.get("p90"),
+            qos_model=qos.get("model", ""),
+            completion_model=seconds.get("model", ""),
+        ),
+        attempts=int(body["attempts"]),
+        demotions=int(body.get("demotions", 0)),
+        queue_position=body.get("position"),
+        retry_at_seconds=body.get("retryAt"),
+        predicted_start_seconds=body.get("startAt"),
+        predicted_finish_seconds=body.get("finishAt"),
+        nominated_node=str(body.get("nominated", "")),
+        victims=tuple(str(key) for key in body.get("victims", ())),
+    )
+    return Note(decision, int(more_verdicts), int(more_nodes))
+
+
+def _shortened(message: str) -> str:
+    """Cut by the length that JSON gives the sentence: an escaped letter takes six bytes."""
+    plain = message.isascii() and message.isprintable() and not ('"' in message or "\\" in message)
+    if (len(message) if plain else len(json.dumps(message)) - 2) <= _MESSAGE_LIMIT - 2:
+        return message
+    words = message[: _MESSAGE_LIMIT - 5]
+    while len(json.dumps(words)) > _MESSAGE_LIMIT - 3:
+        words = words[:-1]
+    return words + "..."
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    """Round for the note; a value that JSON can't carry (nan, inf) is no value."""
+    if value is None or not math.isfinite(value):
+        return None
+    return round(float(value), digits)

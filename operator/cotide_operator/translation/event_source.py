@@ -1,0 +1,231 @@
+"""From the mirror's changes to the events of one decision cycle.
+
+Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
+Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
+way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
+is exactly what the engine knows, so that a change that does not matter is found by comparing and never told. Pods may
+be translated ahead of the first collection (see `ahead`), which makes no difference but in time.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from cotide_core.classes import MAX_CLASS_LABEL
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeDeleted,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    Workload,
+    WorkloadDeleted,
+    WorkloadUpserted,
+)
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import KINDS, Kind, Mirror, key_of
+from cotide_operator.clock import Clock
+from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.pod_times import Sighting, Sightings
+from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
+from cotide_operator.translation.pretranslation import Ahead, Seen
+
+_LOG = logging.getLogger(__name__)
+
+_ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+_AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
+"""What a pod's translation depends on beside the pod."""
+
+
+class Intake:
+    """Collects what changed and hands it over as events.
+
+    Parameters
+    ----------
+    mirror : Mirror
+        Subscribed to at once.
+    clock : Clock
+    scheduler_name : str
+        Whose pods are ours.
+    """
+
+    def __init__(self, mirror: Mirror, clock: Clock, scheduler_name: str) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._sightings = Sightings(clock)
+        self._scheduler_name = scheduler_name
+        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
+        self._surroundings: dict[tuple[Kind, str], Any] = {}
+        self._ahead: Ahead | None = Ahead(self._glance)
+        """Until the first collection."""
+        self.pods: dict[str, Pod] = {}
+        """Pods as told."""
+        self._nodes: dict[str, Node] = {}
+        self._workloads: dict[str, Workload] = {}
+        self.arrivals: list[Pod] = []
+        """Pods of ours that were told for the first time, unbound, since the loop last took them."""
+        for kind in KINDS:  # the lists may have begun before we were there
+            for key in mirror.objects(kind):
+                self._mark(kind, key)
+        mirror.subscribe(self._mark)
+
+    @property
+    def _live(self) -> bool:
+        return self._ahead is None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to collect."""
+        return any(self._changed.values())
+
+    def translate_ahead(self, most: int) -> bool:
+        """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
+        if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):
+            return False
+        self._sightings.refresh()
+        return self._ahead.work(most)
+
+    def collect(self) -> list[Event]:
+        """Return the events of all changes since the last call: nodes, then Workloads, then pods."""
+        events: list[Event] = []
+        if not self._live:
+            self._sightings.refresh()
+        for name in _taken(self._changed["nodes"]):
+            self._tell_node(name, events)
+        for key in _taken(self._changed["workloads"]):
+            self._tell_workload(key, events)
+        pods = _taken(self._changed["pods"])
+        if not self._live:
+            # A list comes by name; who came first is before who came later, as when they came one by one.
+            pods.sort(key=self._created)
+        for key in pods:
+            self._tell_pod(key, events)
+        self._ahead = None
+        return events
+
+    def _created(self, key: str) -> str:
+        pod = self._mirror.pods.get(key)
+        return pod.metadata.creation_timestamp or "" if pod is not None else ""
+
+    def _mark(self, kind: Kind, key: str) -> None:
+        if not key:
+            return
+        if kind == "pods":
+            if self._live and (pod := self._mirror.pods.get(key)) is not None:
+                self._observe(pod, key)
+            self._changed["pods"][key] = None
+            if self._ahead is not None:
+                self._ahead.repeat(key)
+        elif kind in self._changed:
+            self._changed[kind][key] = None
+        elif kind != "poddisruptionbudgets":
+            self._mark_surrounded(kind, key)
+
+    def _observe(self, pod: PodObject, key: str) -> Sighting:
+        return self._sightings.observe(pod, live=self._live, job_status=self._job_status(key))
+
+    def _job_status(self, key: str) -> dict[str, Any]:
+        job = self._mirror.jobs.get(self._mirror.job_of(key) or "")
+        return job.status if job is not None else {}
+
+    def _glance(self, key: str) -> Seen | None:
+        pod = self._mirror.pods.get(key)
+        if pod is None:
+            return None
+        seen = self._sightings.glance(pod, self._job_status(key))
+        return seen, self._translate(pod, seen)
+
+    def _translate(self, pod: PodObject, seen: Sighting) -> Pod:
+        return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
+
+    def _mark_surrounded(self, kind: Kind, key: str) -> None:
+        """A Job, priority class or namespace changed: its pods may have another class now."""
+        if self._ahead is not None and kind == "jobs":  # its status counts, too
+            for pod in self._mirror.pods_of_job(key):
+                self._ahead.repeat(key_of(pod.metadata))
+        matter = self._matter(kind, key)
+        if self._surroundings.get((kind, key)) == matter:
+            return
+        if matter is None:
+            del self._surroundings[kind, key]
+        else:
+            self._surroundings[kind, key] = matter
+        if self._ahead is not None:  # all pods are still to be told
+            if kind != "jobs":
+                self._ahead.repeat_all()
+            return
+        if kind == "jobs":
+            pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
+        elif kind == "priorityclasses":
+            pods = [name for name, pod in self._mirror.pods.items() if pod.spec.priority_class_name == key]
+        else:
+            pods = [name for name, pod in self._mirror.pods.items() if pod.metadata.namespace == key]
+        self._changed["pods"].update(dict.fromkeys(pods))
+
+    def _matter(self, kind: Kind, key: str) -> Any:
+        """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
+        if kind == "jobs":
+            job = self._mirror.jobs.get(key)
+            return (job.spec.get("class"), job.spec.get("priority")) if job else None
+        if kind == "priorityclasses":
+            priority = self._mirror.priorityclasses.get(key)
+            return priority.value if priority else None
+        namespace = self._mirror.namespaces.get(key)
+        return namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
+
+    def _tell_node(self, name: str, events: list[Event]) -> None:
+        node = self._mirror.nodes.get(name)
+        if node is None:
+            if self._nodes.pop(name, None) is not None:
+                events.append(NodeDeleted(name))
+            return
+        told = translate_node(node, self._clock.from_wall)
+        if self._nodes.get(name) != told:
+            self._nodes[name] = told
+            events.append(NodeUpserted(told))
+
+    def _tell_workload(self, key: str, events: list[Event]) -> None:
+        workload = self._mirror.workloads.get(key)
+        if workload is None:
+            if self._workloads.pop(key, None) is not None:
+                events.append(WorkloadDeleted(key))
+            return
+        told = translate_workload(workload)
+        if self._workloads.get(key) != told:
+            self._workloads[key] = told
+            events.append(WorkloadUpserted(told))
+
+    def _tell_pod(self, key: str, events: list[Event]) -> None:
+        pod, before = self._mirror.pods.get(key), self.pods.get(key)
+        if before is not None and (pod is None or pod.metadata.uid != before.uid):
+            del self.pods[key]
+            events.append(PodDeleted(key, before.uid))
+            before = None
+        if pod is None:
+            self._sightings.forget(key)
+            return
+        ahead = self._ahead.take(key) if self._ahead is not None else None
+        if ahead is None:
+            told = self._translate(pod, self._observe(pod, key))
+        else:
+            seen, told = ahead
+            self._sightings.keep(key, seen)
+        if before is None:
+            for fault in faults(pod.metadata.annotations):
+                _LOG.warning("pod %s: %s", key, fault)
+        if told == before or (before is None and told.phase in _ENDED):
+            return  # nothing that matters, or a pod that ended before we ever watched
+        self.pods[key] = told
+        events.append(PodUpserted(told))
+        if before is None and told.ours and told.node is None:
+            self.arrivals.append(told)
+
+
+def _taken(changed: dict[str, None]) -> list[str]:
+    keys = list(changed)
+    changed.clear()
+    return keys

@@ -1,0 +1,259 @@
+"""Raw typed objects to core events: pure functions, the only place that knows both sides.
+
+Called by the loop for each object that changed; the outcome goes to `Scheduler.handle` and nowhere else.
+Invariant: same object, same affiliation, same sighting -> equal value, so that a change which does not matter to
+scheduling (a heartbeat, a label of somebody else) is recognised by comparing, and costs the engine nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.errors import InputError
+from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
+from cotide_core.units import parse_quantity, resource_amount
+from cotide_kube.objects import Metadata, NodeObject, PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of, key_of, owned_key
+from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.pod_spec import SpecReader
+from cotide_operator.translation.pod_times import Sighting
+
+TYPE_ANNOTATION: Final = "cotide.dev/type"
+INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
+REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
+JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
+CORDON_ANNOTATION: Final = "cotide.dev/cordoned-until"
+"""Of a node: until when the overload monitor keeps batch and gratis pods off it."""
+DEFAULT_SCHEDULER_NAME: Final = "cotide"
+DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
+"""The service limit of seed 003, section 4.1, and the default of the Workload schema."""
+DEFAULT_JOB_PRIORITY: Final = 100
+JOB_PRIORITY_MAX: Final = 1000
+REMEMBERED: Final = 4096
+"""Surroundings, and answers about them, that are kept; chosen: thousands of pods share theirs."""
+
+_PHASES: Final = {phase.value: phase for phase in PodPhase}
+_read_spec: Final = SpecReader()
+
+
+@dataclass(frozen=True, slots=True)
+class Affiliation:
+    """What surrounds a pod and decides its class, from the mirror."""
+
+    job: str | None = None
+    workload: str | None = None
+    owner_class: WorkloadClass | None = None
+    owner_kind: str | None = None
+    priority_class_value: int | None = None
+    max_class: str | None = None
+    job_priority: int | None = None
+    """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
+
+
+def affiliation(pod: PodObject, mirror: Mirror) -> Affiliation:
+    """Look up a pod's owner, selecting Workload, named PriorityClass and namespace cap."""
+    key = key_of(pod.metadata)
+    return _affiliation(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
+
+
+def affiliation_of_new(pod: PodObject, mirror: Mirror) -> Affiliation:
+    """Look up the same for a pod that is only being created, and hence is in no index yet."""
+    return _affiliation(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
+
+
+def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_key: str | None) -> Affiliation:
+    owner_class: WorkloadClass | None = None
+    job_priority: int | None = None
+    if job_key is not None:
+        job = mirror.jobs.get(job_key)
+        spec: Mapping[str, Any] = job.spec if job is not None else {}
+        owner_class = CLASSES.get(str(spec.get("class")), WorkloadClass.BATCH)
+        job_priority = _bounded_priority(spec.get("priority")) if job is not None else None
+    elif workload_key is not None:
+        owner_class = WorkloadClass.ONLINE
+    named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
+    namespace = mirror.namespaces.get(pod.metadata.namespace)
+    return _around(
+        job_key,
+        workload_key,
+        owner_class,
+        _owner_kind(pod.metadata),
+        named.value if named is not None else None,
+        namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None,
+        job_priority,
+    )
+
+
+_around: Final = lru_cache(REMEMBERED)(Affiliation)
+
+
+def _owner_kind(metadata: Metadata) -> str | None:
+    owner = controller_of(metadata)
+    if owner is None:
+        return None
+    group = owner.api_version.partition("/")[0] if "/" in owner.api_version else ""
+    return f"{owner.kind}.{group}" if group else owner.kind
+
+
+def class_of(pod: PodObject, around: Affiliation) -> WorkloadClass:
+    """Return the class of a pod as it is now."""
+    return _class(
+        pod.metadata.labels.get(CLASS_LABEL),
+        around.owner_class,
+        around.priority_class_value,
+        around.owner_kind,
+        around.max_class,
+    )
+
+
+@lru_cache(REMEMBERED)
+def _class(
+    label: str | None,
+    owner_class: WorkloadClass | None,
+    priority_class_value: int | None,
+    owner_kind: str | None,
+    max_class: str | None,
+) -> WorkloadClass:
+    return classify(
+        label=label,
+        owner_class=owner_class,
+        priority_class_value=priority_class_value,
+        owner_kind=owner_kind,
+        max_class=max_class,
+    )
+
+
+def translate_pod(
+    pod: PodObject, around: Affiliation, seen: Sighting, scheduler_name: str = DEFAULT_SCHEDULER_NAME
+) -> Pod:
+    """Return what the engine must know of a pod.
+
+    A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read
+    (no API server lets one through) is a Misconfigured pod, never one that asks for nothing.
+    """
+    metadata, spec = pod.metadata, pod.spec
+    ours = spec.scheduler_name == scheduler_name
+    facts = _read_spec(spec)
+    annotations = metadata.annotations
+    wished = wishes(annotations)
+    priority = spec.priority if spec.priority is not None else (around.priority_class_value or 0)
+    node = spec.node_name or None
+    to_place = ours and node is None
+    return Pod(
+        key=key_of(metadata),
+        uid=metadata.uid,
+        workload_class=class_of(pod, around),
+        requests=facts.requests,
+        created_seconds=seen.created_seconds,
+        phase=_PHASES.get(pod.status.phase, PodPhase.PENDING),
+        node=node,
+        ours=ours,
+        terminating=metadata.deletion_timestamp is not None,
+        priority=priority,
+        job=around.job,
+        workload=around.workload,
+        # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
+        job_priority=around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
+        type=annotations.get(TYPE_ANNOTATION, ""),
+        input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
+        requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
+        node_selector=facts.node_selector if to_place else (),
+        node_terms=facts.node_terms if to_place else (),
+        tolerations=facts.tolerations if to_place else (),
+        host_ports=facts.host_ports,
+        gates=facts.gates if to_place else (),
+        unsupported=facts.unsupported if to_place else (),
+        attempts=seen.attempts,
+        demotions=seen.demotions,
+        started_seconds=seen.started_seconds,
+        finished_seconds=seen.finished_seconds,
+        do_not_disrupt=wished.do_not_disrupt,
+        prefer_no_eviction=wished.prefer_no_eviction,
+        deletion_cost=wished.deletion_cost,
+        nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
+    )
+
+
+def _annotated_priority(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(JOB_PRIORITY_ANNOTATION)
+    if text is None:
+        return DEFAULT_JOB_PRIORITY
+    try:
+        return _bounded_priority(int(text))
+    except ValueError:
+        return DEFAULT_JOB_PRIORITY
+
+
+def _bounded_priority(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return DEFAULT_JOB_PRIORITY
+    return min(JOB_PRIORITY_MAX, max(0, value))
+
+
+def _bytes(text: str | None) -> int:
+    """An input size that can't be read is no size: predictors then treat it as unknown, the pod still runs."""
+    if text is None:
+        return 0
+    try:
+        return max(0, int(parse_quantity(text)))
+    except InputError:
+        return 0
+
+
+def _positive(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float) -> Node:
+    """Return what the engine must know of a node; one that is being deleted takes no more pods.
+
+    Parameters
+    ----------
+    from_wall : maps epoch seconds of the machine to the operator's clock.
+    """
+    metadata, spec, status = node.metadata, node.spec, node.status
+    ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "True")
+    offered = status.allocatable or status.capacity
+    return Node(
+        name=metadata.name,
+        allocatable=tuple(sorted((name, resource_amount(name, amount)) for name, amount in offered.items())),
+        labels=tuple(sorted(metadata.labels.items())),
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
+        unschedulable=spec.unschedulable or metadata.deletion_timestamp is not None,
+        ready=ready == "True",
+        cordoned_until_seconds=_moment(metadata.annotations.get(CORDON_ANNOTATION), from_wall),
+    )
+
+
+def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | None:
+    """A time that can't be read is none: somebody else's words in our annotation close no node."""
+    if text is None:
+        return None
+    try:
+        return from_wall(parse_timestamp(text))
+    except InputError:
+        return None
+
+
+def translate_workload(workload: CustomObject) -> Workload:
+    """Return the promise that a Workload makes; what the schema would refuse counts as not given."""
+    qos = workload.spec.get("qos")
+    limit = qos.get("latencyP95Milliseconds") if isinstance(qos, dict) else None
+    valid = isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0
+    return Workload(
+        key=key_of(workload.metadata),
+        latency_p95_milliseconds=float(limit) if valid and limit is not None else DEFAULT_LATENCY_MILLISECONDS,
+        exclusive=workload.spec.get("exclusive") is True,
+    )

@@ -1,0 +1,1 @@
+"""Measurements from Prometheus, the metrics API or fake nodes, as events and readings."""

@@ -1,0 +1,33 @@
+"""The parts of the operator that measuring touches, as one value.
+
+Made by `assembly`, read by `metrics_feed` and `host_load.wiring`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.clock import Clock
+from cotide_operator.config.settings import Settings
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.translation.event_source import Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is given; see each part's own module."""
+
+    settings: Settings
+    client: KubeClient
+    mirror: Mirror
+    intake: Intake
+    clock: Clock
+    loop: SchedulingLoop
+    calibration: Calibration
+    telemetry: Telemetry
+    outlooks: Outlooks

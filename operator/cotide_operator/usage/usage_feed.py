@@ -1,0 +1,203 @@
+"""The usage feed: measured request rates and latencies become `ServiceSampled` events.
+
+Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the calibration and (as
+`ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
+NaN, infinite or negative is dropped and counted, and never becomes a zero; a service whose rate stops coming counts
+with its highest rate of the recent past until it comes again; a source that is down costs one log line when it goes and
+one when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Event, Pod, ServiceSampled
+from cotide_operator.clock import Clock
+from cotide_operator.config.settings import MetricsSourceSettings
+from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.usage.decaying_peak import RecentPeak
+from cotide_operator.usage.service_readings import ServiceReading
+from cotide_operator.usage.sources import Reading, Source, SourceDown, UsageReading
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Latest:
+    """The last usable values of one pod, each with the monotonic second at which it came."""
+
+    workload: str
+    peak: RecentPeak
+    requests_per_second: float | None = None
+    latency_p95_milliseconds: float | None = None
+    fresh_until: float = 0.0
+    rate_until: float = 0.0
+    silent: bool = False
+    """Whether the rate stopped coming."""
+
+    @property
+    def rate(self) -> float | None:
+        """What the engine is told: the last rate, or the recent peak once it stopped coming."""
+        return self.peak.highest if self.silent else self.requests_per_second
+
+
+class UsageSink(Protocol):
+    """Who makes something of what pods use."""
+
+    async def take(self, readings: list[UsageReading]) -> None:
+        """Take in one reading of the source; nothing was read while the source is down."""
+        ...
+
+
+class UsageFeed:
+    """Reads a source for ever.
+
+    Parameters
+    ----------
+    source : Source
+    settings : MetricsSourceSettings
+        Interval and staleness, in wall seconds.
+    pod_of : callable
+        A pod as the engine knows it, by key; only its online pods with a Workload are sampled.
+    tell : callable
+        Puts an event into the loop's next cycle.
+    usage : UsageSink, optional
+        Called after each reading, with nothing when the source is down.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        settings: MetricsSourceSettings,
+        *,
+        clock: Clock,
+        pod_of: Callable[[str], Pod | None],
+        tell: Callable[[Event], None],
+        calibration: Calibration,
+        telemetry: Telemetry,
+        usage: UsageSink | None = None,
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._clock = clock
+        self._pod_of = pod_of
+        self._tell = tell
+        self._calibration = calibration
+        self._telemetry = telemetry
+        self._usage = usage
+        self._latest: dict[str, _Latest] = {}
+        self._up: bool | None = None
+        self._refused: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            started = time.monotonic()
+            await self.read_once()
+            await asyncio.sleep(max(0.0, self._settings.interval_seconds - (time.monotonic() - started)))
+
+    async def read_once(self) -> None:
+        """Read the source once and spread what is usable."""
+        try:
+            measured = await self._source.read()
+        except SourceDown as error:
+            self._state(up=False, why=str(error))
+            self._assume_peaks()
+            if self._usage is not None:
+                await self._usage.take([])
+            return
+        self._state(up=True)
+        self._tell_refusals(self._source.refused)
+        for reading in measured.services:
+            self._take(reading)
+        self._assume_peaks()
+        if self._usage is not None:
+            await self._usage.take(measured.usage)
+        horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
+        for key in [key for key, latest in self._latest.items() if latest.fresh_until < horizon]:
+            del self._latest[key]
+
+    def get(self, workload_key: str) -> ServiceReading | None:
+        """Return the latest of a Workload from its pods' fresh samples; None when there is none."""
+        now = time.monotonic()
+        fresh = [one for one in self._latest.values() if one.workload == workload_key and one.fresh_until >= now]
+        rates = [one.requests_per_second for one in fresh if one.requests_per_second is not None]
+        latencies = [one.latency_p95_milliseconds for one in fresh if one.latency_p95_milliseconds is not None]
+        violations = self._calibration.violations.get(workload_key, 0)
+        if not (rates or latencies or violations):
+            return None
+        return ServiceReading(
+            requests_per_second=sum(rates) if rates else None,
+            latency_p95_milliseconds=max(latencies) if latencies else None,
+            violations=violations,
+        )
+
+    def _take(self, reading: Reading) -> None:
+        pod = self._pod_of(reading.pod)
+        if pod is None or pod.workload is None or pod.workload_class is not WorkloadClass.ONLINE:
+            return
+        age_seconds = time.time() - reading.wall_seconds
+        if age_seconds > self._settings.stale_after_seconds:
+            self._telemetry.samples.labels("stale").inc()
+            return
+        if reading.requests_per_second is None and reading.latency_p95_milliseconds is None:
+            self._telemetry.samples.labels("invalid").inc()
+            return
+        self._telemetry.samples.labels("taken").inc()
+        latest = self._latest.get(reading.pod)
+        if latest is None:
+            latest = self._latest[reading.pod] = _Latest(pod.workload, RecentPeak(self._settings.recent_peak_seconds))
+        fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
+        before = (latest.rate, latest.latency_p95_milliseconds)
+        latest.workload = pod.workload
+        if reading.requests_per_second is not None:
+            latest.requests_per_second = reading.requests_per_second
+            latest.peak.add(reading.requests_per_second, self._clock.now())
+            latest.rate_until, latest.silent = fresh_until, False
+        latest.latency_p95_milliseconds = reading.latency_p95_milliseconds
+        latest.fresh_until = fresh_until
+        if latest.latency_p95_milliseconds is not None:
+            self._calibration.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
+        # The engine needs a rate; a latency alone is told with the last rate that was known.
+        if latest.rate is not None and (latest.rate, latest.latency_p95_milliseconds) != before:
+            self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
+
+    def _assume_peaks(self) -> None:
+        """Tell the recent peak of each service whose rate has just stopped coming.
+
+        The last rate would do for a moment, but rates rise and fall within hours: a feed that fell silent at night must
+        not let batch work pile up beside the services of the morning.
+        """
+        now = time.monotonic()
+        for key, latest in self._latest.items():
+            if latest.silent or latest.rate_until >= now or latest.requests_per_second is None:
+                continue
+            latest.silent = True
+            peak = latest.peak.highest
+            if self._pod_of(key) is not None and peak > latest.requests_per_second:
+                self._telemetry.samples.labels("assumed").inc()
+                self._tell(ServiceSampled(key, peak))
+
+    def _state(self, *, up: bool, why: str = "") -> None:
+        self._telemetry.source_up.set(1 if up else 0)
+        if up != self._up:
+            if up:
+                _LOG.info("the metrics source answers")
+            else:
+                _LOG.warning(
+                    "the metrics source is down, rates that stop coming count with their recent peaks: %s", why
+                )
+        self._up = up
+
+    def _tell_refusals(self, refused: dict[str, str]) -> None:
+        for what, why in refused.items():
+            if self._refused.get(what) != why:
+                _LOG.warning("the metrics source gives nothing for %s: %s", what, why)
+        self._refused = dict(refused)

@@ -1,0 +1,1 @@
+"""How long a job runs, alone and beside others."""

@@ -1,0 +1,1 @@
+"""Held-out scores of the predictors beside baselines."""

@@ -1,0 +1,180 @@
+"""Held-out scores over random 3:1 splits, ours beside its rivals (seed 003, sections 3 and 5).
+
+Called by `cotide evaluate`. Splits go by cell unless asked otherwise: repetitions of one measured cell never lie on
+both sides. Invariant: all contenders see the same training rows and answer for the same test rows, and nothing is
+tuned on the test rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
+from cotide_predictors.completion.completion_model import CompletionModel, jobs_of, take_jobs
+from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS, CompletionRival, QosRival
+from cotide_predictors.one_thread import on_one_thread
+from cotide_predictors.qos.mixes import Indices, cells_of, cells_of_jobs, take_mixes, with_limit
+from cotide_predictors.qos.qos_model import QosModel
+
+Floats = NDArray[np.float64]
+SplitBy = Literal["cell", "row"]
+OURS: Final = "cotide"
+TEST_SHARE: Final = 0.25
+"""One part of four is held out (seed 003, section 3.1: 3:1)."""
+
+
+class QosContender(Protocol):
+    """What evaluation asks of a classifier; it decides at even odds, or as it likes."""
+
+    def violation_probability(self, mixes: MixBatch) -> Floats:
+        """Return (n,) probabilities."""
+        ...
+
+    def predict(self, mixes: MixBatch) -> NDArray[np.bool_]:
+        """Return (n,) decisions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One contender's scores, one entry a split; nan where a score is undefined (F1 without any violation).
+
+    Attributes
+    ----------
+    contender : name.
+    limit_milliseconds : the limit; nan for completion.
+    metrics : name to (splits,) values.
+    """
+
+    contender: str
+    limit_milliseconds: float
+    metrics: dict[str, Floats]
+
+    def mean(self, metric: str) -> float:
+        """Return the mean over the splits where the metric is defined; nan when it never is."""
+        return float(np.mean(self._defined(metric))) if len(self._defined(metric)) else float("nan")
+
+    def deviation(self, metric: str) -> float:
+        """Return the standard deviation over the splits where the metric is defined."""
+        return float(np.std(self._defined(metric))) if len(self._defined(metric)) else float("nan")
+
+    def _defined(self, metric: str) -> Floats:
+        values = self.metrics[metric]
+        return values[np.isfinite(values)]
+
+
+def splits_of(cells: Indices, splits: int, random_state: int) -> Iterator[tuple[Indices, Indices]]:
+    """Yield (training rows, test rows) of random 3:1 splits; rows of one cell stay together.
+
+    Each split depends on the seed and its own number only, so that more splits begin with the same ones.
+    """
+    names = np.unique(cells)
+    held = max(1, round(TEST_SHARE * len(names)))
+    for split in range(splits):
+        chosen = np.random.default_rng((random_state, split)).permutation(names)[:held]
+        inside = np.isin(cells, chosen)
+        yield np.flatnonzero(~inside), np.flatnonzero(inside)
+
+
+@on_one_thread
+def evaluate_qos(
+    samples: QosSamples,
+    *,
+    limits_milliseconds: Sequence[float],
+    splits: int = 10,
+    split_by: SplitBy = "cell",
+    random_state: int = 0,
+    progress: Callable[[str], object] = str,
+) -> list[Score]:
+    """Return scores of our model (trained once for all limits) and of each rival (trained for each limit)."""
+    mixes, latency = samples.mixes, samples.latency_milliseconds
+    cells = cells_of(mixes) if split_by == "cell" else np.arange(len(mixes))
+    found: dict[tuple[str, float], list[dict[str, float]]] = {}
+    for number, (train, test) in enumerate(splits_of(cells, splits, random_state), start=1):
+        progress(f"split {number} of {splits}")
+        seen, asked = take_mixes(mixes, train), take_mixes(mixes, test)
+        ours = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
+        ours.fit(seen, latency[train])
+        for limit in limits_milliseconds:
+            at_limit, violated = with_limit(asked, limit), latency[test] > limit
+            contenders: dict[str, QosContender] = {OURS: ours}
+            for method in QOS_RIVALS:
+                rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
+                contenders[method] = rival.fit(seen, latency[train])
+            for name, contender in contenders.items():
+                found.setdefault((name, limit), []).append(score_qos(contender, at_limit, violated))
+    return [Score(name, limit, _columns(rows)) for (name, limit), rows in found.items()]
+
+
+def score_qos(contender: QosContender, mixes: MixBatch, violated: NDArray[np.bool_]) -> dict[str, float]:
+    """Return accuracy, recall, F1 (nan without a violation among the rows) and Brier score."""
+    decided, probability = contender.predict(mixes), contender.violation_probability(mixes)
+    hits = int((decided & violated).sum())
+    actual, called = int(violated.sum()), int(decided.sum())
+    return {
+        "accuracy": float((decided == violated).mean()),
+        "recall": hits / actual if actual else float("nan"),
+        "f1": 2.0 * hits / (actual + called) if actual else float("nan"),
+        "brier": float(((probability - violated) ** 2).mean()),
+    }
+
+
+@on_one_thread
+def evaluate_completion(
+    samples: CompletionSamples,
+    *,
+    splits: int = 10,
+    split_by: SplitBy = "cell",
+    random_state: int = 0,
+    progress: Callable[[str], object] = str,
+) -> list[Score]:
+    """Return scores of our model and of each rival on the same splits.
+
+    Test rows of a type that the training part lacks are not scored: what an unknown type gets is a policy (the worst
+    known), no forecast. The metric ``scored`` is the number of rows that were.
+    """
+    jobs, seconds = jobs_of(samples), samples.seconds
+    cells = cells_of_jobs(jobs.types, jobs.input_bytes, jobs.requests_per_second, jobs.cpu_pressure)
+    found: dict[str, list[dict[str, float]]] = {}
+    by = cells if split_by == "cell" else np.arange(len(jobs))
+    names = np.asarray(jobs.types)
+    for number, (train, held) in enumerate(splits_of(by, splits, random_state), start=1):
+        progress(f"split {number} of {splits}")
+        test = held[np.isin(names[held], names[train])]
+        if not len(test):
+            continue
+        seen, asked = take_jobs(jobs, train), take_jobs(jobs, test)
+        contenders: dict[str, CompletionModel | CompletionRival] = {OURS: CompletionModel(random_state=random_state)}
+        contenders |= {name: CompletionRival(method=name, random_state=random_state) for name in COMPLETION_RIVALS}
+        for name, contender in contenders.items():
+            predicted = contender.fit(seen, seconds[train]).predict(asked)
+            row = {**score_completion(predicted, seconds[test]), "scored": float(len(test))}
+            if isinstance(contender, CompletionModel):
+                nothing_asked = np.full(len(asked), np.nan)
+                lone = contender.lone_seconds(asked.types, asked.input_bytes, nothing_asked)
+                factor = contender.slowdown(asked.types, asked.requests_per_second, asked.cpu_pressure)
+                row["p90_coverage"] = float((seconds[test] <= lone.p90 * factor).mean())
+            found.setdefault(name, []).append(row)
+    if not found:
+        raise ValueError("no test row of any split has a type that its training part knows")
+    return [Score(name, float("nan"), _columns(rows)) for name, rows in found.items()]
+
+
+def score_completion(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Return mean absolute error in seconds, R2, and the median relative error."""
+    error = predicted - measured
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return {
+        "mae_seconds": float(np.abs(error).mean()),
+        "r2": 1.0 - float((error**2).sum()) / spread if spread > 0 else float("nan"),
+        "median_relative_error": float(np.median(np.abs(error) / measured)),
+    }
+
+
+def _columns(rows: list[dict[str, float]]) -> dict[str, Floats]:
+    return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}

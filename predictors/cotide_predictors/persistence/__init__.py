@@ -1,0 +1,1 @@
+"""Model files: manifests, payloads under their digests, and trees read from UBJ."""

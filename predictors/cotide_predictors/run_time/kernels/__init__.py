@@ -1,0 +1,1 @@
+"""Run-time forecasts on arrays, compiled with numba where it is installed."""

@@ -1,0 +1,1 @@
+"""Admission: which webhooks see a write, how they are called, what their answers change."""

@@ -1,0 +1,1 @@
+"""What follows from a change without anyone asking: garbage collection, namespaces, disruption budgets."""

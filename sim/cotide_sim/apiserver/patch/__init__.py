@@ -1,0 +1,1 @@
+"""Patches: JSON, merge, strategic merge, server-side apply."""

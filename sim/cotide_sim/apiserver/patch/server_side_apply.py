@@ -1,0 +1,170 @@
+"""Server-side apply: an upsert that knows who applied what.
+
+Called by `dispatch`. What a manager applied is kept in `metadata.managedFields`; a field that it applied before and
+does not apply now is removed, unless another manager applies it too; a field that another manager applied with another
+value is a conflict (409) unless forced. Only managers that apply are tracked: plain updates and patches leave no mark,
+so they never cause a conflict here (a real server tracks them too).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.patch.field_sets import (
+    Fields,
+    Path,
+    child_schema,
+    decode_fields,
+    encode_fields,
+    fields_of,
+    item_step,
+    list_keys,
+)
+from cotide_sim.apiserver.refusals import Refusal, bad_request
+from cotide_sim.apiserver.registry.resources import Json, Resource
+from cotide_sim.apiserver.verbs import writing
+
+
+def apply(
+    cluster: Cluster,
+    resource: Resource,
+    version: str,
+    namespace: str,
+    name: str,
+    body: Any,
+    subresource: str,
+    options: WriteOptions,
+) -> tuple[bytes, int]:
+    """Create an object, or merge the applied fields into it; return its JSON and the HTTP status.
+
+    Raises
+    ------
+    Refusal
+        400 for a body that is no object; 409 when another manager holds a field; and all that a write may raise.
+    """
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        raise bad_request("the applied configuration must be an object")
+    body.setdefault("metadata", {}).setdefault("name", name)
+    if body["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    body["metadata"].pop("managedFields", None)
+    served = resource.served(version)
+    schema = served.schema if served is not None else None
+    applied = fields_of(body, schema, custom=resource.custom)
+    mark = {
+        "manager": options.manager, "operation": "Apply", "apiVersion": resource.api_version(version),
+        "time": cluster.timestamp(), "fieldsType": "FieldsV1", "fieldsV1": encode_fields(set(applied)),
+    } | ({"subresource": subresource} if subresource else {})  # fmt: skip
+    entry = cluster.store.collection(resource).get(namespace, name)
+    if entry is None:
+        if subresource:
+            cluster.find(resource, namespace, name)
+        body["metadata"]["managedFields"] = [mark]
+        return writing.create(cluster, resource, version, namespace, body, options), 201
+
+    def merged(live: Json) -> Json:
+        managers = live["metadata"].get("managedFields") or []
+        mine = [one for one in managers if _is(one, options.manager, subresource)]
+        others = [one for one in managers if not _is(one, options.manager, subresource)]
+        before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
+        others = _without_conflicts(live, others, applied, schema, resource, options)
+        held = {path for one in others for path in decode_fields(one.get("fieldsV1") or {})}
+        result: Json = _merge(live, body, schema, custom=resource.custom)
+        # Whole list items go first: without its key field an item could not be found any more.
+        for path in sorted(before - set(applied) - held, key=lambda one: (one[-1] != ".", -len(one))):
+            _remove(result, path)
+        unchanged = mine and mine[0].get("fieldsV1") == mark["fieldsV1"]
+        result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]
+        return result
+
+    return writing.patch(cluster, resource, version, namespace, name, merged, subresource, options), 200
+
+
+def _is(one: Json, manager: str, subresource: str) -> bool:
+    same = one.get("manager") == manager and one.get("operation") == "Apply"
+    return same and (one.get("subresource") or "") == subresource
+
+
+def _without_conflicts(
+    live: Json, others: list[Json], applied: Fields, schema: Json | None, resource: Resource, options: WriteOptions
+) -> list[Json]:
+    """Return the other managers, without the fields that this one takes by force."""
+    actual = fields_of(live, schema, custom=resource.custom)
+    kept, conflicts = [], []
+    for one in others:
+        if one.get("operation") != "Apply":
+            kept.append(one)
+            continue
+        held = decode_fields(one.get("fieldsV1") or {})
+        taken = {path for path in held if path in applied and actual.get(path) != applied[path]}
+        conflicts += [(str(one.get("manager")), path) for path in sorted(taken)]
+        if held - taken:
+            kept.append({**one, "fieldsV1": encode_fields(held - taken)} if taken else one)
+    if conflicts and not options.force:
+        causes = [
+            {"reason": "FieldManagerConflict", "message": f'conflict with "{manager}"', "field": _shown(path)}
+            for manager, path in conflicts
+        ]
+        listed = ", ".join(f'conflict with "{manager}": {_shown(path)}' for manager, path in conflicts)
+        count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
+        raise Refusal(409, "Conflict", f"Apply failed with {count}: {listed}", details={"causes": causes})
+    return kept
+
+
+def _shown(path: Path) -> str:
+    return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path if step != ".")
+
+
+def _merge(live: Any, applied: Any, schema: Json | None, *, custom: bool, field: str = "") -> Any:
+    if isinstance(applied, dict) and isinstance(live, dict):
+        if (schema or {}).get("x-kubernetes-map-type") == "atomic":
+            return applied
+        for key, value in applied.items():
+            inner = custom and key != "metadata"
+            if key in live:
+                live[key] = _merge(live[key], value, child_schema(schema, key), custom=inner, field=key)
+            else:
+                live[key] = value
+        return live
+    if isinstance(applied, list) and isinstance(live, list):
+        keys = list_keys(field, schema, live, applied, custom=custom)
+        if keys is None:
+            return applied
+        places = {item_step(item, keys): index for index, item in enumerate(live)}
+        for item in applied:
+            place = places.get(item_step(item, keys))
+            if place is None:
+                live.append(item)
+            elif keys:
+                live[place] = _merge(live[place], item, (schema or {}).get("items"), custom=custom)
+        return live
+    return applied
+
+
+def _remove(value: Any, path: Path) -> None:
+    """Take one path out of an object, and the lists and objects that this leaves empty."""
+    step, rest = path[0], path[1:]
+    if step.startswith("f:") and isinstance(value, dict):
+        key = step[2:]
+        if key not in value:
+            return
+        if rest:
+            _remove(value[key], rest)
+        if not rest or value[key] in ({}, []):
+            del value[key]
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            keys = tuple(_keys_of(step))
+            if item_step(item, keys) == step:
+                if rest and rest != (".",):
+                    _remove(item, rest)
+                else:
+                    del value[index]
+                return
+
+
+def _keys_of(step: str) -> list[str]:
+    if not step.startswith("k:"):
+        return []
+    return list(writing.decode_json(step[2:].encode()))

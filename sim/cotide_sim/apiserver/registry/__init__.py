@@ -1,0 +1,1 @@
+"""Kinds: names, schemas, defaults, validation, built in and custom."""

@@ -1,0 +1,1 @@
+"""Objects, versions, watches, selectors, and the file that outlives the server."""

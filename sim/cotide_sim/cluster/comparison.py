@@ -1,0 +1,193 @@
+"""Policies side by side in virtual time, with trained models: what the demo shows, for many seeds in a minute.
+
+Run as ``python -m cotide_sim.cluster.comparison --seeds 1,2,3 [--scenario slack] [--data DIR]``; data on stdout,
+progress on stderr. Place in the flow: around `world`. Invariant: for one seed every policy meets the same arrivals,
+machines and models.
+
+The models are trained as the demo trains them: on a profiling campaign, and with ``--data`` on the measured rows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.events import ModelsChanged
+from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_predictors.completion.completion_model import train_completion
+from cotide_predictors.qos.qos_model import train_qos
+from cotide_sim.cluster import profiling
+from cotide_sim.cluster.scorecard import Summary
+from cotide_sim.cluster.slot_forecasts import Quantile
+from cotide_sim.cluster.world import World
+from cotide_sim.interference.model import GeneratedInterference, Interference, MeasuredInterference
+from cotide_sim.workloads import sizing
+from cotide_sim.workloads.plan import Plan
+from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario, plan_of, watchful
+
+POLICIES: Final = ("fifo", "random", "fifo-guarded", "random-guarded", "qpsm")
+"""Compared in the scenario ``latency``."""
+BY_SLACK: Final = ("fifo", "hierarchical")
+"""Compared in the scenario ``slack``."""
+VIOLATIONS_SHARE: Final = 0.25
+"""QPSM's violations may be at most this share of a plain policy's: the objective of the demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModels:
+    """A catalogue of just two models, whatever id is asked for."""
+
+    qos_model: QosForecaster
+    completion_model: CompletionForecaster
+
+    def qos(self, model_id: str) -> QosForecaster:
+        """Return the QoS model."""
+        del model_id
+        return self.qos_model
+
+    def completion(self, model_id: str) -> CompletionForecaster:
+        """Return the completion model."""
+        del model_id
+        return self.completion_model
+
+    @property
+    def event(self) -> ModelsChanged:
+        """What tells an engine of them."""
+        return ModelsChanged(self.qos_model.model_id, self.completion_model.model_id)
+
+
+def prepare(data: Path | None, seed: int) -> tuple[Interference, TrainedModels]:
+    """Return the physics and the models of a seed: measured where there is data, else generated."""
+    if data is None:
+        interference: Interference = GeneratedInterference()
+        samples = profiling.profile(interference, seed)
+    else:
+        interference = MeasuredInterference.from_directory(data / "colocation")
+        samples = profiling.with_measured_rows(profiling.profile(interference, seed), data / "colocation")
+    qos = train_qos(samples[0], limits_milliseconds=sizing.LIMITS_MILLISECONDS, random_state=seed)
+    return interference, TrainedModels(qos, train_completion(samples[1], random_state=seed))
+
+
+def compare(
+    plan: Plan,
+    interference: Interference,
+    models: TrainedModels,
+    config: SchedulerConfig,
+    *,
+    nodes: int,
+    policies: Sequence[str] = POLICIES,
+    quantile: Quantile = "p90",
+) -> dict[str, Summary]:
+    """Play one plan by each policy and return the figures by policy."""
+    return {
+        policy: World(
+            plan,
+            interference,
+            _config_of(policy, config),
+            models,
+            models=models.event,
+            nodes=nodes,
+            slot_seconds=SLOT_SECONDS,
+            quantile=quantile,
+        )
+        .run()
+        .summary
+        for policy in policies
+    }
+
+
+def _config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
+    knobs = watchful(config.hierarchical or HierarchicalConfig()) if policy == "hierarchical" else None
+    return replace(config, policy=policy, hierarchical=knobs)
+
+
+def missed(figures: dict[str, Summary]) -> list[str]:
+    """Return which of the demo's objectives were missed, in words; empty for none."""
+    return _missed_by_qpsm(figures) + _missed_by_slack(figures)
+
+
+def _missed_by_slack(figures: dict[str, Summary]) -> list[str]:
+    if "hierarchical" not in figures:
+        return []
+    ours = figures["hierarchical"]
+    faults = ["an online pod was evicted by hierarchical"] if ours["online_evictions"] else []
+    # Where the other one overloads no node, there is nothing to do better.
+    if "fifo" in figures and ours["overload_slots"] >= max(1, figures["fifo"]["overload_slots"]):
+        faults.append("overload slots not below fifo")
+    return faults
+
+
+def _missed_by_qpsm(figures: dict[str, Summary]) -> list[str]:
+    if "qpsm" not in figures:
+        return []
+    qpsm = figures["qpsm"]
+    plain = {name: figures[name] for name in ("fifo", "random") if name in figures}
+    guarded = {name: figures[name] for name in ("fifo-guarded", "random-guarded") if name in figures}
+    return [
+        f"violations above a quarter of {name}"
+        for name, other in plain.items()
+        if qpsm["qos_violation_ratio"] > VIOLATIONS_SHARE * other["qos_violation_ratio"]
+    ] + [
+        f"waiting not below {name}"
+        for name, other in guarded.items()
+        if qpsm["waiting_seconds_total"] >= other["waiting_seconds_total"]
+    ]
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of real traces; generators without it.")
+@click.option("--seeds", default="1,2,3,4,5", show_default=True, help="Seeds, separated by commas.")
+@click.option("--seconds", default=900.0, show_default=True, help="Simulated seconds of each run.")
+@click.option("--nodes", default=40, show_default=True, help="8-core nodes.")
+@click.option("--threshold", type=float, help="Accepted probability of a violation (default: the engine's).")
+@click.option("--scenario", type=click.Choice(SCENARIOS), default="latency", show_default=True, help="Which services.")
+@click.option("--policies", help=f"Default: {','.join(POLICIES)}; in the scenario slack {','.join(BY_SLACK)}.")
+@click.option("--quantile", type=click.Choice(["p50", "p90", "p99"]), default="p90", show_default=True)
+def command(
+    data: Path | None,
+    seeds: str,
+    seconds: float,
+    nodes: int,
+    threshold: float | None,
+    scenario: Scenario,
+    policies: str | None,
+    quantile: Quantile,
+) -> None:
+    """Print waiting, violations and overloads of each policy for several seeds.
+
+    ``--quantile`` is the forecast peak that the policy hierarchical plans with.
+    """
+    compared = (POLICIES if scenario == "latency" else BY_SLACK) if policies is None else tuple(policies.split(","))
+    click.echo("| seed | policy | waiting s | mean s | violations | cpu | jobs | pods | overloads | evicted (online) |")
+    click.echo("|---|---|---|---|---|---|---|---|---|---|")
+    misses = 0
+    for seed in (int(part) for part in seeds.split(",")):
+        interference, models = prepare(data, seed)
+        plan = plan_of(scenario, seed, nodes, seconds, data=data)
+        config = SchedulerConfig(seed=seed)
+        if threshold is not None:
+            config = replace(config, qos_risk_threshold=threshold)
+        figures = compare(
+            plan, interference, models, config, nodes=nodes, policies=compared, quantile=quantile
+        )  # fmt: skip
+        for policy, summary in figures.items():
+            click.echo(
+                f"| {seed} | {policy} | {summary['waiting_seconds_total']:,.0f} "
+                f"| {summary['waiting_seconds_mean']:.1f} | {summary['qos_violation_ratio']:.4f} "
+                f"| {summary['cpu_utilisation']:.3f} | {summary['jobs_finished']} | {summary['pods_bound']} "
+                f"| {summary['overload_slots']} | {summary['evictions']} ({summary['online_evictions']}) |"
+            )
+        faults = missed(figures)
+        misses += len(faults)
+        click.echo(f"seed {seed}: {'; '.join(faults) or 'every objective met'}", err=True)
+    if misses:
+        raise SystemExit(3)
+
+
+if __name__ == "__main__":
+    command()

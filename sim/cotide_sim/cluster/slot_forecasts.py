@@ -1,0 +1,133 @@
+"""What a usage feed and a forecaster tell the engine in virtual time: samples, forecasts of a slot, published slack.
+
+Called by `world` at each measurement when the policy goes by slack. The live operator does the same from a metrics page
+or a Prometheus; both use `cotide_predictors.host_load` (slots, models), and neither has a clock in here. Place in the
+flow: measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
+
+What is offered to batch and gratis pods as ``cotide.dev/reclaimed-*`` comes from the formula that the engine plans with
+(`cotide_core.state.host_load.offered`). Until the first slot has ended nothing is forecast, and what online pods ask
+for takes the peak's place. Invariants: offers lie between nothing and the node; the same measurements give the same
+events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from cotide_core.events import Event, Node, NodeForecasted, NodeUpserted, NodeUsageSampled
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.state.host_load import offered
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.slots import SlotClock
+
+Quantile = Literal["p50", "p90", "p99"]
+RESOURCES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoads:
+    """Measured at one moment, (2, N) each: cpu in millicores, memory in bytes.
+
+    Attributes
+    ----------
+    used : real use of online pods.
+    asked : requests of online pods.
+    held : allocated to batch and gratis pods.
+    """
+
+    used: Floats
+    asked: Floats
+    held: Floats
+
+
+class SlotForecasts:
+    """Forecasts of like nodes.
+
+    Parameters
+    ----------
+    nodes : as they are without reclaimed capacity.
+    capacity : (2,) millicores and bytes of each node.
+    slot_seconds : length of a slot, a multiple of the measuring period.
+    quantile : the peak that is planned with.
+    capacity_share : of a node that may be planned with.
+    """
+
+    def __init__(
+        self, nodes: list[Node], capacity: Floats, *, slot_seconds: float, quantile: Quantile, capacity_share: float
+    ) -> None:
+        self._nodes = nodes
+        self._capacity = capacity.reshape(RESOURCES, 1)
+        self._slot_seconds = slot_seconds
+        self._quantile = quantile
+        self._share = capacity_share
+        count = len(nodes)
+        self._online = [(SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count)) for _ in range(RESOURCES)]
+        self._batch = [
+            (SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count, centre="feedback-ar"))
+            for _ in range(RESOURCES)
+        ]
+        self._rows = np.arange(count)
+        self._forecast: Floats | None = None
+        """Of the online pods' peaks."""
+
+    def measure(self, loads: NodeLoads, now: float) -> list[Event]:
+        """Return what the engine is told of a measurement."""
+        closed = self._take(loads, now)
+        events: list[Event] = [
+            NodeUsageSampled(node.name, now, *loads.used[:, row].tolist()) for row, node in enumerate(self._nodes)
+        ]
+        if closed:
+            online = self._peaks(self._online)
+            batch = np.maximum(self._peaks(self._batch), loads.held)
+            self._forecast = online
+            until = now + self._slot_seconds
+            events += [
+                NodeForecasted(node.name, until, *online[:, row].tolist(), *batch[:, row].tolist())
+                for row, node in enumerate(self._nodes)
+            ]
+        if closed or self._forecast is None:
+            events += self._published(loads)
+        return events
+
+    def _take(self, loads: NodeLoads, now: float) -> bool:
+        """Note the measurement; whether it ended a slot."""
+        ended = False
+        for clocks, values in ((self._online, loads.used), (self._batch, loads.held)):
+            for (clock, model), shares in zip(clocks, values / self._capacity, strict=True):
+                for maxima in clock.take(now, self._rows, shares):
+                    model.record(maxima)
+                    ended = True
+        return ended
+
+    def _peaks(self, clocks: list[tuple[SlotClock, HostLoadModel]]) -> Floats:
+        shares = [_at(model.forecast(), self._quantile) for _, model in clocks]
+        return np.stack(shares) * self._capacity
+
+    def _published(self, loads: NodeLoads) -> list[Event]:
+        believed = np.full(len(self._nodes), self._forecast is not None)
+        peak = np.maximum(loads.used, loads.asked if self._forecast is None else self._forecast)
+        physical = np.broadcast_to(self._capacity, peak.shape)
+        amounts = offered(physical, np.minimum(peak, physical), believed, self._share)
+        return [
+            NodeUpserted(
+                Node(
+                    node.name,
+                    tuple(sorted((*node.allocatable, (RECLAIMED_CPU, cpu), (RECLAIMED_MEMORY, memory)))),
+                )
+            )
+            for node, cpu, memory in zip(self._nodes, *amounts.tolist(), strict=True)
+        ]
+
+
+def _at(forecast: HostLoadForecast, quantile: Quantile) -> Floats:
+    match quantile:
+        case "p50":
+            return forecast.p50
+        case "p90":
+            return forecast.p90
+        case _:
+            return forecast.p99

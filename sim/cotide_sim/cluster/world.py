@@ -1,0 +1,293 @@
+"""A cluster in virtual time: a plan, simulated machines and the real engine, without HTTP.
+
+Called by experiments and tests (and by `cotide simulate` later); the live demo plays the same plan through the API. One
+direction, as everywhere::
+
+    plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
+
+Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. For a policy
+that goes by slack (`hierarchical`), pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what the online
+pods of each node use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
+unless it is evicted: then it goes on for its grace period, and starts over under a new name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.config import HierarchicalConfig
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.events import (
+    Event,
+    ModelsChanged,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
+from cotide_core.forecasts import ModelCatalogue
+from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.units import CPU, MEMORY, PODS
+from cotide_sim.cluster.event_queue import Timeline
+from cotide_sim.cluster.machine import MachinePark, NodeUsage
+from cotide_sim.cluster.occupancy import Occupancy
+from cotide_sim.cluster.planned_pods import NAMESPACE, PlannedPod, pods_of_job, pods_of_service
+from cotide_sim.cluster.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary, overloaded
+from cotide_sim.cluster.slot_forecasts import NodeLoads, Quantile, SlotForecasts
+from cotide_sim.interference.model import Interference
+from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
+
+SAMPLE_SECONDS: Final = 5.0
+"""How often latencies, rates and cpu are measured; chosen: the fake nodes' metrics, 4 times a second at speed 20."""
+NODE_MILLICORES: Final = 8000
+NODE_MEMORY_BYTES: Final = 32 << 30
+NODE_PODS: Final = 110
+LEAD_SECONDS: Final = 60.0
+"""Services start this long before the run; what happens then is not scored."""
+GRACE_SECONDS: Final = 1.0
+"""How long an evicted pod takes to end, as on the fake nodes (`kubelets.residents.STOP_SECONDS`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run came to.
+
+    Attributes
+    ----------
+    summary : the figures.
+    violations : share of time over its limit, by service.
+    cycles, instructions : calls of the engine, and what it decided.
+    """
+
+    summary: Summary
+    violations: dict[str, float]
+    cycles: int
+    instructions: int
+
+
+Listener = Callable[[float, Sequence[Event], Sequence[Instruction]], None]
+
+
+class World:
+    """One run of one policy.
+
+    Parameters
+    ----------
+    plan : services and arrivals.
+    interference : the physics of the machines.
+    config, catalogue : of the engine.
+    models : ids that the catalogue knows; None leaves the engine with its heuristics.
+    nodes : 8-core nodes with 32 GiB.
+    noise : standard deviation of the log of measured latencies.
+    listener : told of each cycle (a ledger, a collector of samples); must not change anything.
+    slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
+    quantile : of the forecast peak that such a policy plans with.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        interference: Interference,
+        config: SchedulerConfig,
+        catalogue: ModelCatalogue,
+        *,
+        models: ModelsChanged | None = None,
+        nodes: int = 40,
+        noise: float = 0.0,
+        listener: Listener | None = None,
+        slot_seconds: float = SLOT_SECONDS,
+        quantile: Quantile = "p90",
+    ) -> None:
+        self._plan = plan
+        self._scheduler = Scheduler(config, catalogue)
+        self._park = MachinePark(interference, origin_seconds=0.0, noise=noise, seed=config.seed)
+        self._score = Scorecard(slot_seconds=slot_seconds)
+        self._timeline: Timeline[Callable[[], None]] = Timeline(now=-LEAD_SECONDS)
+        self._plans: dict[str, PlannedPod] = {}
+        self._pods: dict[str, Pod] = {}
+        self._limits = {f"{NAMESPACE}/{service.name}": service.limit_milliseconds for service in plan.services}
+        self._events: list[Event] = [] if models is None else [models]
+        self._nodes = [f"node-{number:03d}" for number in range(nodes)]
+        self._occupancy = Occupancy(self._nodes)
+        allocatable = ((CPU, NODE_MILLICORES), (MEMORY, NODE_MEMORY_BYTES), (PODS, NODE_PODS))
+        bare = [Node(name, allocatable) for name in self._nodes]
+        self._events += [NodeUpserted(node) for node in bare]
+        self._forecasts = None
+        if config.policy == "hierarchical":
+            knobs = config.hierarchical or HierarchicalConfig()
+            self._forecasts = SlotForecasts(
+                bare,
+                np.array([NODE_MILLICORES, NODE_MEMORY_BYTES], np.float64),
+                slot_seconds=slot_seconds,
+                quantile=quantile,
+                capacity_share=knobs.capacity_share,
+            )
+        self._published: dict[str, dict[str, int]] = {}
+        self._listener = listener
+        self._cycles = self._instructions = 0
+
+    def run(self) -> Run:
+        """Play the plan from its start to its end.
+
+        Raises
+        ------
+        RuntimeError
+            When the engine asks for something impossible (a pod bound twice, a node over its capacity): a fault of
+            the engine that must not pass for a result.
+        """
+        self._set_stage()
+        end = self._plan.duration_seconds
+        while self._timeline.now < end:
+            self._cycle()
+            moments = (self._timeline.next_due(), self._park.next_finish(), self._scheduler.next_wakeup(self._now))
+            following = min((moment for moment in moments if moment is not None), default=end)
+            # Work left at this very moment is taken up again at once, after the events that it caused.
+            self._pass_time(min(end, max(self._now, following)))
+        return Run(self._score.summary(end), self._score.violation_ratio_by_service(), self._cycles, self._instructions)
+
+    @property
+    def _now(self) -> float:
+        return self._timeline.now
+
+    def _set_stage(self) -> None:
+        for name in self._nodes:
+            self._park.add_node(name, NODE_MILLICORES, NODE_MEMORY_BYTES)
+        for service in self._plan.services:
+            self._start_service(service)
+        for job in self._plan.jobs:
+            self._timeline.add(job.at_seconds, lambda job=job: self._submit(job))  # type: ignore[misc]  # early binding
+        self._timeline.add(-LEAD_SECONDS, self._measure)
+
+    def _start_service(self, service: PlannedService) -> None:
+        key = f"{NAMESPACE}/{service.name}"
+        self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds, service.exclusive)))
+        for planned in pods_of_service(service, self._now):
+            self._appear(planned)
+
+    def _submit(self, job: PlannedJob) -> None:
+        self._score.observe_job(f"{NAMESPACE}/{job.name}", job.completions)
+        for planned in pods_of_job(job, self._now, reclaimed=self._forecasts is not None):
+            self._appear(planned)
+
+    def _appear(self, plan: PlannedPod) -> None:
+        self._plans[plan.pod.key] = plan
+        self._score.observe_arrival(plan.pod.key, plan.pod.workload_class, self._now)
+        self._tell(plan.pod)
+
+    def _tell(self, pod: Pod) -> None:
+        self._pods[pod.key] = pod
+        self._events.append(PodUpserted(pod))
+
+    def _cycle(self) -> None:
+        events, self._events = self._events, []
+        instructions = self._scheduler.handle(events, self._now)
+        self._cycles += 1
+        self._instructions += len(instructions)
+        if self._listener is not None:
+            self._listener(self._now, events, instructions)
+        for instruction in instructions:
+            match instruction:
+                case Bind():
+                    self._bind(instruction)
+                case Evict():
+                    self._evict(instruction)
+                case _:
+                    pass
+
+    def _bind(self, bind: Bind) -> None:
+        pod = self._pods[bind.key]
+        if pod.phase is not PodPhase.PENDING:
+            raise RuntimeError(f"{bind.key} was bound to {bind.node}, but is {pod.phase} on {pod.node}")
+        self._check_capacity(bind.node, pod)
+        load = self._plans[bind.key].load
+        self._occupancy.start(bind.node, pod, load)
+        self._park.start_pod(bind.node, load, self._now)
+        self._score.observe_bound(pod.key, self._now)
+        self._score.observe_started(pod.key, self._now)
+        self._tell(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
+
+    def _check_capacity(self, node: str, arriving: Pod) -> None:
+        """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
+        there = {CPU: NODE_MILLICORES, MEMORY: NODE_MEMORY_BYTES, **self._published.get(node, {})}
+        excess = self._occupancy.excess(node, arriving, there)
+        if excess is not None:
+            resource, used = excess
+            raise RuntimeError(f"{node} would hold {used} of {there.get(resource, 0)} {resource} with {arriving.key}")
+
+    def _evict(self, evict: Evict) -> None:
+        pod = self._pods[evict.key]
+        self._score.observe_evicted(pod.key, self._now)
+        self._tell(pod._replace(terminating=True))
+        self._timeline.add(self._now + GRACE_SECONDS, lambda: self._end_evicted(evict.key))
+
+    def _end_evicted(self, key: str) -> None:
+        pod = self._pods[key]
+        if pod.phase is not PodPhase.RUNNING:
+            return  # it ended by itself within its grace period
+        del self._pods[key]
+        self._leave(pod)
+        self._park.stop_pod(key, self._now)
+        self._events.append(PodDeleted(key, pod.uid))
+        self._appear(self._plans[key].again(self._now))
+
+    def _leave(self, pod: Pod) -> None:
+        assert pod.node is not None  # noqa: S101 - it ran
+        self._occupancy.end(pod.node, pod, self._plans[pod.key].load)
+
+    def _pass_time(self, now: float) -> None:
+        for finished in self._park.advance(now):
+            pod = self._pods[finished.key]
+            assert pod.job is not None  # noqa: S101 - only pods of jobs are finite
+            self._score.observe_succeeded(pod.key, pod.job)
+            self._leave(pod)
+            self._tell(pod._replace(phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
+        for action in self._timeline.move_to(now):
+            action()
+
+    def _measure(self) -> None:
+        """Sample every service and the cluster's cpu, and come back."""
+        scored = self._now >= 0.0
+        for sample in self._park.service_samples(self._now):
+            self._events.append(ServiceSampled(sample.key, sample.requests_per_second, sample.latency_p95_milliseconds))
+            service = self._pods[sample.key].workload
+            if scored and service is not None:
+                self._score.observe_service(
+                    sample.key,
+                    service,
+                    over_limit=sample.latency_p95_milliseconds > self._limits[service],
+                    now_seconds=self._now,
+                )
+        usage = self._park.node_usage(self._now)
+        if scored:
+            used = sum(one.cpu_millicores for one in usage)
+            self._score.observe_cpu(used / (NODE_MILLICORES * len(self._nodes)), self._now)
+        self._measure_nodes(usage, scored=scored)
+        self._timeline.add(self._now + SAMPLE_SECONDS, self._measure)
+
+    def _measure_nodes(self, usage: Sequence[NodeUsage], *, scored: bool) -> None:
+        """Compare what each node bears with what it has, and feed the forecasts."""
+        asked, held = self._occupancy.asked.copy(), self._occupancy.held.copy()
+        real = np.array([[one.online_millicores, one.online_memory_bytes] for one in usage]).T
+        if scored:
+            there = np.array([[NODE_MILLICORES], [NODE_MEMORY_BYTES]], np.float64)
+            for row in np.flatnonzero(overloaded(real + held, there)).tolist():
+                (cpu, memory), (held_cpu, held_memory) = real[:, row].tolist(), held[:, row].tolist()
+                load = NodeLoad(
+                    self._nodes[row], cpu, memory, held_cpu, held_memory, NODE_MILLICORES, NODE_MEMORY_BYTES
+                )
+                self._score.observe_node(load, self._now)
+        if self._forecasts is not None:
+            told = self._forecasts.measure(NodeLoads(real, asked, held), self._now)
+            for event in told:
+                if isinstance(event, NodeUpserted):
+                    self._published[event.node.name] = dict(event.node.allocatable)
+            self._events += told

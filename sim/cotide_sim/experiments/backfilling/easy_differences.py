@@ -1,0 +1,137 @@
+"""Two replays of one log, job by job: who starts at another time, where that begins, and who carries the difference.
+
+Called by experiment `easy_variants`. Pure. Invariant: jobs are matched by their numbers in the log; what only one of
+the replays has is counted and compared with nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_sim.trace_replay.metrics import Floats
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+
+TOP: Final = 10
+"""Jobs that are named; chosen."""
+NAMED_MOST: Final = 6
+"""Job numbers listed of one moment; chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedJob:
+    """A job in both replays: seconds since the log's start, and its bounded slowdown in each."""
+
+    number: int
+    processors: int
+    run: int
+    submit: int
+    start_before: int
+    start_after: int
+    slowdown_before: float
+    slowdown_after: float
+
+    @property
+    def change(self) -> float:
+        """Return what it adds to the sum of slowdowns."""
+        return self.slowdown_after - self.slowdown_before
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first moment at which a job starts in one replay and not in the other, and what else happens then.
+
+    Attributes
+    ----------
+    job : the job, of those the one that stands first in the log.
+    submitted, ended, planned : numbers of jobs submitted, ended and planned to end at that second in the first replay.
+    """
+
+    second: int
+    job: MovedJob
+    submitted: tuple[int, ...]
+    ended: tuple[int, ...]
+    planned: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two replays.
+
+    Attributes
+    ----------
+    common, only_before, only_after : jobs of both and of one of them.
+    moved : jobs of both that start at another time.
+    change : of the sum of slowdowns of the common jobs.
+    top_share : of that change, by the ten jobs that change most; None when there is no change.
+    top_of_all : of all changes taken absolutely, by the same ten.
+    """
+
+    common: int
+    only_before: int
+    only_after: int
+    moved: int
+    change: float
+    top_share: float | None
+    top_of_all: float | None
+    top: tuple[MovedJob, ...]
+    first: Divergence | None
+
+
+def compare(
+    jobs: BatchJobs,
+    start: Integers,
+    slowdown: Floats,
+    other_jobs: BatchJobs,
+    other_start: Integers,
+    other_slowdown: Floats,
+) -> Difference:
+    """Return how the second replay differs from the first; starts and slowdowns are (n,) of their jobs."""
+    _, here, there = np.intersect1d(jobs.numbers, other_jobs.numbers, return_indices=True)
+    # By number is not by submission in every log: the first divergence is looked for in the log's order.
+    order = np.argsort(here, kind="stable")
+    here, there = here[order], there[order]
+    changes = other_slowdown[there] - slowdown[here]
+    moved = other_start[there] != start[here]
+    largest = np.argsort(-np.abs(changes), kind="stable")[:TOP]
+
+    def named(place: int) -> MovedJob:
+        one, two = int(here[place]), int(there[place])
+        return MovedJob(
+            int(jobs.numbers[one]),
+            int(jobs.demand[one]),
+            int(jobs.run[one]),
+            int(jobs.submit[one]),
+            int(start[one]),
+            int(other_start[two]),
+            float(slowdown[one]),
+            float(other_slowdown[two]),
+        )
+
+    first = None
+    if moved.any():
+        moments = np.where(moved, np.minimum(start[here], other_start[there]), np.iinfo(np.int64).max)
+        place = int(np.argmin(moments))
+        first = _divergence(jobs, start, int(moments[place]), named(place))
+    total, absolute = float(changes.sum()), float(np.abs(changes).sum())
+    top = changes[largest]
+    return Difference(
+        common=len(here),
+        only_before=len(jobs) - len(here),
+        only_after=len(other_jobs) - len(here),
+        moved=int(moved.sum()),
+        change=total,
+        top_share=float(top.sum()) / total if total else None,
+        top_of_all=float(np.abs(top).sum()) / absolute if absolute else None,
+        top=tuple(named(int(place)) for place in largest if changes[place]),
+        first=first,
+    )
+
+
+def _divergence(jobs: BatchJobs, start: Integers, second: int, job: MovedJob) -> Divergence:
+    def numbers(times: Integers) -> tuple[int, ...]:
+        return tuple(int(number) for number in jobs.numbers[times == second][:NAMED_MOST])
+
+    return Divergence(second, job, numbers(jobs.submit), numbers(start + jobs.run), numbers(start + jobs.request))

@@ -1,0 +1,103 @@
+"""The plots of experiments s8-platform and s8-sensitivity.
+
+Called by the `experiment` commands. Invariant: shows what was measured, computes nothing; the same numbers write the
+same file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_sim.experiments.backfilling import forecast_accuracy as s8_sensitivity
+from cotide_sim.experiments.backfilling import reliable_share as s8_platform
+
+SUFFIXES: Final = (".png", ".svg")
+PANELS: Final = (
+    ("wait_seconds", "Fig. 4.10: mean wait, s"),
+    ("bounded_slowdown", "Fig. 4.11: mean bounded slowdown"),
+    ("utilisation", "Fig. 4.12: utilisation"),
+)
+SHOWN: Final = (
+    ("easy", "request"),
+    ("easy-sjbf", "learned"),
+    ("easy-svbf", "learned"),
+    ("online-sjf", "learned"),
+    ("online-svf", "learned"),
+    ("hybrid", "learned"),
+    ("easy-sjbf", "clairvoyant"),
+)
+"""Bars of s8-platform: policy and source of run times."""
+
+
+def check_suffix(path: Path) -> None:
+    """Raise InputError unless the file's name ends in one of the formats."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
+
+
+def draw_platform(report: s8_platform.Report, path: Path) -> None:
+    """Write three panels of bars, a group for each log; wait and slowdown on a logarithmic axis.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+
+    def fill(figure: Any) -> None:
+        for axes, (measure, title) in zip(figure.subplots(1, 3), PANELS, strict=True):
+            for place, (policy, source) in enumerate(SHOWN):
+                rows = [
+                    next(row for row in log.rows if (row.policy, row.source) == (policy, source)) for log in report.logs
+                ]
+                across = [at + (place - len(SHOWN) / 2) / (len(SHOWN) + 1) for at in range(len(rows))]
+                heights = [getattr(row, measure) for row in rows]
+                axes.bar(across, heights, 1 / (len(SHOWN) + 1), label=f"{policy}, {source}")
+            axes.set_xticks(range(len(report.logs)), [log.trace.split("-")[0] for log in report.logs])
+            axes.set(title=title)
+            if measure != "utilisation":
+                axes.set_yscale("log")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN), fontsize="small")
+
+    _draw(path, fill, (16, 5))
+
+
+def draw_sensitivity(report: s8_sensitivity.Report, path: Path) -> None:
+    """Write a panel for each log: mean wait by accuracy, a line for each policy, logarithmic.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+
+    def fill(figure: Any) -> None:
+        panels = figure.subplots(1, len(report.logs), squeeze=False)[0]
+        for axes, log in zip(panels, report.logs, strict=True):
+            for policy, name in s8_sensitivity.CURVES.items():
+                points = [point for point in log.points if point.policy == policy]
+                across = [point.accuracy for point in points]
+                axes.plot(across, [point.wait_seconds for point in points], marker=".", label=name)
+            axes.set(title=f"Fig. 4.3: {log.trace.split('-')[0]}", xlabel="accuracy, %", yscale="log")
+        panels[0].set_ylabel("mean wait, s")
+        panels[0].legend(fontsize="x-small")
+
+    _draw(path, fill, (4 * len(report.logs) + 2, 4.5))
+
+
+def _draw(path: Path, fill: Any, inches: tuple[float, float]) -> None:
+    check_suffix(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # Fixed ids and no date: the same numbers write the same file.
+    with mpl.rc_context({"svg.hashsalt": "cotide"}):
+        figure = Figure(figsize=inches, layout="constrained")
+        fill(figure)
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
+        try:
+            figure.savefig(path, dpi=110, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

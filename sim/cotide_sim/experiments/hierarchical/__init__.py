@@ -1,0 +1,1 @@
+"""Scheduling on forecast slack beside scheduling without (Jiang et al.)."""

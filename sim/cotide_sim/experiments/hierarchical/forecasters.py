@@ -1,0 +1,106 @@
+"""What experiment s1-schedule plans with: nothing but the present, the forecasts of this project, or the truth.
+
+Called by `s1_schedule`; each fulfils `s1_drive.Forecaster`. Invariant: none but `Known` sees what is to come.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+
+from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_predictors.host_load.arma import ArmaParameters
+from cotide_predictors.host_load.arma_fit import fit_arma, stacked
+from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_sim.experiments.hierarchical.data_center import DAY_SAMPLES, MACHINES, SAMPLE_SECONDS
+
+Point = Literal["point", "p50", "p90", "p99"]
+"""``point`` is the paper's forecast: last-state ARMA, or feedback AR; the others are calibrated quantiles."""
+RESOURCES: Final = 2
+
+
+class Present:
+    """No prediction: the next slot is as now."""
+
+    def record(self, online: Floats, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def revise(self, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return what is now."""
+        return online, batch
+
+
+class Known:
+    """Perfect knowledge of production over this slot and the next: what no forecast can be better than."""
+
+    def __init__(self, usage: Floats, slot_seconds: float) -> None:
+        self._usage = usage
+        self._step = round(slot_seconds / SAMPLE_SECONDS)
+        self._slot = 0
+
+    def record(self, online: Floats, batch: Floats) -> None:
+        """Count the slot."""
+        del online, batch
+        self._slot += 1
+
+    def revise(self, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return what will be."""
+        del online
+        samples = self._usage.shape[2]
+        first = self._slot * self._step
+        # The second day comes again for what is left over, as in `s1_drive`.
+        window = np.arange(first, first + 2 * self._step)
+        window = np.where(window < samples, window, DAY_SAMPLES + (window - DAY_SAMPLES) % DAY_SAMPLES)
+        return np.asarray(self._usage[:, :, window].max(axis=2)), batch
+
+
+class Predicted:
+    """Last-state ARMA for production, feedback AR for batch and gratis (seed 000, section IV), or quantiles of either.
+
+    Parameters
+    ----------
+    histories : (12, slots) slot maxima to fit on: cpu of the six machines, then memory.
+    online, batch : what is taken of the forecasts of production, and of what batch and gratis tasks will hold.
+    """
+
+    def __init__(self, histories: Floats, *, online: Point = "point", batch: Point = "point") -> None:
+        hosts = len(histories)
+        fits = [fit_arma(history) for history in histories]
+        parameters = stacked(fits, ArmaParameters.default(hosts))
+        self._online = HostLoadModel(hosts, parameters=parameters)
+        self._batch = HostLoadModel(hosts, centre="feedback-ar")
+        self._taken: tuple[Point, Point] = (online, batch)
+
+    def record(self, online: Floats, batch: Floats) -> None:
+        """Take in a slot's maxima."""
+        self._online.record(online.ravel())
+        self._batch.record(batch.ravel())
+
+    def revise(self, batch: Floats) -> None:
+        """Take in what is allocated now."""
+        self._batch.revise(range(batch.size), batch.ravel())
+
+    def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return the peaks of the next slot, never below what is now."""
+        peak = _of(self._online.forecast(), self._taken[0]).reshape(online.shape)
+        expected = _of(self._batch.forecast(), self._taken[1]).reshape(batch.shape)
+        return np.fmax(peak, online), np.fmax(expected, batch)
+
+
+def slot_maxima(usage: Floats, slot_seconds: float) -> Floats:
+    """Return (12, slots) maxima of the first day's slots, cpu of all machines before memory."""
+    step = round(slot_seconds / SAMPLE_SECONDS)
+    slots = DAY_SAMPLES // step
+    day = usage[:, :, : slots * step].reshape(RESOURCES * len(MACHINES), slots, step)
+    return np.asarray(day.max(axis=2))
+
+
+def _of(made: HostLoadForecast, point: Point) -> Floats:
+    return {"point": made.point, "p50": made.p50, "p90": made.p90, "p99": made.p99}[point]

@@ -1,0 +1,1 @@
+"""Forecasts of host load beside what others use (Jiang et al.)."""

@@ -1,0 +1,1 @@
+"""Approximation algorithms on jobs known beforehand (Naghshnejad 2019, chapter 3)."""

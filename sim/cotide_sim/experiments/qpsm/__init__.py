@@ -1,0 +1,1 @@
+"""Waiting under QPSM beside FIFO and random order (Ou 2024)."""

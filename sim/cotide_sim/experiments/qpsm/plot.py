@@ -1,0 +1,48 @@
+"""The plot of experiment s2-table4: total waiting by request rate, the paper's beside ours.
+
+Called by the `experiment` command. Invariant: shows what `s2_table4` measured, computes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotide_core.errors import InputError
+from cotide_sim.experiments.host_load.plot import check_suffix
+from cotide_sim.experiments.qpsm.waiting import POLICIES, Report
+
+__all__ = ["check_suffix", "draw"]
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write the plot as PNG or SVG, by the file's name.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+    check_suffix(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # Fixed ids and no date: the same run writes the same file.
+    with mpl.rc_context({"svg.hashsalt": "cotide"}):
+        figure = Figure(figsize=(13, 5), layout="constrained")
+        paper, ours, deployed = figure.subplots(1, 3)
+        for strategy in POLICIES:
+            rows = [row for row in report.rows if row.strategy == strategy]
+            rates = [row.rate for row in rows]
+            paper.plot(rates, [row.paper_seconds for row in rows], marker="o", label=strategy)
+            waits, spread = [row.waiting_seconds for row in rows], [row.deviation for row in rows]
+            ours.errorbar(rates, waits, yerr=spread, marker="o", capsize=3, label=strategy)
+            deployed.plot(rates, [row.deployed for row in rows], marker="o", label=strategy)
+        for axes, title in ((paper, "Table 4 of the paper"), (ours, "here")):
+            axes.set(title=title, xscale="log", yscale="log", xlabel="requests/s", ylabel="total waiting, s")
+            axes.legend(fontsize="small")
+        deployed.set(title="jobs deployed here", xscale="log", xlabel="requests/s", ylim=(0, 68))
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
+        try:
+            figure.savefig(path, dpi=110, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

@@ -1,0 +1,1 @@
+"""How pods on one machine slow each other: the seam, and its generated and measured models."""

@@ -1,0 +1,169 @@
+"""One trace under one policy on many machines: calls the kernel, checks the places, adds up what was used.
+
+Called by `cotide simulate --machines` and the benchmarks. Middle of the flow: jobs to start times and places.
+Invariant: the same jobs, machines, policy and forecasts give the same schedule, bit for bit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_sim.trace_replay.check import faults_of
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, STOP
+from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
+from cotide_sim.trace_replay.machine_jobs import MachineJobs
+from cotide_sim.trace_replay.policies import POLICIES, ReplayPolicy
+from cotide_sim.trace_replay.runner import Runtime, Schedule
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.machines import Machines
+
+RULES: Final = {"conservative": CONSERVATIVE, "plan": PLAN}
+MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
+LOOK_SECONDS: Final = 0.1
+"""How often a watched replay tells of its progress; chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the jobs of a schedule ran.
+
+    Attributes
+    ----------
+    schedule : start times.
+    first, used : (n,) where a job's entries begin, and how many there are.
+    machine, count : (p,) of each entry: the machine, and the job's pieces on it.
+    """
+
+    schedule: Schedule
+    first: Integers
+    used: Integers
+    machine: Integers
+    count: Integers
+
+
+def run_on_machines(
+    given: MachineJobs,
+    policy: ReplayPolicy,
+    runtime: Runtime = "request",
+    *,
+    watch: Callable[[int], None] | None = None,
+) -> Placement:
+    """Replay a trace.
+
+    Parameters
+    ----------
+    runtime : where forecasts come from; not ``trees``.
+    watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
+
+    Raises
+    ------
+    InputError
+        When the policy knows no machines, or run times are ``trees``.
+    """
+    if policy.kernel not in ("queue", "conservative", "plan"):
+        known = ", ".join(name for name, one in POLICIES.items() if one.kernel in ("queue", "conservative", "plan"))
+        raise InputError(f"{policy.name} knows one pool only; on machines there are {known}", field="policy")
+    if runtime == "trees":
+        raise InputError("trees are not grown in replays on machines; learned is there", field="--runtime")
+    _run(_SMALL, policy, runtime, np.zeros(2, dtype=np.int64))
+    progress = np.zeros(2, dtype=np.int64)
+    if watch is None:
+        return _run(given, policy, runtime, progress)
+    outcome: list[Placement] = []
+    worker = threading.Thread(target=lambda: outcome.append(_run(given, policy, runtime, progress)))
+    worker.start()
+    try:
+        alive = True
+        while alive:
+            worker.join(LOOK_SECONDS)
+            alive = worker.is_alive()
+            watch(int(progress[0]))
+    finally:
+        progress[STOP] = 1
+        worker.join()
+    return outcome[0]
+
+
+def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, progress: Integers) -> Placement:
+    jobs = given.jobs
+    numbers, user = np.unique(jobs.user, return_inverse=True)
+    user = np.where(jobs.user < 0, -1, user).astype(np.int64)
+    forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
+    mode = MODES.get(runtime, GIVEN)
+    start, promise = np.full((2, len(jobs)), -1, dtype=np.int64)
+    first, used = np.zeros((2, len(jobs)), dtype=np.int64)
+    rule = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
+    _, shape = np.unique(np.column_stack([given.allowed, given.need]), axis=0, return_inverse=True)
+    shape = shape.astype(np.int64).ravel()
+    past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
+    begin = time.perf_counter()
+    rounds, machine, count = replay_machines(
+        jobs.submit, jobs.run, given.pieces, given.need, given.allowed, shape, jobs.request, user, past,
+        given.machines.capacity, given.machines.kind, rule, policy.order, policy.backfill, mode, jobs.demand, forecast,
+        start, promise, first, used, progress,
+    )  # fmt: skip
+    wall = time.perf_counter() - begin
+    schedule = Schedule(policy.name, runtime, start, forecast, promise, int(rounds), wall)
+    return Placement(schedule, first, used, machine, count)
+
+
+def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:
+    """Return what is impossible or broken about a schedule on machines, a sentence each with the first job concerned.
+
+    Checked besides `check.faults_of`: all pieces of a job are placed, on machines that it may use; no machine holds
+    more of any resource at any time than it has.
+    """
+    faults = faults_of(given.jobs, placement.schedule)
+    job = np.repeat(np.arange(len(given)), placement.used)
+    entry = np.arange(len(job)) - np.repeat(np.cumsum(placement.used) - placement.used, placement.used)
+    entry += placement.first[job]
+    machine, count = placement.machine[entry], placement.count[entry]
+    short = np.bincount(job, count, minlength=len(given)) != given.pieces
+    if short.any():
+        faults.append(f"job {given.jobs.numbers[int(np.argmax(short))]} has not all its pieces placed, or more")
+    wrong = (given.allowed[job] >> given.machines.kind[machine]) & 1 == 0
+    if wrong.any():
+        faults.append(f"job {given.jobs.numbers[job[int(np.argmax(wrong))]]} is on a machine that it may not use")
+    start = placement.schedule.start[job]
+    times = np.concatenate([start + given.jobs.run[job], start])
+    kinds = np.repeat(np.array([0, 1]), len(job))
+    where = np.tile(machine, 2)
+    order = np.lexsort((kinds, times, where))
+    for at, name in enumerate(given.machines.resources):
+        amounts = count * given.need[job, at]
+        # A machine's amounts add up to nothing by its last end, so one running sum serves all machines in turn.
+        held = np.cumsum(np.concatenate([-amounts, amounts])[order])
+        over = held > given.machines.capacity[where[order], at]
+        if over.any():
+            place = order[int(np.argmax(over))]
+            faults.append(f"machine {where[place]} holds too much {name} at {times[place]} s")
+    return faults
+
+
+def use_of_resources(given: MachineJobs, placement: Placement) -> dict[str, float]:
+    """Return the share of each resource that was in use from the first submission to the last end, by name."""
+    jobs, start = given.jobs, placement.schedule.start
+    span = float((start + jobs.run).max() - jobs.submit[0])
+    used = (given.pieces * jobs.run).astype(np.float64) @ given.need.astype(np.float64)
+    total = given.machines.capacity.sum(axis=0).astype(np.float64) * span
+    return {
+        name: float(used[at] / total[at]) if total[at] > 0 else 0.0 for at, name in enumerate(given.machines.resources)
+    }
+
+
+def _few() -> MachineJobs:
+    """Return two jobs: enough to have the kernel compiled before the clock starts."""
+    two, table = np.ones(2, dtype=np.int64), np.ones((2, 1), dtype=np.int64)
+    machines = Machines(("cpu",), table[:1].copy(), np.zeros(1, dtype=np.int64), ("",), "")
+    return MachineJobs(BatchJobs("", 1, two, two, two, two, two, two), two, table, two, machines)
+
+
+_SMALL: Final = _few()

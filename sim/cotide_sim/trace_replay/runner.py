@@ -1,0 +1,221 @@
+"""One log under one policy: calls the kernel and returns the schedule.
+
+Called by `cotide simulate` and the benchmarks. Middle of the flow: jobs to start times. Where forecasts or their
+reliability are boosted trees' the kernel pauses every 24 simulated hours and goes on with new trees, grown from what
+has ended in this very schedule. Invariant: the same jobs, policy, forecasts and seed give the same schedule, bit for
+bit; a schedule is only returned whole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from cotide_predictors.run_time.boosted import DAY_SECONDS, Gardener
+from cotide_predictors.run_time.kernels.run_forecasts import (
+    GIVEN,
+    LAST_TWO,
+    LEARNED,
+    RATED,
+    TREES,
+    TREES_RATED,
+    Past,
+    past_of,
+)
+from cotide_sim.trace_replay.kernels.conservative import replay_conservative
+from cotide_sim.trace_replay.kernels.easy import STOP, replay_queue
+from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
+from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.platform import replay_platform
+from cotide_sim.trace_replay.kernels.slack import replay_slack
+from cotide_sim.trace_replay.policies import ReplayPolicy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+
+Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"]
+RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees")
+"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished, or
+what is most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`) or by boosted trees
+(`tree_forecasts`)."""
+Reliability = Literal["mixture", "trees"]
+RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees")
+"""Where ``hybrid`` has the estimated accuracy of a forecast from: the forecast's own distribution, or boosted trees."""
+
+MIDDLING_PRIORITY: Final = 50
+"""Under ``slack`` for every job: logs name no priorities; the slack is then the mean wait so far."""
+_LOOK_SECONDS: Final = 0.1
+"""How often a watched replay tells of its progress; chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Start times of a log's jobs under one policy; arrays are (n,) int64 in the order of the jobs.
+
+    Attributes
+    ----------
+    start : seconds.
+    forecast : what was forecast of the run time at submission, seconds.
+    promise : the first start that was promised, -1 where none was.
+    rounds : rounds of decisions.
+    wall_seconds : what the replay took, without compilation.
+    reliability : what ``hybrid`` tells the predictable by; None where nothing does.
+    rebuilds : times that trees were grown.
+    """
+
+    policy: str
+    runtime: Runtime
+    start: Integers
+    forecast: Integers
+    promise: Integers
+    rounds: int
+    wall_seconds: float
+    reliability: Reliability | None = None
+    rebuilds: int = 0
+
+    @property
+    def source(self) -> str:
+        """Return where forecasts come from, in words."""
+        return f"{self.runtime}, rated by trees" if self.reliability == "trees" else self.runtime
+
+
+def run_policy(
+    jobs: BatchJobs,
+    policy: ReplayPolicy,
+    runtime: Runtime = "request",
+    *,
+    reliability: Reliability = "mixture",
+    seed: int = 0,
+    one_by_one: bool = False,
+    forecasts: Integers | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> Schedule:
+    """Replay a log.
+
+    Parameters
+    ----------
+    runtime : where forecasts come from.
+    reliability : where ``hybrid`` has their estimated accuracy from; others don't ask for it.
+    seed : of what trees draw.
+    one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
+        has it, see `event_by_event`.
+    forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; not for ``hybrid``, which makes its own.
+    watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
+    """
+    believed = _Believed.of(policy, runtime, reliability, seed)
+    _run(_SMALL, policy, believed, one_by_one, None, np.zeros(2, dtype=np.int64))
+    progress = np.zeros(2, dtype=np.int64)
+    if watch is None:
+        return _run(jobs, policy, believed, one_by_one, forecasts, progress)
+    outcome: list[Schedule] = []
+    # The kernel holds no interpreter lock, so a thread of its own leaves this one free to look and to be interrupted.
+    worker = threading.Thread(
+        target=lambda: outcome.append(_run(jobs, policy, believed, one_by_one, forecasts, progress))
+    )
+    worker.start()
+    try:
+        alive = True
+        while alive:
+            worker.join(_LOOK_SECONDS)
+            alive = worker.is_alive()
+            watch(int(progress[0]))
+    finally:
+        progress[STOP] = 1
+        worker.join()
+    return outcome[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Believed:
+    """What a replay believes of run times: names, the kernels' mode, the seed of trees."""
+
+    runtime: Runtime
+    reliability: Reliability | None
+    mode: int
+    seed: int
+
+    @classmethod
+    def of(cls, policy: ReplayPolicy, runtime: Runtime, reliability: Reliability, seed: int) -> _Believed:
+        rates = policy.kernel == "platform" and runtime != "clairvoyant"
+        if rates and runtime != "trees":
+            runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
+        by_trees = rates and reliability == "trees"
+        modes = {
+            "last-two": LAST_TWO,
+            "learned": RATED if by_trees else LEARNED,
+            "trees": TREES_RATED if by_trees else TREES,
+        }
+        return cls(runtime, reliability if rates else None, modes.get(runtime, GIVEN), seed)
+
+
+def _run(
+    jobs: BatchJobs,
+    policy: ReplayPolicy,
+    believed: _Believed,
+    one_by_one: bool,
+    forecasts: Integers | None,
+    progress: Integers,
+) -> Schedule:
+    numbers, user = np.unique(jobs.user, return_inverse=True)
+    user = user.astype(np.int64)
+    if len(numbers) and numbers[0] < 0:
+        user = np.where(jobs.user < 0, -1, user)
+    forecast = (jobs.run if believed.runtime == "clairvoyant" else jobs.request).copy()
+    mode = believed.mode
+    if forecasts is not None:
+        forecast, mode = forecasts.copy(), GIVEN
+    start = np.full(len(jobs), -1, dtype=np.int64)
+    promise = np.full(len(jobs), -1, dtype=np.int64)
+    priority = np.full(len(jobs), MIDDLING_PRIORITY, dtype=np.int64)
+    upper, trusted = forecast.copy(), np.full(len(jobs), believed.runtime == "clairvoyant", dtype=np.int64)
+    kept = kept_of(len(jobs))
+
+    def go_on(past: Past) -> int:
+        log = (jobs.submit, jobs.run, jobs.demand, jobs.request, user, past, jobs.processors)
+        if policy.kernel == "queue":
+            codes = (policy.order, policy.backfill, mode, int(one_by_one))
+            return int(replay_queue(*log, *codes, forecast, start, promise, progress, kept))
+        if policy.kernel == "conservative":
+            return int(replay_conservative(*log, mode, forecast, start, promise, progress, kept))
+        if policy.kernel == "slack":
+            return int(replay_slack(*log, priority, mode, forecast, start, promise, progress, kept))
+        if policy.kernel == "platform":
+            return int(replay_platform(*log, mode, forecast, upper, trusted, start, progress, kept))
+        return int(replay_plan(*log, policy.order, mode, forecast, start, progress, kept))
+
+    past = past_of(mode, len(numbers), user, jobs.demand, jobs.request, jobs.submit)
+    gardener = Gardener(mode, jobs.submit, seed=believed.seed)
+    begin = time.perf_counter()
+    rounds = 0
+    while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):
+        at = gardener.next_pause(int(kept.counts[ARRIVED]))
+        if kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
+            kept.until[0] = at
+        elif at < NEVER:
+            # A job that has not started has no end; one that runs on ends after this moment, by whatever its run is.
+            finish = np.where((start >= 0) & (start < at), start + jobs.run, NEVER)
+            past = gardener.grown(past, at, jobs.run, finish, forecast)
+            kept.until[0] = at + DAY_SECONDS
+        else:
+            kept.until[0] = NEVER
+        rounds = go_on(past)
+    wall = time.perf_counter() - begin
+    return Schedule(
+        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, gardener.rebuilds
+    )
+
+
+def _is_idle(counts: Integers) -> bool:
+    return bool(counts[RUNNING] == 0 and counts[WAITING] == 0)
+
+
+def _few() -> BatchJobs:
+    """Return two jobs: enough to have a kernel compiled before the clock starts."""
+    two = np.ones(2, dtype=np.int64)
+    return BatchJobs("", 1, two, two, two, two, two, two)
+
+
+_SMALL: Final = _few()

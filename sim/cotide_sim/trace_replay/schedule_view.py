@@ -1,0 +1,91 @@
+"""The zoomable schedule of the report: jobs as boxes of time by processors, and the use of the machine beneath.
+
+Called by `report`. Last step of the flow: schedules to a part of a page. Invariant: the page needs no network; its
+numbers are those of the schedules, exactly; without a script the page says that it needs one.
+
+The data goes into the page as packed columns (`packed_columns`), the drawing is done by ``schedule_view.js`` on a
+canvas: as boxes while few enough are in sight, else as what share of the machine was in use at each pixel's time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+
+from cotide_sim.trace_replay.metrics import Figure
+from cotide_sim.trace_replay.packed_columns import differences, packed
+from cotide_sim.trace_replay.processor_map import pieces_of
+from cotide_sim.trace_replay.runner import Schedule
+from cotide_sim.trace_replay.svg_charts import COLOURS
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+
+SCRIPT: Final = "schedule_view.js"
+STYLE: Final = """
+.view{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}
+.view button,.view select{font:inherit;padding:.1rem .6rem}
+canvas{width:100%;display:block;touch-action:none;cursor:grab;border:1px solid #8884}
+#jobs{height:420px}#use{height:150px;margin-top:.3rem;cursor:default}
+#said{min-height:1.5em;font-variant-numeric:tabular-nums}
+"""
+
+
+def view(jobs: BatchJobs, schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]]) -> str:
+    """Return the part of the page."""
+    # A closing tag inside a string would end the script.
+    data = json.dumps(document(jobs, schedules, figures), separators=(",", ":")).replace("<", "\\u003c")
+    script = (files("cotide_sim.trace_replay") / SCRIPT).read_text(encoding="utf-8")
+    return (
+        '<div class="view"><label>policy <select id="policy"></select></label>'
+        '<button id="closer" type="button">zoom in</button><button id="wider" type="button">zoom out</button>'
+        '<button id="whole" type="button">whole log</button></div>'
+        '<p id="said"></p><canvas id="jobs" tabindex="0" aria-label="jobs by time and processors"></canvas>'
+        '<canvas id="use" aria-label="share of processors in use by time, each policy"></canvas>'
+        "<noscript><p>The zoomable schedule needs a browser that runs scripts.</p></noscript>"
+        f'<script type="application/json" id="schedules">{data}</script>\n<script>\n{script}</script>'
+    )
+
+
+def document(
+    jobs: BatchJobs, schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]]
+) -> dict[str, Any]:
+    """Return what the script reads; ``packed`` columns are as `packed_columns` writes them.
+
+    ``submit`` and ``number`` are differences to the job before, a policy's ``wait`` is start - submit; ``count`` holds
+    the pieces of each job in the order of the log, ``first`` (differences) and ``size`` the pieces themselves.
+    """
+    begin = int(jobs.submit[0])
+    return {
+        "begin": begin,
+        "processors": jobs.processors,
+        "jobs": len(jobs),
+        "colours": COLOURS,
+        "columns": {
+            "number": packed(differences(jobs.numbers)),
+            "submit": packed(differences(jobs.submit - begin)),
+            "run": packed(jobs.run),
+            "demand": packed(jobs.demand),
+        },
+        "policies": [
+            {
+                "name": schedule.policy,
+                "figures": {name: figure.value for name, figure in figures[schedule.policy].items()},
+                **_columns(jobs, schedule),
+            }
+            for schedule in schedules
+        ],
+    }
+
+
+def _columns(jobs: BatchJobs, schedule: Schedule) -> dict[str, str]:
+    pieces = pieces_of(schedule.start, jobs.run, jobs.demand, jobs.processors)
+    order = np.argsort(pieces.job, kind="stable")
+    return {
+        "wait": packed(schedule.start - jobs.submit),
+        "count": packed(np.bincount(pieces.job, minlength=len(jobs)).astype(np.int64)),
+        "first": packed(differences(pieces.first[order])),
+        "size": packed(pieces.size[order]),
+    }

@@ -1,0 +1,1 @@
+"""Traces of jobs and machines as batch logs."""

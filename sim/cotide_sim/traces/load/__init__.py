@@ -1,0 +1,1 @@
+"""Series of load and request rates by slot."""
