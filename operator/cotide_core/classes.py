@@ -38,7 +38,7 @@ BATCH_PRIORITY_MIN: Final = 2000
 
 
 def class_of_priority(value: int) -> WorkloadClass:
-    """Return the class that a named PriorityClass of this value stands for (seed 000, section on classes)."""
+    """Return the class that a named PriorityClass of this value stands for (Jiang et al., section on classes)."""
     if value >= ONLINE_PRIORITY_MIN:
         return WorkloadClass.ONLINE
     return WorkloadClass.BATCH if value >= BATCH_PRIORITY_MIN else WorkloadClass.GRATIS

@@ -17,7 +17,7 @@ DEPTH_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalConfig:
-    """The knobs of the policy `hierarchical` and of its monitor (seed 000); values without a source are chosen.
+    """The knobs of the policy `hierarchical` and of its monitor (Jiang et al.); values without a source are chosen.
 
     Attributes
     ----------

@@ -7,7 +7,7 @@ The mix
 -------
 A QoS forecast is about everything that would run on a node after a placement, seen from one online pod on it.
 `MixBatch` holds one row per (node, online pod). For one batch job alone beside one service it holds exactly
-the paper's three features (workload type, input size, requests per second; seed 003, section 3.1).
+the paper's three features (workload type, input size, requests per second; Ou 2024, section 3.1).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class HostLoadForecast:
 
     Attributes
     ----------
-    point : (n,) the paper's forecast: last-state ARMA, or feedback AR (seed 000, section IV).
+    point : (n,) the paper's forecast: last-state ARMA, or feedback AR (Jiang et al., section IV).
     p50, p90, p99 : (n,) calibrated quantiles, ``p50 <= p90 <= p99``; read from the pool for hosts without history.
     """
 

@@ -1,4 +1,4 @@
-"""`cotide experiment s1-forecast` from a user's chair: output, plot, exit codes and faults."""
+"""`cotide experiment host-load` from a user's chair: output, plot, exit codes and faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def series_file(directory: Path) -> Path:
 
 
 def test_json_goes_to_stdout_and_progress_to_stderr(tmp_path: Path) -> None:
-    asked = ["s1-forecast", "--series", str(series_file(tmp_path)), "-o", "json"]
+    asked = ["host-load", "--series", str(series_file(tmp_path)), "-o", "json"]
     result = CliRunner().invoke(command, asked, standalone_mode=False)
     report = json.loads(result.stdout)
     assert report["sets"][0]["name"] == "mine"
@@ -36,7 +36,7 @@ def test_json_goes_to_stdout_and_progress_to_stderr(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "magic"), [("plot.png", b"\x89PNG"), ("plot.svg", b"<?xml")])
 def test_a_plot_is_written_in_the_format_of_its_name(tmp_path: Path, name: str, magic: bytes) -> None:
-    asked = ["s1-forecast", "--series", str(series_file(tmp_path)), "--hosts", "3", "--plot", str(tmp_path / name)]
+    asked = ["host-load", "--series", str(series_file(tmp_path)), "--hosts", "3", "--plot", str(tmp_path / name)]
     result = CliRunner().invoke(command, asked, standalone_mode=False)
     assert result.exception is None
     assert (tmp_path / name).read_bytes().startswith(magic)
@@ -54,6 +54,6 @@ def test_a_plot_is_written_in_the_format_of_its_name(tmp_path: Path, name: str, 
     ],
 )
 def test_a_users_mistake_is_one_sentence(asked: list[str], words: str) -> None:
-    result = CliRunner().invoke(command, ["s1-forecast", *asked], standalone_mode=False)
+    result = CliRunner().invoke(command, ["host-load", *asked], standalone_mode=False)
     assert isinstance(result.exception, InputError)
     assert words in str(result.exception)

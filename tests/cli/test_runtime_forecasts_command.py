@@ -1,4 +1,4 @@
-"""`cotide experiment runtime-forecasts` on a small log."""
+"""`cotide experiment run-times` on a small log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def small_log(tmp_path: Path) -> Path:
 
 
 def test_it_scores_every_forecast_on_the_last_four_fifths(small_log: Path) -> None:
-    found = CliRunner().invoke(command, ["runtime-forecasts", str(small_log), "-o", "json"], catch_exceptions=False)
+    found = CliRunner().invoke(command, ["run-times", str(small_log), "-o", "json"], catch_exceptions=False)
     (report,) = json.loads(found.stdout)
     assert (report["jobs"], report["counted"]) == (399, 320)
     scores = report["forecasts"]
@@ -46,7 +46,7 @@ def test_it_scores_every_forecast_on_the_last_four_fifths(small_log: Path) -> No
 
 
 def test_it_prints_tables(small_log: Path) -> None:
-    found = CliRunner().invoke(command, ["runtime-forecasts", str(small_log)], catch_exceptions=False)
+    found = CliRunner().invoke(command, ["run-times", str(small_log)], catch_exceptions=False)
     for text in ("320 of 399 jobs counted", "maximum-of-five", "p95", "estimated accuracy"):
         assert text in found.stdout
 
@@ -55,4 +55,4 @@ def test_a_log_without_any_run_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "empty.swf"
     path.write_text("1 0 5 -1 4 -1 -1 4 2000 -1 1 1 1 -1 1 -1 -1 -1\n")
     with pytest.raises(InputError, match=r"empty\.swf: no row has a run time"):
-        CliRunner().invoke(command, ["runtime-forecasts", str(path)], catch_exceptions=False)
+        CliRunner().invoke(command, ["run-times", str(path)], catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""`cotide experiment s8-platform` and `s8-sensitivity` from a user's chair."""
+"""`cotide experiment reliable-share` and `forecast-accuracy` from a user's chair."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run(*arguments):
 
 
 def test_the_platform_is_shown_beside_its_rivals_and_a_missed_bar_is_exit_code_3(log, tmp_path):
-    done = run("s8-platform", log, "--plot", tmp_path / "platform.svg")
+    done = run("reliable-share", log, "--plot", tmp_path / "platform.svg")
     assert done.return_value in (0, 3)
     assert (done.return_value == 3) == ("missed:" in done.stdout)
     assert "hybrid" in done.stdout
     assert "the seed: more than 50%" in done.stdout
     assert (tmp_path / "platform.svg").read_text().startswith("<?xml")
-    again = run("s8-platform", log, "-o", "json", "--workers", 2)
+    again = run("reliable-share", log, "-o", "json", "--workers", 2)
     document = json.loads(again.stdout)
     assert document["logs"][0]["trace"] == "small.swf"
     assert document["paper"]["table_4_3"]["SDSC"]["platform"] == 25.0
@@ -48,15 +48,15 @@ def test_the_platform_is_shown_beside_its_rivals_and_a_missed_bar_is_exit_code_3
 
 
 def test_sensitivity_prints_a_column_for_each_accuracy(log, tmp_path):
-    done = run("s8-sensitivity", log, "--plot", tmp_path / "sensitivity.png", "--workers", 1)
+    done = run("forecast-accuracy", log, "--plot", tmp_path / "sensitivity.png", "--workers", 1)
     assert "Online-SVF" in done.stdout
     assert all(f"{percent} %" in done.stdout for percent in (20, 40, 60, 80, 100))
     assert (tmp_path / "sensitivity.png").stat().st_size > 1000
-    document = json.loads(run("s8-sensitivity", log, "-o", "json").stdout)
+    document = json.loads(run("forecast-accuracy", log, "-o", "json").stdout)
     assert len(document["logs"][0]["points"]) == 25
 
 
-@pytest.mark.parametrize("name", ["s8-platform", "s8-sensitivity"])
+@pytest.mark.parametrize("name", ["reliable-share", "forecast-accuracy"])
 def test_mistakes_are_told_in_one_line(name, log, tmp_path):
     missing = run(name, tmp_path / "none.swf")
     assert isinstance(missing.exception, InputError)

@@ -1,4 +1,4 @@
-"""`cotide experiment s1-schedule` from a user's chair: what it prints, its plot, and its refusals."""
+"""`cotide experiment hierarchical` from a user's chair: what it prints, its plot, and its refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import InputError
-from cotide_sim.experiments.hierarchical import schedule as s1_schedule
+from cotide_sim.experiments.hierarchical import schedule as hierarchical_experiment
 from cotide_sim.experiments.hierarchical.schedule import PAPER, Report
 
 
@@ -18,12 +18,12 @@ from cotide_sim.experiments.hierarchical.schedule import PAPER, Report
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The days themselves take a minute each: tests/sim plays parts of them."""
     report = Report(PAPER, 2287, 10, ("mean delay fell by 14% (596 to 511), the bar is 40%",))
-    monkeypatch.setattr(s1_schedule, "run", lambda **_: report)
+    monkeypatch.setattr(hierarchical_experiment, "run", lambda **_: report)
 
 
 @pytest.mark.usefixtures("told")
 def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
-    result = CliRunner().invoke(command, ["s1-schedule"], standalone_mode=False)
+    result = CliRunner().invoke(command, ["hierarchical"], standalone_mode=False)
     assert result.return_value == 3
     assert "missed:\nmean delay fell by 14% (596 to 511), the bar is 40%" in result.stdout
     assert "without prediction  paper     300        116    132        404" in result.stdout
@@ -34,7 +34,7 @@ def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
 @pytest.mark.usefixtures("told")
 def test_json_and_a_plot(tmp_path: Path) -> None:
     plot = tmp_path / "s1.svg"
-    asked = ["s1-schedule", "-o", "json", "--plot", str(plot)]
+    asked = ["hierarchical", "-o", "json", "--plot", str(plot)]
     result = CliRunner().invoke(command, asked, standalone_mode=False)
     assert json.loads(result.stdout)["rows"][0]["kills"] == 132
     assert plot.read_text().startswith("<?xml")
@@ -50,5 +50,5 @@ def test_json_and_a_plot(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_one_line(asked: list[str], said: str) -> None:
     with pytest.raises(InputError) as caught:
-        CliRunner().invoke(command, ["s1-schedule", *asked], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(command, ["hierarchical", *asked], standalone_mode=False, catch_exceptions=False)
     assert str(caught.value) == said

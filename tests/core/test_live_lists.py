@@ -1,4 +1,5 @@
-"""List policies live: the schedules of seed 002's algorithms where all pods are there from the start, and by hand."""
+"""List policies live: the schedules of Naghshnejad 2019's algorithms where all pods are there from the start, and by
+hand."""
 
 from __future__ import annotations
 

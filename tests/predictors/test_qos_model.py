@@ -113,7 +113,7 @@ def test_undeclared_type_is_unknown_until_a_sample_has_it(qos_model: QosModel, q
 
 
 def test_one_job_beside_one_service_is_described_by_type_size_and_rate(qos_model: QosModel) -> None:
-    """Seed 003, eq. 1: with limit and pressure fixed nothing but the three features may move the matrix."""
+    """Ou 2024, eq. 1: with limit and pressure fixed nothing but the three features may move the matrix."""
     alone = feature_matrix(mix(jobs={"heavy": (1, 1e8)}), qos_model.contention_)
     among_absent = feature_matrix(
         mix(jobs={"light": (0, 0), "heavy": (1, 1e8), "never seen": (0, 0)}), qos_model.contention_

@@ -1,4 +1,4 @@
-"""Experiment s1-forecast: nobody sees the future, scores by hand, rivals as published, bars reached."""
+"""Experiment host-load: nobody sees the future, scores by hand, rivals as published, bars reached."""
 
 from __future__ import annotations
 

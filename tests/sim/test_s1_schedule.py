@@ -1,4 +1,4 @@
-"""Experiment s1-schedule: the paper's cluster, a day that can be drawn again, and what prediction changes."""
+"""Experiment hierarchical: the paper's cluster, a day that can be drawn again, and what prediction changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_sim.experiments.hierarchical import schedule as s1_schedule
+from cotide_sim.experiments.hierarchical import schedule as hierarchical_experiment
 from cotide_sim.experiments.hierarchical.data_center import (
     DAY_SAMPLES,
     MACHINES,
@@ -172,7 +172,7 @@ def test_days_are_averaged_and_each_is_told_of(monkeypatch: pytest.MonkeyPatch) 
         parts = {"batch_delay": 1.0, "gratis_delay": 2.0, "first_delay": 3.0, "lost": 4.0}
         return Row(way.name, "here", way.slot_seconds, **counts, **delays, **parts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(s1_schedule, "play", played_row)
+    monkeypatch.setattr(hierarchical_experiment, "play", played_row)
     said: list[str] = []
     report = run(seeds=(0, 2), slot_sizes=(300.0,), progress=said.append)
     rows = {row.name: row for row in report.rows if row.source == "here"}

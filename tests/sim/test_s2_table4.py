@@ -1,4 +1,4 @@
-"""Experiment s2-table4: the paper's jobs and rates, one set of jobs for all strategies, bars that can be missed."""
+"""Experiment qpsm-waiting: the paper's jobs and rates, one set of jobs for all strategies, bars that can be missed."""
 
 from __future__ import annotations
 

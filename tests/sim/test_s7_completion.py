@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import CotideError, InputError
-from cotide_sim.experiments.offline import completion as s7_completion
-from cotide_sim.experiments.offline import plot as s7_plot
+from cotide_sim.experiments.offline import completion as offline_experiment
+from cotide_sim.experiments.offline import plot as offline_plot
 from cotide_sim.experiments.offline.claims import Bound
 from cotide_sim.experiments.offline.completion import Report, Settings, run
 from cotide_sim.offline.job_list import JobList
@@ -112,7 +112,7 @@ def test_what_the_run_does_not_show_is_said(report: Report) -> None:
 
 def test_an_infeasible_schedule_stops_the_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     all_at_once = Schedule(np.zeros(600, np.int64), np.zeros(600, np.int64))
-    monkeypatch.setitem(s7_completion.ALGORITHMS, "svf-ef", lambda *_: all_at_once)
+    monkeypatch.setitem(offline_experiment.ALGORITHMS, "svf-ef", lambda *_: all_at_once)
     with pytest.raises(CotideError, match="svf-ef gave a schedule that can't run: machine 0 holds"):
         run(SMALL)
 
@@ -120,10 +120,10 @@ def test_an_infeasible_schedule_stops_the_experiment(monkeypatch: pytest.MonkeyP
 def test_the_plot_is_the_same_file_for_the_same_numbers(report: Report, tmp_path: Path) -> None:
     small = Report(SMALL, figures={"3.5": report.figures["3.5"], "3.7": report.figures["3.7"]})
     for name in ("a.svg", "b.svg"):
-        s7_plot.draw(small, tmp_path / name)
+        offline_plot.draw(small, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     with pytest.raises(InputError, match="neither of"):
-        s7_plot.draw(report, tmp_path / "a.pdf")
+        offline_plot.draw(report, tmp_path / "a.pdf")
 
 
 def test_the_command_prints_one_document_and_says_by_its_code_that_a_statement_was_missed(
@@ -136,8 +136,8 @@ def test_the_command_prints_one_document_and_says_by_its_code_that_a_statement_w
         assert log is None
         return report
 
-    monkeypatch.setattr(s7_completion, "run", run_small)
-    arguments = ["s7-completion", "--repeats", "1", "--most-jobs", "5000", "--seed", "3"]
+    monkeypatch.setattr(offline_experiment, "run", run_small)
+    arguments = ["offline", "--repeats", "1", "--most-jobs", "5000", "--seed", "3"]
     outcome = CliRunner().invoke(command, [*arguments, "-o", "json"], standalone_mode=False)
     assert outcome.return_value == 3
     assert json.loads(outcome.stdout)["missed"] == report.missed

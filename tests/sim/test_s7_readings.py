@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cotide_cli.experiments.experiment_command import command
 from cotide_core.errors import CotideError
-from cotide_sim.experiments.offline import readings as s7_readings
+from cotide_sim.experiments.offline import readings as offline_readings_experiment
 from cotide_sim.experiments.offline.hybrids import HOLES, READINGS, WAYS, apart
 from cotide_sim.experiments.offline.readings import Report, Settings, run
 from cotide_sim.offline.schedule import Schedule
@@ -96,14 +96,14 @@ def test_a_schedule_that_cannot_run_stops_the_experiment(monkeypatch: pytest.Mon
     def all_at_once(jobs, *_):
         return Schedule(np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64))
 
-    monkeypatch.setitem(s7_readings.WAYS, HOLES, all_at_once)
+    monkeypatch.setitem(offline_readings_experiment.WAYS, HOLES, all_at_once)
     with pytest.raises(CotideError, match="SVF-EF gave a schedule that can't run"):
         run(SMALL)
 
 
 def test_the_command_says_what_was_found_and_its_exit_code_does() -> None:
     def called(*arguments: str):
-        return CliRunner().invoke(command, ["s7-readings", "--quick", *arguments], standalone_mode=False)
+        return CliRunner().invoke(command, ["offline-readings", "--quick", *arguments], standalone_mode=False)
 
     done = called()
     assert "its floor is above it" in done.stdout

@@ -1,4 +1,5 @@
-"""`cotide experiment s8-platform` and `s8-sensitivity`: the hybrid platform beside its rivals, and why it is hybrid.
+"""`cotide experiment reliable-share` and `forecast-accuracy`: the hybrid platform beside its rivals, and why it is
+hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
 seed, same figures, but for the seconds that replays took; what was missed is said and is exit code 3.
@@ -30,26 +31,26 @@ _OUTPUT = click.option(
 _PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 
 
-@click.command("s8-platform")
+@click.command("reliable-share")
 @_LOGS
 @click.option("--trees", is_flag=True, help="Also the platform on boosted trees; takes minutes a log.")
 @_WORKERS
 @_SEED
 @_OUTPUT
 @_PLOT
-def s8_platform(
+def reliable_share_experiment(
     logs: tuple[Path, ...], trees: bool, workers: int | None, seed: int, output: str, plot: Path | None
 ) -> int:
     """Replay SWF logs under the hybrid platform, pure backfilling and pure plans, with every source of run times."""
-    from cotide_sim.experiments.backfilling import plot as s8_plot
+    from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.reliable_share import PAPER_LOWER, PAPER_TABLE_4_3, run
 
     if plot is not None:
-        s8_plot.check_suffix(plot)
+        backfilling_plot.check_suffix(plot)
     with progress_bar() as told:
         report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
-        s8_plot.draw_platform(report, plot)
+        backfilling_plot.draw_platform(report, plot)
     if output == "table":
         _print_platform(report)
     else:
@@ -58,23 +59,25 @@ def s8_platform(
     return 3 if report.missed else 0
 
 
-@click.command("s8-sensitivity")
+@click.command("forecast-accuracy")
 @_LOGS
 @_WORKERS
 @_SEED
 @_OUTPUT
 @_PLOT
-def s8_sensitivity(logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None) -> int:
+def forecast_accuracy_experiment(
+    logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None
+) -> int:
     """Replay SWF logs with run-time forecasts of 20 to 100 % accuracy under backfilling and plans."""
-    from cotide_sim.experiments.backfilling import plot as s8_plot
+    from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.forecast_accuracy import run
 
     if plot is not None:
-        s8_plot.check_suffix(plot)
+        backfilling_plot.check_suffix(plot)
     with progress_bar() as told:
         report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
-        s8_plot.draw_sensitivity(report, plot)
+        backfilling_plot.draw_sensitivity(report, plot)
     if output == "table":
         _print_sensitivity(report)
     else:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.experiments.backfilling import s8_platform, s8_sensitivity
+from cotide_cli.experiments.backfilling import forecast_accuracy_experiment, reliable_share_experiment
 from cotide_cli.experiments.easy_variants import easy_variants
-from cotide_cli.experiments.offline import s7_completion
-from cotide_cli.experiments.offline_readings import s7_readings
-from cotide_cli.experiments.qpsm_waiting import s2_table4
-from cotide_cli.experiments.run_times import runtime_forecasts
+from cotide_cli.experiments.offline import offline_experiment
+from cotide_cli.experiments.offline_readings import offline_readings_experiment
+from cotide_cli.experiments.qpsm_waiting import qpsm_waiting_experiment
+from cotide_cli.experiments.run_times import run_times_experiment
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ def command() -> None:
     """Run an experiment of one of the papers and print its numbers beside ours."""
 
 
-command.add_command(s2_table4)
-command.add_command(s7_completion)
-command.add_command(s7_readings)
-command.add_command(runtime_forecasts)
-command.add_command(s8_platform)
-command.add_command(s8_sensitivity)
+command.add_command(qpsm_waiting_experiment)
+command.add_command(offline_experiment)
+command.add_command(offline_readings_experiment)
+command.add_command(run_times_experiment)
+command.add_command(reliable_share_experiment)
+command.add_command(forecast_accuracy_experiment)
 command.add_command(easy_variants)
 
 
-@command.command("s1-forecast")
+@command.command("host-load")
 @click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces (docs/host-load.md).")
 @click.option(
     "--series",
@@ -61,7 +61,7 @@ command.add_command(easy_variants)
 @click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Processes that fit ARMA.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
-def s1_forecast(
+def host_load_experiment(
     data: Path | None,
     own: tuple[Path, ...],
     sets: tuple[str, ...],
@@ -189,7 +189,7 @@ def _print_report(report: SetReport) -> None:
     )
 
 
-@command.command("s1-schedule")
+@command.command("hierarchical")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Directory of the public traces: production as in Google's."
 )
@@ -204,7 +204,7 @@ def _print_report(report: SetReport) -> None:
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
-def s1_schedule(
+def hierarchical_experiment(
     data: Path | None,
     slots: str,
     load: float | None,

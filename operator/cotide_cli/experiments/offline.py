@@ -1,4 +1,4 @@
-"""`cotide experiment s7-completion`: total completion time of the approximation algorithms, beside the paper's figures.
+"""`cotide experiment offline`: total completion time of the approximation algorithms, beside the paper's figures.
 
 Called by `experiment_command`. Reads a log if one is named, hands over to `cotide_sim.experiments.offline.completion`
 and prints. Invariant: same options, same numbers, but for the run times; a statement of the paper that the run does not
@@ -25,7 +25,7 @@ PIPE_WIDTH: Final = 160
 """Columns where there is no terminal; chosen, so that a pipe does not break lines."""
 
 
-@click.command("s7-completion")
+@click.command("offline")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -50,7 +50,7 @@ PIPE_WIDTH: Final = 160
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write the figures, as .png or .svg.")
-def s7_completion(
+def offline_experiment(
     trace: Path | None,
     repeats: int,
     most_jobs: int,
@@ -60,15 +60,15 @@ def s7_completion(
     output: str,
     plot: Path | None,
 ) -> int:
-    """Schedule SYNTH1, SYNTH2 and samples of a log with every algorithm of seed 002, chapter 3."""
+    """Schedule SYNTH1, SYNTH2 and samples of a log with every algorithm of Naghshnejad 2019, chapter 3."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from cotide_sim.experiments.offline import plot as s7_plot
+    from cotide_sim.experiments.offline import plot as offline_plot
     from cotide_sim.experiments.offline.completion import Settings, run
 
     if plot is not None:
-        s7_plot.check_suffix(plot)
+        offline_plot.check_suffix(plot)
     first = 3000 if most_jobs >= 3000 else 1000
     counts = tuple(range(first, most_jobs + 1, 1000))
     settings = Settings(counts=counts, machines=machines, repeats=repeats, log_machines=log_machines, seed=seed)
@@ -78,7 +78,7 @@ def s7_completion(
         task = bar.add_task("", total=1.0)
         report = run(settings, log, lambda what, share: bar.update(task, description=what, completed=share))
     if plot is not None:
-        s7_plot.draw(report, plot)
+        offline_plot.draw(report, plot)
     if output == "table":
         console = Console(highlight=False)
         if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""`cotide experiment s7-readings`: HYBRID as its text can be read, against SVF-EF placed in the same way.
+"""`cotide experiment offline-readings`: HYBRID as its text can be read, against SVF-EF placed in the same way.
 
 Called by `experiment_command`. Reads a log if one is named, hands over to `cotide_sim.experiments.offline.readings` and
 prints. Invariant: same options, same numbers; exit code 3 where no reading shows the order that the paper states.
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from cotide_sim.experiments.offline.readings import ReadingRow, Report
 
 
-@click.command("s7-readings")
+@click.command("offline-readings")
 @click.option(
     "--trace", type=click.Path(path_type=Path, dir_okay=False), help="SWF log to sample, the paper's is HPC2N."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("--quick", is_flag=True, help="Small instances only: a second instead of a minute.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def s7_readings(trace: Path | None, seed: int, quick: bool, output: str) -> int:
-    """Try every reading of seed 002's HYBRID for the order of its Figs. 3.6 and 3.7."""
+def offline_readings_experiment(trace: Path | None, seed: int, quick: bool, output: str) -> int:
+    """Try every reading of Naghshnejad 2019's HYBRID for the order of its Figs. 3.6 and 3.7."""
     from cotide_cli.experiments.offline import log_sizes
     from cotide_sim.experiments.offline.readings import Settings, run
 

@@ -1,4 +1,4 @@
-"""`cotide experiment s2-table4`: total waiting under QPSM, FIFO and random order, beside the paper's Table 4.
+"""`cotide experiment qpsm-waiting`: total waiting under QPSM, FIFO and random order, beside the paper's Table 4.
 
 Called by `experiment_command`. Trains the models, hands over to `cotide_sim.experiments.qpsm.waiting` and prints.
 Invariant: same options and files, same numbers; a stated bar that was missed is said and is exit code 3.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cotide_sim.experiments.qpsm.waiting import Report
 
 
-@click.command("s2-table4")
+@click.command("qpsm-waiting")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
-def s2_table4(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
+def qpsm_waiting_experiment(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
     """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from cotide_sim.cluster.comparison import prepare
-    from cotide_sim.experiments.qpsm import plot as s2_plot
+    from cotide_sim.experiments.qpsm import plot as qpsm_plot
     from cotide_sim.experiments.qpsm.waiting import run
 
     if plot is not None:
-        s2_plot.check_suffix(plot)
+        qpsm_plot.check_suffix(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -56,7 +56,7 @@ def s2_table4(data: Path | None, repeats: int, seed: int, output: str, plot: Pat
             progress=lambda what, share: bar.update(task, description=what, completed=share),
         )
     if plot is not None:
-        s2_plot.draw(report, plot)
+        qpsm_plot.draw(report, plot)
     if output == "table":
         _print(report)
     else:

@@ -1,4 +1,4 @@
-"""`cotide experiment runtime-forecasts LOG...`: how good run-time forecasts are on logs of batch systems.
+"""`cotide experiment run-times LOG...`: how good run-time forecasts are on logs of batch systems.
 
 Called by `experiment_command`. Reads SWF logs, hands them to `cotide_sim.experiments.backfilling.run_times` and prints
 the figures. Invariant: same log, same figures, but for the seconds that it took; data on stdout, progress on stderr.
@@ -22,10 +22,10 @@ PIPE_WIDTH = 120
 """Columns where there is no terminal (chosen: the widest table fits)."""
 
 
-@click.command("runtime-forecasts")
+@click.command("run-times")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def runtime_forecasts(logs: tuple[Path, ...], output: str) -> int:
+def run_times_experiment(logs: tuple[Path, ...], output: str) -> int:
     """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
     from rich.console import Console
     from rich.progress import Progress

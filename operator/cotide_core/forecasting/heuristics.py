@@ -17,7 +17,7 @@ from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floa
 HEURISTIC: Final = "heuristic"
 """The model id of both heuristics."""
 BUSY_RATE: Final = 50_000.0
-"""Requests per second at which a service counts as busy: where the paper's waiting times fall off (seed 003, Table
+"""Requests per second at which a service counts as busy: where the paper's waiting times fall off (Ou 2024, Table
 4)."""
 USUAL_LIMIT_MILLISECONDS: Final = 10.0
 """The paper's limit; tighter ones raise the risk."""

@@ -1,9 +1,9 @@
 """How far the forecast of a run time can be relied on: its expected accuracy, learned from what came of others.
 
-Owned by `plan_platform`. The accuracy of a forecast is the smaller of forecast and run time over the larger (seed 002,
-eq. 4.2), and is learned by type of job. Before a type has ended anything, a forecast is believed what its own spread
-says; each end then counts, the latest most. Invariant: the same ends in the same order give the same reliability, on
-any machine.
+Owned by `plan_platform`. The accuracy of a forecast is the smaller of forecast and run time over the larger
+(Naghshnejad 2019, eq. 4.2), and is learned by type of job. Before a type has ended anything, a forecast is believed
+what its own spread says; each end then counts, the latest most. Invariant: the same ends in the same order give the
+same reliability, on any machine.
 """
 
 from __future__ import annotations

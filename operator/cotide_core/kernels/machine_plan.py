@@ -1,9 +1,9 @@
 """Plans of waiting pods on many machines with vector demands: who starts now, who is reserved where and when.
 
 Called by `planning` in each cycle that may let a pod start. One kernel serves EASY (one reservation), conservative
-(all, kept from call to call) and smallest volume first (all, made anew), as in Mu'alem and Feitelson 2001 and seed 002,
-section 4.2.1; on one machine with one resource the starts are those of `easy`, `conservative` and `plan` where no job
-outlives its forecast.
+(all, kept from call to call) and smallest volume first (all, made anew), as in Mu'alem and Feitelson 2001 and
+Naghshnejad 2019, section 4.2.1; on one machine with one resource the starts are those of `easy`, `conservative` and
+`plan` where no job outlives its forecast.
 
 Each pod in turn gets the machine with the earliest feasible start; then the one with fewest soft objections, then the
 lowest number (first fit leaves whole machines to large pods). Within one call reservations only consume, so a start

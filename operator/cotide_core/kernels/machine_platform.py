@@ -25,9 +25,9 @@ Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
 PREDICTABLE: Final = 0.6
-"""Estimated accuracy from which a job counts as predictable (seed 002, section 4.4)."""
+"""Estimated accuracy from which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
 FIRST_SHARE: Final = 0.6
-"""alpha before the first job (seed 002, section 4.5.4)."""
+"""alpha before the first job (Naghshnejad 2019, section 4.5.4)."""
 RECENT_JOBS: Final = 1000
 """alpha follows about so many jobs (chosen)."""
 FIRST_DEMAND: Final = 1000.0

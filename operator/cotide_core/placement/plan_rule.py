@@ -9,7 +9,7 @@ from cotide_core.queueing.ordering import Order
 
 
 class Machines(StrEnum):
-    """Which node a pod is planned on (seed 002, section 3.2.2)."""
+    """Which node a pod is planned on (Naghshnejad 2019, section 3.2.2)."""
 
     EARLIEST = "ef"
     """The one on which it can start first; looked for anew in each plan."""
@@ -24,7 +24,7 @@ class Sharing(StrEnum):
 
     ALL = "all"
     HIGH_DEMAND = "high-demand"
-    """Pods of more than half a machine have nodes of their own (seed 002, section 3.3.3; see `plan_parts`)."""
+    """Pods of more than half a machine have nodes of their own (Naghshnejad 2019, section 3.3.3; see `plan_parts`)."""
     RELIABLE = "reliable"
     """Pods whose run time can be relied on hold at most a share of the capacity (section 4.4; see `plan_platform`)."""
 

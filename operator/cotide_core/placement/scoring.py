@@ -65,7 +65,7 @@ class LeastAllocated:
 
 @dataclass(frozen=True, slots=True)
 class WithoutService:
-    """1 where no online service runs, else 0 (seed 003, section 4.3: such nodes need no forecast)."""
+    """1 where no online service runs, else 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
 
     cacheable: bool = True
 

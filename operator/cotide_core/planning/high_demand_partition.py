@@ -1,4 +1,4 @@
-"""Nodes apart for pods of more than half a machine: HYBRID (seed 002, section 3.3.3), as a plan.
+"""Nodes apart for pods of more than half a machine: HYBRID (Naghshnejad 2019, section 3.3.3), as a plan.
 
 A method of `planning`. Two such pods never share a machine, so they run one at a time, shortest first, on M1 =
 floor((M - 2) / 4) + 1 of the M nodes, the largest; all others by smallest volume on the rest, as in

@@ -1,10 +1,10 @@
 """Plans on a node that is chosen once for each pod: the one with the least work (LW), or a drawn one (RANDOM).
 
-A method of `planning`. Seed 002, section 3.2.2, knows all jobs at time 0; here a pod gets its node when it is first
-planned, in the order of the plan, and keeps it until it starts, or can't start there at all, or a pod there outlives
-what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was given and
-did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting ones.
-Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
+A method of `planning`. Naghshnejad 2019, section 3.2.2, knows all jobs at time 0; here a pod gets its node when it is
+first planned, in the order of the plan, and keeps it until it starts, or can't start there at all, or a pod there
+outlives what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was
+given and did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting
+ones. Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
 `approximation.list_scheduling`.
 """
 

@@ -87,7 +87,7 @@ class PlanProblem:
         self.may: Booleans = np.array([placer.feasibility.allowed(shape.fit, snapshot) for shape in some])
         self.soft: Integers = np.array([placer.feasibility.matches(shape.fit, snapshot).soft for shape in some])
         if guard is not None:
-            # Among equals a node without a service comes first (seed 003, section 4.3), then one with a lower rate.
+            # Among equals a node without a service comes first (Ou 2024, section 4.3), then one with a lower rate.
             doublings = np.clip(np.frexp(rates)[1], 0, RATE_STEPS - 2)
             self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
         self._shapes = some

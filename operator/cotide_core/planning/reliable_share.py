@@ -1,10 +1,10 @@
 """The hybrid platform as a plan: pods of predictable run time on a share of the capacity, the rest beside them.
 
-A method of `planning` (seed 002, section 4.4; the rules are those of `kernels.platform`, the replay's). Co-located
-nodes have no cores of one kind: the share is an amount of cpu and of memory, held anywhere, of what is not asked for by
-online pods. A pod is predictable where the expected accuracy of its forecast is 0.6 or more (`reliability`), as it
-stands when the pod is queued. Invariant: on one node, with the same kinds and forecasts, pods start when they do in the
-replay, while none outlives what it is planned to take.
+A method of `planning` (Naghshnejad 2019, section 4.4; the rules are those of `kernels.platform`, the replay's).
+Co-located nodes have no cores of one kind: the share is an amount of cpu and of memory, held anywhere, of what is not
+asked for by online pods. A pod is predictable where the expected accuracy of its forecast is 0.6 or more
+(`reliability`), as it stands when the pod is queued. Invariant: on one node, with the same kinds and forecasts, pods
+start when they do in the replay, while none outlives what it is planned to take.
 """
 
 from __future__ import annotations

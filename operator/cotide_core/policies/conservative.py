@@ -1,4 +1,4 @@
-"""Conservative backfilling: every waiting pod is promised a node and a start (seed 002, section 4.2.1).
+"""Conservative backfilling: every waiting pod is promised a node and a start (Naghshnejad 2019, section 4.2.1).
 
 A pod starts only where it delays no promise, by the p90 of run times. Promises move forward when pods end early.
 """

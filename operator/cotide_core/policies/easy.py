@@ -1,4 +1,4 @@
-"""EASY backfilling: oldest first, and nobody delays the first who waits (seed 002, section 4.2.1; Lifka 1995).
+"""EASY backfilling: oldest first, and nobody delays the first who waits (Naghshnejad 2019, section 4.2.1; Lifka 1995).
 
 The first pod that fits nowhere is reserved its earliest feasible start by the p90 of run times; those behind it start
 where that does not delay it. `easy-sjbf` tries those behind shortest first (by p50).

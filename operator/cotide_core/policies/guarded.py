@@ -1,4 +1,4 @@
-"""Fifo and random with QPSM's check of the online services' limits, so that only the order differs (seed 003, Table 4).
+"""Fifo and random with QPSM's check of the online services' limits, so that only the order differs (Ou 2024, Table 4).
 
 fifo-guarded chooses nodes as QPSM does. random-guarded draws its nodes and takes the first that passes the check.
 """

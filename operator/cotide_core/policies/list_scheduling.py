@@ -1,4 +1,4 @@
-"""List scheduling (seed 002, section 3.2.2): an order, and a rule for the node, named together as in svf-ef.
+"""List scheduling (Naghshnejad 2019, section 3.2.2): an order, and a rule for the node, named together as in svf-ef.
 
 Live, pods come one after another: all that wait are planned anew whenever something changed. EF looks for a node in
 each plan, LW and RANDOM choose one when a pod is first planned. `hybrid-machines` is HYBRID of section 3.3.3: pods of

@@ -1,4 +1,4 @@
-"""QPSM: shortest predicted job first, where the latency limits are predicted to hold (seed 003, section 4).
+"""QPSM: shortest predicted job first, where the latency limits are predicted to hold (Ou 2024, section 4).
 
 Batch and gratis pods go to a node without an online service while one has room; the paper needs no forecast there.
 Else the QoS model is asked about the best-ranked nodes with a service, and of those that it lets pass the least

@@ -1,4 +1,4 @@
-"""The paper's random strategy: any job, any node that has room (seed 003, section 5.4)."""
+"""The paper's random strategy: any job, any node that has room (Ou 2024, section 5.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The online plan by smallest volume first (seed 002, section 4.2.1, online-SVF).
+"""The online plan by smallest volume first (Naghshnejad 2019, section 4.2.1, online-SVF).
 
 All waiting pods are planned anew whenever something changed, smallest demand x run time first, each at its earliest
 feasible start behind those before it.

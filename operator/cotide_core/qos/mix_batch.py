@@ -2,7 +2,7 @@
 
 Called by `guard`. One row per (pair, online pod with a promise on the node after the placement); the answer to a pair
 of a shape and a node is the highest probability among its rows. Pairs of several pods go into one batch. Invariant:
-for one batch job alone beside one service a row holds the three features of seed 003, section 3.1 (type, input size,
+for one batch job alone beside one service a row holds the three features of Ou 2024, section 3.1 (type, input size,
 rate) and nothing else that is not implied by them.
 """
 

@@ -78,7 +78,7 @@ class RandomOrder:
 
 @dataclass(frozen=True, slots=True)
 class PredictedShortestFirst:
-    """QPSM's queue (seed 003, section 4.2): a sub-queue for each Job priority, in each the shortest predicted job
+    """QPSM's queue (Ou 2024, section 4.2): a sub-queue for each Job priority, in each the shortest predicted job
     first.
 
     A pod that fails its first placement goes down one level (section 4.3), to the sub-queue of ``priority - 1``, and
@@ -139,7 +139,7 @@ def demand_of(entry: QueuedPod) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SmallestDemandFirst:
-    """Smallest demand first (seed 002, section 3.2.2, SDF)."""
+    """Smallest demand first (Naghshnejad 2019, section 3.2.2, SDF)."""
 
     demotes: bool = False
 
@@ -156,7 +156,7 @@ class SmallestDemandFirst:
 
 @dataclass(frozen=True, slots=True)
 class SmallestVolumeFirst:
-    """Smallest demand x predicted run time first (seed 002, section 3.2.1: d_j p_j).
+    """Smallest demand x predicted run time first (Naghshnejad 2019, section 3.2.1: d_j p_j).
 
     The demand of a pod is its cpu or its memory, whichever is the larger part of a usual machine.
     """

@@ -1,4 +1,4 @@
-"""Algorithm 1 of seed 000 for one engine: where predicted slack lets batch and gratis pods go, and who makes room.
+"""Algorithm 1 of Jiang et al. for one engine: where predicted slack lets batch and gratis pods go, and who makes room.
 
 Called by `cycle.Scheduler` for policies with ``by_slack``. With C the usable capacity of a node, P the predicted peak
 of its online pods, B and G what batch and gratis pods hold, and L >= B + G the predicted load of both together::

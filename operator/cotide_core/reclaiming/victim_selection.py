@@ -74,7 +74,7 @@ def cheapest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate
 
 
 def drawn(candidates: Sequence[Candidate], lacking: Floats, generator: np.random.Generator) -> list[Candidate] | None:
-    """Return pods in a random order until they free what is lacking (seed 000, Algorithm 1, line 12)."""
+    """Return pods in a random order until they free what is lacking (Jiang et al., Algorithm 1, line 12)."""
     order = generator.permutation(len(candidates)).tolist()
     taken: list[Candidate] = []
     freed = np.zeros(len(lacking))

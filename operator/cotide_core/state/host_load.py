@@ -112,8 +112,8 @@ class HostLoad:
         """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast stands behind each.
 
         With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
-        last-state correction within the slot (seed 000, section IV), and what online pods that came since ask for: of
-        them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
+        last-state correction within the slot (Jiang et al., section IV), and what online pods that came since ask for:
+        of them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
         measurements stop, what was last known stays a lower bound: a feed that falls silent is no reason to think that
         pods need less than before.
         """
@@ -149,7 +149,7 @@ class HostLoad:
     def batch_load(self, now: float) -> Floats:
         """Return (2, N) what batch and gratis pods will hold at most: never less than they hold now.
 
-        A placement or an end since the forecast moves it by as much (the feedback of seed 000, section IV.B).
+        A placement or an end since the forecast moves it by as much (the feedback of Jiang et al., section IV.B).
         """
         self._grow()
         size = self._columns.size

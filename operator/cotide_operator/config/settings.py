@@ -103,7 +103,7 @@ class RetrainingSettings(Section):
     new_samples: int = Field(default=500, ge=10)
     """New samples since the last training that call for another; chosen."""
     unseen_type_samples: int = Field(default=5, ge=1)
-    """Finished jobs of a type the model never saw that call for one (seed 003: an unseen type retrains); chosen."""
+    """Finished jobs of a type the model never saw that call for one (Ou 2024: an unseen type retrains); chosen."""
     capacity_samples: int = Field(default=20_000, ge=100)
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
 
@@ -166,7 +166,8 @@ class Settings(Section):
     policy: str = "qpsm"
     scheduler_name: str = Field(default="cotide", min_length=1)
     slot_seconds: float = Field(default=300.0, gt=0)
-    """A service's slot: over its limit once in it counts as one violation (seed 000: a slot's value is its maximum)."""
+    """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
+    maximum)."""
     seed: int = Field(default=0, ge=0)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
     """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 64; with fewer it waits for us."""

@@ -2,7 +2,7 @@
 
 Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
 the event loop. Usage of online pods is forecast by last-state ARMA, what batch and gratis pods hold by feedback AR
-(seed 000, section IV), cpu and memory each with a pool of their own. Loads are shares of the node.
+(Jiang et al., section IV), cpu and memory each with a pool of their own. Loads are shares of the node.
 
 Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without
 any record has no forecast and no score; what history teaches after a restart counts in no total.

@@ -233,7 +233,7 @@ class LiveHostLoad:
         return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), Standing.of(fallen, scores))
 
     async def _revise(self, rows: NDArray[np.intp]) -> None:
-        """Forecast anew where placements raised what is held (the feedback of seed 000, section IV.B)."""
+        """Forecast anew where placements raised what is held (the feedback of Jiang et al., section IV.B)."""
         inside = rows[rows < self.forecasters.rows]
         moved, held = self._book.moved(inside)
         if not len(moved):

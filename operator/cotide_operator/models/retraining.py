@@ -1,6 +1,6 @@
 """Trains the predictors anew from what this cluster showed, in a process of its own.
 
-Fed by the loop after each cycle; looks at its interval whether there is cause (seed 003, section 4.3: a job of an
+Fed by the loop after each cycle; looks at its interval whether there is cause (Ou 2024, section 4.3: a job of an
 unseen type has finished; or many new samples), trains, saves into the models directory and lets the model store take
 it up. Invariants: the loop never waits for a training; one training runs at a time; a failed one changes nothing but
 a log line and a metric, and is not tried again before there are new samples.

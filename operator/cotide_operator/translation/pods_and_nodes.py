@@ -32,7 +32,7 @@ CORDON_ANNOTATION: Final = "cotide.dev/cordoned-until"
 """Of a node: until when the overload monitor keeps batch and gratis pods off it."""
 DEFAULT_SCHEDULER_NAME: Final = "cotide"
 DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
-"""The service limit of seed 003, section 4.1, and the default of the Workload schema."""
+"""The service limit of Ou 2024, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
 REMEMBERED: Final = 4096

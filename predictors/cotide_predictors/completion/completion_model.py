@@ -1,4 +1,4 @@
-"""How long will a job run, alone and beside others? A random forest on a physical trend (seed 003, section 3.2).
+"""How long will a job run, alone and beside others? A random forest on a physical trend (Ou 2024, section 3.2).
 
 Called by the engine through `forecasts.CompletionForecaster`, by training and by evaluation. The paper's forest maps
 (type, input size) to seconds. Here::

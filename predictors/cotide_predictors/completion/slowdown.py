@@ -1,6 +1,6 @@
 """By what factor contention on the node stretches a job: a rising curve of rate and pressure, scaled by type.
 
-Called by `completion.CompletionModel`. The paper leaves the contention out (seed 003, 3.2); measured beside
+Called by `completion.CompletionModel`. The paper leaves the contention out (Ou 2024, 3.2); measured beside
 memcached the factor ran from 1 at 1,000 requests/s to 5 at 140,000, so it is learned here::
 
     log slowdown = sensitivity(type) x (curve(rate) + curve(pressure))

@@ -1,4 +1,4 @@
-"""Held-out scores over random 3:1 splits, ours beside its rivals (seed 003, sections 3 and 5).
+"""Held-out scores over random 3:1 splits, ours beside its rivals (Ou 2024, sections 3 and 5).
 
 Called by `cotide evaluate`. Splits go by cell unless asked otherwise: repetitions of one measured cell never lie on
 both sides. Invariant: all contenders see the same training rows and answer for the same test rows, and nothing is
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 SplitBy = Literal["cell", "row"]
 OURS: Final = "cotide"
 TEST_SHARE: Final = 0.25
-"""One part of four is held out (seed 003, section 3.1: 3:1)."""
+"""One part of four is held out (Ou 2024, section 3.1: 3:1)."""
 
 
 class QosContender(Protocol):

@@ -2,7 +2,7 @@
 
 Called by `refit` (in worker processes) and the experiments, never on the hot path: a fit of 2,016 slots takes tens of
 milliseconds where a forecast of ten thousand hosts takes a few. The order is given, or chosen by AIC or BIC up to a
-bound; (1, 1) is the paper's (seed 000, section V).
+bound; (1, 1) is the paper's (Jiang et al., section V).
 
 Invariant: what is returned is stationary and finite. A history that is too short, constant, or on which the optimiser
 fails gets None, and its host keeps the parameters it has.

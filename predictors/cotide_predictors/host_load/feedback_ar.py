@@ -1,7 +1,7 @@
 """Feedback AR(2) on the first differences of batch and gratis load, for every host at once.
 
 Called by `forecaster` at every record and after every placement: the scheduler's own decisions change this load, so
-fixed parameters do not fit, and Yule-Walker's are computed anew each time, from a sliding window (seed 000,
+fixed parameters do not fit, and Yule-Walker's are computed anew each time, from a sliding window (Jiang et al.,
 section IV-B):
 
     phi1 = (g0 g1 - g1 g2) / (g0^2 - g1^2)      phi2 = (g0 g2 - g1^2) / (g0^2 - g1^2)           (eq. 11)

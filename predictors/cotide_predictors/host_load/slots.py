@@ -33,7 +33,7 @@ class SlotClock:
 
     Parameters
     ----------
-    hosts : number of rows. slot_seconds : length of a slot; > 0 (seed 000: 300).
+    hosts : number of rows. slot_seconds : length of a slot; > 0 (Jiang et al.: 300).
     """
 
     def __init__(self, hosts: int, *, slot_seconds: float = 300.0, plausible_max: float = PLAUSIBLE_MAX) -> None:

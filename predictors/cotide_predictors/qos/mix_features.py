@@ -2,7 +2,7 @@
 
 Called by `qos.QosModel` for training rows and for every candidate node of a decision: nothing here runs row by
 row. With one job beside one service the features are functions of the paper's three (type, input size, rate;
-seed 003, section 3.1) and of the limit and the pressure.
+Ou 2024, section 3.1) and of the limit and the pressure.
 
 Invariant: every feature but the limit never falls when a rate, a count, a size or the pressure grows.
 """

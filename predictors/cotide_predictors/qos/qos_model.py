@@ -1,4 +1,4 @@
-"""Will an online pod's p95 latency break its limit beside a mix? Boosted trees on a smooth base (seed 003, 3.1).
+"""Will an online pod's p95 latency break its limit beside a mix? Boosted trees on a smooth base (Ou 2024, 3.1).
 
 Called by the engine through `forecasts.QosForecaster` (all candidate nodes in one call), by training and by
 evaluation. The paper trains XGBoost on (type, input size, rate) for one limit of 10 ms; here the rows of several

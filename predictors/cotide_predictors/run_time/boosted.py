@@ -1,9 +1,9 @@
 """Grows the boosted trees of a replay, at its pauses, from jobs that are over.
 
-Called by trace replay and by `event_forecasts`, every 24 simulated hours (seed 002, section 4.4.4). In between, the
-kernels ask the last trees (`cotide_predictors.run_time.kernels.tree_forecasts`, where the rows that are learned from
-were written at submission). Invariant: trees learn from jobs that finished before the pause and from nothing else; same
-jobs and seed, same trees, since all of it runs on one thread.
+Called by trace replay and by `event_forecasts`, every 24 simulated hours (Naghshnejad 2019, section 4.4.4). In between,
+the kernels ask the last trees (`cotide_predictors.run_time.kernels.tree_forecasts`, where the rows that are learned
+from were written at submission). Invariant: trees learn from jobs that finished before the pause and from nothing else;
+same jobs and seed, same trees, since all of it runs on one thread.
 
 xgboost, since scikit-learn's histogram boosting took 1.1 to 1.5 times as long for the reliability at the same
 correlation, and four times as long for the run times.
@@ -30,7 +30,7 @@ from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 DAY_SECONDS: Final = 86_400
-"""Simulated time between two rebuilds (seed 002, section 4.4.4)."""
+"""Simulated time between two rebuilds (Naghshnejad 2019, section 4.4.4)."""
 
 
 class Gardener:

@@ -1,8 +1,8 @@
 """What a forecast becomes when its job outlives it: the standard corrections, and the distribution's own.
 
-Called by schedulers at the moment that a running job passes its forecast. Each rule takes what has elapsed and
-answers a new total run time. Sources: the requested time and fixed steps as in Tsafrir, Etsion and Feitelson (2007),
-which seed 002, ch. 4 builds on as (142); doubling as in the same literature. Invariant: the new forecast lies above
+Called by schedulers at the moment that a running job passes its forecast. Each rule takes what has elapsed and answers
+a new total run time. Sources: the requested time and fixed steps as in Tsafrir, Etsion and Feitelson (2007), which
+Naghshnejad 2019, ch. 4 builds on as (142); doubling as in the same literature. Invariant: the new forecast lies above
 the elapsed time, and at or below the request unless the job has outlived that too.
 """
 

@@ -59,7 +59,7 @@ class Distributions:
         return self.quantile(0.5)
 
     def expected_accuracies(self) -> tuple[Floats, Floats]:
-        """Return (P,) candidate seconds and (n, P) the expected accuracy (seed 002, eq. 4.2) of each."""
+        """Return (P,) candidate seconds and (n, P) the expected accuracy (Naghshnejad 2019, eq. 4.2) of each."""
         step = (self.edges[1] - self.edges[0]) / PARTS
         points = self.edges[0] + step * (np.arange(PARTS * (len(self.edges) - 1)) + 0.5)
         gain = np.repeat(np.eye(len(self.edges) - 1), PARTS, axis=1) / PARTS

@@ -16,7 +16,7 @@ from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.jobs import Floats, Ints, JobTable, event_order
 
 DEPTH: Final = 5
-"""Runs kept one by one: the maximum ratio of the last five needs that many (seed 002 by way of issue 4)."""
+"""Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019 by way of issue 4)."""
 
 
 class Column(IntEnum):

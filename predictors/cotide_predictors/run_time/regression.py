@@ -1,9 +1,9 @@
 """Online l2-regularised polynomial regression of run times on the sixteen features of Table 4.1.
 
 A rival of the tree forecasts and cheap enough for every job of any log: a prediction or an update is one pass over 153
-terms. Weights follow the normalised adaptive gradient of Ross, Mineiro and Langford (2013), which seed 002, section
-4.4.4 names: a term's step is divided by the largest size it has shown and by the root of its summed squared gradients,
-so that seconds, processors and counts may stand side by side in their own units.
+terms. Weights follow the normalised adaptive gradient of Ross, Mineiro and Langford (2013), which Naghshnejad 2019,
+section 4.4.4 names: a term's step is divided by the largest size it has shown and by the root of its summed squared
+gradients, so that seconds, processors and counts may stand side by side in their own units.
 
 Loss: eq. 4.5 with both branches equal, as its text says, (f - p)^2; the printed factor lambda in front of both can't
 change where its minimum lies and is left to the penalty of eq. 4.4, here lambda sum (s_i w_i)^2 with s_i the size of
@@ -40,7 +40,7 @@ FEATURES: Final = (
     "stdcpu",
     "prevuser",
 )
-"""Seed 002, Table 4.1, by its names; tod and dow are cosine and sine of the time of day and of the week."""
+"""Naghshnejad 2019, Table 4.1, by its names; tod and dow are cosine and sine of the time of day and of the week."""
 TERMS: Final = (len(FEATURES) + 1) * (len(FEATURES) + 2) // 2
 """Products of at most two features, the constant included: 153."""
 LANES: Final = 4

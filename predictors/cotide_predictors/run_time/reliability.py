@@ -1,7 +1,7 @@
 """How accurate will a run-time forecast be? Boosted trees that predict eq. 4.2, rebuilt every 24 simulated hours.
 
-Called by the hybrid platform (seed 002, section 4.4): jobs at `PREDICTABLE` or above go to the plan, the rest to
-backfilling. The trees see what the forecaster saw, the forecast itself and its distance from each anchor, and how
+Called by the hybrid platform (Naghshnejad 2019, section 4.4): jobs at `PREDICTABLE` or above go to the plan, the rest
+to backfilling. The trees see what the forecaster saw, the forecast itself and its distance from each anchor, and how
 sure the distribution was where there is one; they learn from forecasts whose jobs have completed. Invariant: as in
 `rolling`, a job that is not over moves no estimate; an estimate lies in [0, 1].
 """
@@ -20,7 +20,7 @@ from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures
 
 PREDICTABLE: Final = 0.6
-"""Estimated accuracy from which a job counts as predictable (seed 002, section 4.4)."""
+"""Estimated accuracy from which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
 UNKNOWN_ACCURACY: Final = 0.0
 """Before the first model no forecast is trusted (chosen: such jobs are backfilled by the user's estimate)."""
 TREES: Final = 60

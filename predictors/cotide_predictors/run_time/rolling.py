@@ -1,8 +1,8 @@
 """Models rebuilt every 24 simulated hours on completed jobs, and the forecasts that they gave in between.
 
-Called by experiments and by trace replay, for the run-time distributions and for their reliability. Seed 002, section
-4.4.4: the model is rebuilt every 24 hours. Invariant: a model learns from jobs that finished before its rebuild, and
-answers for jobs submitted from then until the next; so a run time that is not over can't move a forecast.
+Called by experiments and by trace replay, for the run-time distributions and for their reliability. Naghshnejad 2019,
+section 4.4.4: the model is rebuilt every 24 hours. Invariant: a model learns from jobs that finished before its
+rebuild, and answers for jobs submitted from then until the next; so a run time that is not over can't move a forecast.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from cotide_predictors.run_time.jobs import Floats
 
 
 def accuracy(forecast_seconds: Floats, run_seconds: Floats) -> Floats:
-    """Return (n,) the smaller over the larger of forecast and run (seed 002, eqs. 4.2 and 5.13); both positive."""
+    """Return (n,) the smaller over the larger of forecast and run (Naghshnejad 2019, eqs. 4.2 and 5.13); both
+    positive."""
     return np.minimum(forecast_seconds, run_seconds) / np.maximum(forecast_seconds, run_seconds)
 
 

@@ -10,7 +10,7 @@ again changes nothing. A pod is named by any key that is never used for another 
   the limit as a share of the time for which there was a sample, over all online pods.
 - Cpu in use is the mean over time of the cluster's share, each observation standing until the next.
 - An overload slot is a slot of a node in which it was seen overloaded at least once: its online pods used, and its
-  batch and gratis pods were allocated, more together than the node physically has of cpu or of memory (seed 000,
+  batch and gratis pods were allocated, more together than the node physically has of cpu or of memory (Jiang et al.,
   section I). Slots lie end to end from the start of the run.
 - Online evictions are evicted pods of class online, whoever evicted them.
 """
@@ -28,7 +28,7 @@ from cotide_core.classes import WorkloadClass
 HOLD_SECONDS: Final = 60.0
 """A sample older than this says nothing any more; chosen above every sampling period in use."""
 SLOT_SECONDS: Final = 300.0
-"""Slot of seed 000, in which overloads are counted unless a run says otherwise."""
+"""Slot of Jiang et al., in which overloads are counted unless a run says otherwise."""
 ROUNDING: Final = 1.0 + 1e-9
 """A load that is exactly the capacity, summed in floats, is no overload."""
 

@@ -1,1 +1,2 @@
-"""Scheduling of jobs known at time 0 with approximation guarantees (seed 002, chapter 3): one algorithm a file."""
+"""Scheduling of jobs known at time 0 with approximation guarantees (Naghshnejad 2019, chapter 3): one algorithm a
+file."""

@@ -1,4 +1,4 @@
-"""All algorithms of seed 002, chapter 3, by the names that the experiment and its tables use.
+"""All algorithms of Naghshnejad 2019, chapter 3, by the names that the experiment and its tables use.
 
 Called by the experiment, the benchmark and the tests. ``single`` runs on one machine only and ``hybrid`` on two or
 more; they refuse anything else with one sentence.

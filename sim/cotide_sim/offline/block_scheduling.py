@@ -1,4 +1,5 @@
-"""Block-Scheduling: jobs of similar size packed into blocks, blocks run densest first (seed 002, section 3.2.2).
+"""Block-Scheduling: jobs of similar size packed into blocks, blocks run densest first (Naghshnejad 2019, section
+3.2.2).
 
 Called through `algorithms` and by the experiment. A 4 gamma approximation in O(n log n) (Theorem 4, section 3.3.4).
 Gamma = 9 + ceil(6 / M): the text prints 6M, but its Lemma 11 needs M (gamma - 1) - 2 - (4M + 2) = 4M + 2, that is

@@ -1,4 +1,4 @@
-"""What no schedule can beat, and what each algorithm promises (seed 002, Theorems 2 to 4).
+"""What no schedule can beat, and what each algorithm promises (Naghshnejad 2019, Theorems 2 to 4).
 
 Called by the tests and the experiment, on the instance alone. Invariant: `optimum_floor` is at most the optimum, which
 is NP-hard to find; each promise is what the proof of its theorem gives for the instance, and at most the theorem's

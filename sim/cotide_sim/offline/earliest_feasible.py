@@ -1,4 +1,4 @@
-"""EF: each job goes to the machine on which it can start first (seed 002, section 3.2.2, Algorithm 1).
+"""EF: each job goes to the machine on which it can start first (Naghshnejad 2019, section 3.2.2, Algorithm 1).
 
 Called by `list_scheduling` and `hybrid`. The printed Algorithm 1 walks over the ends of running jobs and looks at what
 is free at that moment only; where other jobs are already planned to start later, a job must also fit for all of its

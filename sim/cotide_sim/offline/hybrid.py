@@ -1,4 +1,4 @@
-"""HYBRID: high-demand jobs and the others on machines of their own (seed 002, section 3.3.3, M >= 2).
+"""HYBRID: high-demand jobs and the others on machines of their own (Naghshnejad 2019, section 3.3.3, M >= 2).
 
 Called through `algorithms` and by the experiment. Jobs of more than half a machine can never share one, so they run one
 at a time, shortest first, on M1 machines; all others by SVF-EF on the remaining ones. A 5 + O(1/M) approximation

@@ -22,7 +22,7 @@ TOTAL_MAX: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """Jobs of one instance (seed 002, section 3.2.1).
+    """Jobs of one instance (Naghshnejad 2019, section 3.2.1).
 
     Attributes
     ----------

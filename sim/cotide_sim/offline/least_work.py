@@ -1,4 +1,4 @@
-"""LW: each job goes to the machine with the least work so far (seed 002, section 3.2.2).
+"""LW: each job goes to the machine with the least work so far (Naghshnejad 2019, section 3.2.2).
 
 Called by `list_scheduling`. The paper does not define "workload"; here it is the volume (size times demand) of the jobs
 a machine was given, since size alone says nothing about how full a machine is. Ties go to the lowest machine.

@@ -1,4 +1,4 @@
-"""List scheduling: a priority order and a rule for the machine, named together as in SVF-EF (seed 002, 3.2.2).
+"""List scheduling: a priority order and a rule for the machine, named together as in SVF-EF (Naghshnejad 2019, 3.2.2).
 
 Called through `algorithms` and by the experiment. Jobs are taken in order; each gets, on the machine the rule names,
 the earliest start at which its demand is free for all of its size, and never moves again. A later job may therefore run

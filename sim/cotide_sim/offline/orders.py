@@ -1,4 +1,4 @@
-"""Priority orders: which job is placed next (seed 002, section 3.2.2).
+"""Priority orders: which job is placed next (Naghshnejad 2019, section 3.2.2).
 
 Called by `list_scheduling` and the algorithms built on it. Invariant: equal keys stay in the order of the jobs, so that
 an order depends on the instance alone (RANDOM: on the generator passed in too).

@@ -34,12 +34,12 @@ def total_completion(jobs: JobList, schedule: Schedule) -> int:
 
 
 def stretches(jobs: JobList, schedule: Schedule) -> npt.NDArray[np.float64]:
-    """Return (n,) completion over size, >= 1 (seed 002, section 3.4.2): all jobs are there at time 0."""
+    """Return (n,) completion over size, >= 1 (Naghshnejad 2019, section 3.4.2): all jobs are there at time 0."""
     return (schedule.starts + jobs.sizes) / jobs.sizes
 
 
 def first_fault(jobs: JobList, machines: int, schedule: Schedule) -> str | None:
-    """Return what makes a schedule infeasible, or None if it is feasible (seed 002, section 3.2.1)."""
+    """Return what makes a schedule infeasible, or None if it is feasible (Naghshnejad 2019, section 3.2.1)."""
     if schedule.starts.shape != jobs.sizes.shape or schedule.machines.shape != jobs.sizes.shape:
         return f"{len(schedule.starts)} starts and {len(schedule.machines)} machines for {len(jobs)} jobs"
     early = schedule.starts < 0

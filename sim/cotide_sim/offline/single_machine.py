@@ -1,4 +1,4 @@
-"""One machine: partial schedules of doubling length, each by strip packing (seed 002, section 3.3.3, M = 1).
+"""One machine: partial schedules of doubling length, each by strip packing (Naghshnejad 2019, section 3.3.3, M = 1).
 
 Called through `algorithms` and by the experiment. For L = 1, 2, 4, ... as many jobs as any schedule could complete by L
 are chosen and packed into 3 L slots; the packings follow each other, each without the jobs that came before. A 12
@@ -47,7 +47,7 @@ def single_machine(jobs: JobList, *, compact: bool = False) -> Schedule:
 def completable(jobs: JobList, length: int) -> Integers:
     """Return the largest set of jobs with sizes up to ``length`` and no more volume than the machine has by then.
 
-    At least as many as any schedule completes by ``length`` (seed 002, Lemma 5).
+    At least as many as any schedule completes by ``length`` (Naghshnejad 2019, Lemma 5).
     """
     order = np.argsort(jobs.volumes, kind="stable")
     order = order[jobs.sizes[order] <= length]

@@ -1,4 +1,4 @@
-"""Lists in which no job starts before the one ahead of it: Algorithm 1 as printed (seed 002, section 3.2.2).
+"""Lists in which no job starts before the one ahead of it: Algorithm 1 as printed (Naghshnejad 2019, section 3.2.2).
 
 Called by the experiment on readings of the paper. The printed EF walks over the ends of the jobs that are placed, in
 order of time, and takes the first machine on which enough is free by then. A placed job counts as running until its

@@ -1,4 +1,4 @@
-"""Table 3.1: instances of one machine on which a priority order does badly (seed 002, section 3.3.1).
+"""Table 3.1: instances of one machine on which a priority order does badly (Naghshnejad 2019, section 3.3.1).
 
 Called by the tests and the experiment. The printed sizes and demands are fractions; they are scaled to whole numbers
 here, which scales every completion time by the same factor. Each comes with the schedule that the paper sets against

@@ -4,8 +4,8 @@ Called by `cotide simulate`, the report and the benchmarks. Step after the sched
 starts and seed give the same figures; all policies of one log are resampled with the same weeks, so their
 differences are paired.
 
-Definitions (seed 002, section 4.5.2): wait = start - submit; bounded slowdown = max(1, (wait + run) / max(run, tau))
-with tau = 10 s (eq. 4.6); response = wait + run; stretch = response / run; utilisation = processor seconds used /
+Definitions (Naghshnejad 2019, section 4.5.2): wait = start - submit; bounded slowdown = max(1, (wait + run) / max(run,
+tau)) with tau = 10 s (eq. 4.6); response = wait + run; stretch = response / run; utilisation = processor seconds used /
 (processors x time from the first submission to the last end).
 
 Jobs of a week wait together, so the weeks of a log are drawn with replacement, not its jobs: a percentile interval over
@@ -25,7 +25,7 @@ from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
 Floats = npt.NDArray[np.float64]
 
 TAU_SECONDS: Final = 10
-"""Threshold of the bounded slowdown (seed 002, eq. 4.6)."""
+"""Threshold of the bounded slowdown (Naghshnejad 2019, eq. 4.6)."""
 WEEK_SECONDS: Final = 7 * 86_400
 RESAMPLES: Final = 2000
 """Draws of weeks; chosen, the ends of a 95 % interval then rest on 50 draws each."""
@@ -48,7 +48,7 @@ class Figure:
 
 
 def bounded_slowdown(jobs: BatchJobs, start: Integers) -> Floats:
-    """Return each job's bounded slowdown, >= 1 (seed 002, eq. 4.6)."""
+    """Return each job's bounded slowdown, >= 1 (Naghshnejad 2019, eq. 4.6)."""
     slowdown: Floats = np.maximum(1.0, (start - jobs.submit + jobs.run) / np.maximum(jobs.run, TAU_SECONDS))
     return slowdown
 

@@ -52,7 +52,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("hybrid", "plans the predictable on a share, backfills the rest", "platform", BY_VOLUME),
     )
 }
-"""The policies by name (seed 002, sections 3.2 and 4.2.1)."""
+"""The policies by name (Naghshnejad 2019, sections 3.2 and 4.2.1)."""
 
 ALIASES: Final[dict[str, str]] = {
     "fcfs-sjf": "easy-sjbf",

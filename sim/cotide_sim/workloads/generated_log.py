@@ -3,10 +3,10 @@
 Called by `cotide simulate`, and by `cotide sweep` in workers and for a generator's fingerprint. Pure. Invariant: the
 same arguments give the same log.
 
-SYNTH1 and SYNTH2 are of seed 002, section 3.4.1, with one unit of size as one second on one machine of 200 CPU units.
-The paper submits all at once; here jobs arrive as a Poisson process whose rate makes the expected work per second
-``load`` of the machine (chosen). The model of Lublin and Feitelson has arrivals of its own (see `lublin`). Neither has
-users or estimates: jobs belong to users at random and ask for more time than they need.
+SYNTH1 and SYNTH2 are of Naghshnejad 2019, section 3.4.1, with one unit of size as one second on one machine of 200 CPU
+units. The paper submits all at once; here jobs arrive as a Poisson process whose rate makes the expected work per
+second ``load`` of the machine (chosen). The model of Lublin and Feitelson has arrivals of its own (see `lublin`).
+Neither has users or estimates: jobs belong to users at random and ask for more time than they need.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class PlannedService:
     limit_milliseconds : its p95 limit.
     rates : requests/s of each *pod* at each step, linear between, from the start of the run.
     rates_step_seconds : simulated seconds between two rates.
-    exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of seed 003).
+    exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of Ou 2024).
     used_millicores : cpu that each pod uses at each of the same steps, whatever it asks for; empty: by its rates.
     """
 

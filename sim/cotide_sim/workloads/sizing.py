@@ -41,13 +41,13 @@ RATE_MIN: Final = 100.0
 RATE_STEPS: Final = 60
 """Rates of a service in one run."""
 LIMITS_MILLISECONDS: Final = (0.5, 1.0, 2.0)
-"""The p95 limits that services promise; chosen below the 10 ms of seed 003, since the measured service answers in 0.05
+"""The p95 limits that services promise; chosen below the 10 ms of Ou 2024, since the measured service answers in 0.05
 to 0.2 ms alone and passes 10 ms only beside jobs near its saturation."""
 
 INPUT_STEP: Final = 1_000_000_000
 """Inputs are whole gigabytes; chosen, so that like jobs recur as they do in practice."""
 INPUT_MAX: Final = 64_000_000_000
-"""No input is larger; chosen, four times the largest of seed 003's experiments (2 to 16 GB)."""
+"""No input is larger; chosen, four times the largest of Ou 2024's experiments (2 to 16 GB)."""
 
 LoneSeconds = Callable[[str, int], float]
 

@@ -1,4 +1,4 @@
-"""SYNTH1 and SYNTH2: the generated jobs of seed 002, section 3.4.1, and random samples of a log's jobs.
+"""SYNTH1 and SYNTH2: the generated jobs of Naghshnejad 2019, section 3.4.1, and random samples of a log's jobs.
 
 Called by the experiment on completion times, its tests and the benchmark. First step of the flow: a seed to an
 instance. Invariant: same arguments, same jobs. The paper's intervals are read as intervals of whole numbers.
@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 Synthetic = Literal["synth1", "synth2"]
 
 CAPACITY: Final = 200
-"""CPU units of a machine (seed 002, section 3.4)."""
+"""CPU units of a machine (Naghshnejad 2019, section 3.4)."""
 DEMANDS: Final = ((0.75, 1, 99), (0.25, 100, 200))
 """Share, first and last of each range: [1, 100) and [100, 200]."""
 SIZES: Final = ((0.70, 1, 100), (0.15, 300, 350), (0.15, 450, 500))
@@ -34,7 +34,7 @@ def synthetic_jobs(kind: Synthetic, count: int, seed: int) -> JobList:
 
 
 def sampled_jobs(runs: Integers, demands: Integers, count: int, seed: int) -> tuple[JobList, int]:
-    """Draw jobs of a log without repetition, submit times ignored (seed 002, section 3.4.1).
+    """Draw jobs of a log without repetition, submit times ignored (Naghshnejad 2019, section 3.4.1).
 
     Returns
     -------

@@ -43,7 +43,7 @@ ALIBABA_SHARE: Final = 0.6
 ALIBABA_CPU_FACTOR: Final = 4.0
 GOOGLE_CPU_FACTOR: Final = 8.0
 GRATIS_PRIORITY_MAX: Final = 1
-"""Google priorities up to here are gratis (seed 000)."""
+"""Google priorities up to here are gratis (Jiang et al.)."""
 CORES: Final = (1.0, 4.0)
 RUN_SECONDS: Final = (30.0, 400.0)
 """Run times are cut to these; chosen: the middle nine tenths of both traces' are 3 s to 430 s and 14 s to 975 s."""

@@ -32,7 +32,8 @@ Floats = npt.NDArray[np.float64]
 GIVEN: Final = 0
 """The forecasts are an input array (the user's request, the real run time, a model's answers)."""
 LAST_TWO: Final = 1
-"""The mean of the user's last two finished jobs, capped by the request (Tsafrir et al. 2007, seed 002's [142])."""
+"""The mean of the user's last two finished jobs, capped by the request (Tsafrir et al. 2007, Naghshnejad 2019's
+[142])."""
 LEARNED: Final = 2
 """The point of highest expected accuracy of the mixture of past runs in `run_habits`; its own reliability."""
 RATED: Final = 3

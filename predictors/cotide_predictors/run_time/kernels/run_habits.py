@@ -8,9 +8,9 @@ once narrowly and once widely. Its weights belong to a case: how many such runs 
 lay apart. A completion moves the weights of its job's case towards the components that had expected it (online
 expectation maximisation: Cappe and Moulines 2009).
 
-Three answers: the seconds of highest expected accuracy (seed 002, eq. 4.2), which orders jobs; the seconds that a given
-share does not outlive, for reservations; and the expected accuracy itself, corrected by what forecasts of the same
-expectation turned out to be: the job's reliability (section 4.2.3).
+Three answers: the seconds of highest expected accuracy (Naghshnejad 2019, eq. 4.2), which orders jobs; the seconds that
+a given share does not outlive, for reservations; and the expected accuracy itself, corrected by what forecasts of the
+same expectation turned out to be: the job's reliability (section 4.2.3).
 
 Invariant: a forecast uses only jobs that finished before the submission. Additions, products and table look-ups only,
 in a fixed order: compiled code and plain Python give the same bytes.

@@ -1,9 +1,9 @@
 """Run times and their reliability by boosted trees inside a replay: what a job looks like, and what the trees answer.
 
 Called by `run_forecasts` at each submission and completion. The trees themselves are grown outside, from the rows that
-are kept here, whenever the replay pauses for it (every 24 simulated hours; seed 002, section 4.4.4). A row holds what
-is known at submission, in the manner of Table 4.1: times that the job may take (*anchors*: the request, the user's past
-runs, heuristics, the mixture's points) and all else (*context*).
+are kept here, whenever the replay pauses for it (every 24 simulated hours; Naghshnejad 2019, section 4.4.4). A row
+holds what is known at submission, in the manner of Table 4.1: times that the job may take (*anchors*: the request, the
+user's past runs, heuristics, the mixture's points) and all else (*context*).
 
 One forest answers "does the job end in this bin of log seconds, given that it got there?", from the bin and how far it
 lies from each anchor. The other predicts the accuracy (eq. 4.2) of a forecast from the forecast and the same row. Until

@@ -1,6 +1,7 @@
-"""Experiment s8-sensitivity: how much backfilling and plans depend on the accuracy of run times (seed 002, Fig. 4.3).
+"""Experiment forecast-accuracy: how much backfilling and plans depend on the accuracy of run times (Naghshnejad 2019,
+Fig. 4.3).
 
-Called by ``cotide experiment s8-sensitivity``. Every job's forecast is its run time off by one factor, so that its
+Called by ``cotide experiment forecast-accuracy``. Every job's forecast is its run time off by one factor, so that its
 accuracy (eq. 4.2) is the one wanted; whether too long or too short is drawn for each job with even odds (the seed does
 not say how it perturbs; a job that outlives its forecast is given its request from then on). The draws are the same for
 all policies and accuracies of a log. Each schedule passes the feasibility check, or the experiment stops. Invariant:
@@ -26,7 +27,7 @@ from cotide_sim.trace_replay.runner import run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
 
 ACCURACIES: Final = (20, 40, 60, 80, 100)
-"""Percent (seed 002, section 4.2.2)."""
+"""Percent (Naghshnejad 2019, section 4.2.2)."""
 CURVES: Final = {
     "fcfs": "FCFS", "easy-sjbf": "FCFS-SJF", "easy-svbf": "FCFS-SVF", "online-sjf": "Online-SJF",
     "online-svf": "Online-SVF",
@@ -35,7 +36,7 @@ CURVES: Final = {
 BACKFILLING: Final = ("easy-sjbf", "easy-svbf")
 PLANS: Final = ("online-sjf", "online-svf")
 PAPER_PLANS_FROM: Final = 60
-"""Percent from which plans outperform backfilling (seed 002, section 4.2.2)."""
+"""Percent from which plans outperform backfilling (Naghshnejad 2019, section 4.2.2)."""
 PAPER_THRESHOLDS: Final = (40, 80)
 """Percent between which online-SVF becomes the best on all four of the seed's logs."""
 

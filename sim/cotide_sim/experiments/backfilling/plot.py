@@ -1,4 +1,4 @@
-"""The plots of experiments s8-platform and s8-sensitivity.
+"""The plots of experiments reliable-share and forecast-accuracy.
 
 Called by the `experiment` commands. Invariant: shows what was measured, computes nothing; the same numbers write the
 same file.
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotide_core.errors import InputError
-from cotide_sim.experiments.backfilling import forecast_accuracy as s8_sensitivity
-from cotide_sim.experiments.backfilling import reliable_share as s8_platform
+from cotide_sim.experiments.backfilling import forecast_accuracy as forecast_accuracy_experiment
+from cotide_sim.experiments.backfilling import reliable_share as reliable_share_experiment
 
 SUFFIXES: Final = (".png", ".svg")
 PANELS: Final = (
@@ -28,7 +28,7 @@ SHOWN: Final = (
     ("hybrid", "learned"),
     ("easy-sjbf", "clairvoyant"),
 )
-"""Bars of s8-platform: policy and source of run times."""
+"""Bars of reliable-share: policy and source of run times."""
 
 
 def check_suffix(path: Path) -> None:
@@ -37,7 +37,7 @@ def check_suffix(path: Path) -> None:
         raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
 
 
-def draw_platform(report: s8_platform.Report, path: Path) -> None:
+def draw_platform(report: reliable_share_experiment.Report, path: Path) -> None:
     """Write three panels of bars, a group for each log; wait and slowdown on a logarithmic axis.
 
     Raises
@@ -64,7 +64,7 @@ def draw_platform(report: s8_platform.Report, path: Path) -> None:
     _draw(path, fill, (16, 5))
 
 
-def draw_sensitivity(report: s8_sensitivity.Report, path: Path) -> None:
+def draw_sensitivity(report: forecast_accuracy_experiment.Report, path: Path) -> None:
     """Write a panel for each log: mean wait by accuracy, a line for each policy, logarithmic.
 
     Raises
@@ -76,7 +76,7 @@ def draw_sensitivity(report: s8_sensitivity.Report, path: Path) -> None:
     def fill(figure: Any) -> None:
         panels = figure.subplots(1, len(report.logs), squeeze=False)[0]
         for axes, log in zip(panels, report.logs, strict=True):
-            for policy, name in s8_sensitivity.CURVES.items():
+            for policy, name in forecast_accuracy_experiment.CURVES.items():
                 points = [point for point in log.points if point.policy == policy]
                 across = [point.accuracy for point in points]
                 axes.plot(across, [point.wait_seconds for point in points], marker=".", label=name)

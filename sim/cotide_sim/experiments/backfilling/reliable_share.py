@@ -1,6 +1,7 @@
-"""Experiment s8-platform: the hybrid platform beside pure backfilling and pure plans (seed 002, section 4.5).
+"""Experiment reliable-share: the hybrid platform beside pure backfilling and pure plans (Naghshnejad 2019, section
+4.5).
 
-Called by ``cotide experiment s8-platform``. Each log is replayed under the platform and under every rival with every
+Called by ``cotide experiment reliable-share``. Each log is replayed under the platform and under every rival with every
 source of run times, each source learning from that replay's own completions; the platform has one configuration for all
 logs. Each schedule passes the feasibility check, or the experiment stops. Invariant: same logs and seed, same figures,
 whatever the number of workers; ``wall_seconds`` alone is measured.
@@ -59,7 +60,7 @@ PAPER_TABLE_4_3: Final = {
     "SDSC": {"backfilling": 50.0, "plans": 45.0, "platform": 25.0},
     "ANL": {"backfilling": 24.0, "plans": 22.0, "platform": 12.0},
 }
-"""Bounded slowdown without clairvoyance (seed 002, Table 4.3)."""
+"""Bounded slowdown without clairvoyance (Naghshnejad 2019, Table 4.3)."""
 
 Progress = Callable[[str, float], object]
 

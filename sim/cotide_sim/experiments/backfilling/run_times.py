@@ -1,6 +1,6 @@
 """Run-time forecasts on a log, each made at its job's submission: how accurate, how far off, how well covered.
 
-Called by `cotide experiment runtime-forecasts`. The first fifth of the jobs is there to learn from; all figures are of
+Called by `cotide experiment run-times`. The first fifth of the jobs is there to learn from; all figures are of
 the other four fifths. Invariant: every forecast uses only jobs that finished before its submission
 (`cotide_predictors.run_time.jobs.event_order`).
 

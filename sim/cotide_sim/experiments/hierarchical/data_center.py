@@ -1,11 +1,12 @@
-"""The paper's data center for experiment s1-schedule: machines, a day of tasks, and what its production uses.
+"""The paper's data center for experiment hierarchical: machines, a day of tasks, and what its production uses.
 
-Called by `s1_schedule`. The six machines are Table I of seed 000, and the numbers of tasks by priority those of Table
-II (2287, which is what the table adds up to; with the 2017 of the text the paper's own delays can't be, see
-docs/slack-scheduling.md). The trace slice itself was never published, so tasks and usage are generated: run times
+Called by `hierarchical_experiment`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
+those of Table II (2287, which is what the table adds up to; with the 2017 of the text the paper's own delays can't be,
+see docs/slack-scheduling.md). The trace slice itself was never published, so tasks and usage are generated: run times
 follow the text and figure 4 (over 40 % within 300 s, half within 500 s) and beyond that the tail of the trace that the
-slice was cut from, tasks come in bursts as jobs do, and their requests are chosen; `s1_schedule.DEFAULT_LOAD` scales
-them. Real series of production usage may be given instead. Invariant: same seed, same day.
+slice was cut from, tasks come in bursts as jobs do, and their requests are chosen;
+`hierarchical_experiment.DEFAULT_LOAD` scales them. Real series of production usage may be given instead. Invariant:
+same seed, same day.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ features (18,977 jobs; 1.57 for gratis and 1.58 for batch)."""
 LONGEST_SECONDS: Final = 17 * 3600.0
 """The longest run time there."""
 ONLINE_SHARE: Final = 0.35
-"""Mean share of a machine's cpu and memory that production uses; chosen within the 10-50 % of seed 000, section I."""
+"""Mean share of a machine's cpu and memory that production uses; chosen within the 10-50 % of Jiang et al., section
+I."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ def _run_seconds(generator: np.random.Generator) -> float:
 def draw_usage(seed: int) -> Floats:
     """Return (2, 6, 2 days of samples) production usage as shares of each machine: cpu and memory.
 
-    A daily course with a peak of 1.3 times the mean (seed 000, section I), a smooth wander, jitter, and now and then a
-    surge of some minutes. The first day is there to fit models on.
+    A daily course with a peak of 1.3 times the mean (Jiang et al., section I), a smooth wander, jitter, and now and
+    then a surge of some minutes. The first day is there to fit models on.
     """
     generator = np.random.default_rng([seed, 2])
     samples = 2 * DAY_SAMPLES

@@ -1,11 +1,11 @@
-"""One run of experiment s1-schedule: the day of `s1_cluster` through the real engine with policy `hierarchical`.
+"""One run of experiment hierarchical: the day of `s1_cluster` through the real engine with policy `hierarchical`.
 
-Called by `s1_schedule`. One direction: tasks and samples -> events -> `Scheduler.handle` -> instructions -> task starts
-and ends -> events. What differs between runs is the forecaster behind the `NodeForecasted` events. Invariant: the same
-arguments give the same run.
+Called by `hierarchical_experiment`. One direction: tasks and samples -> events -> `Scheduler.handle` -> instructions ->
+task starts and ends -> events. What differs between runs is the forecaster behind the `NodeForecasted` events.
+Invariant: the same arguments give the same run.
 
-As in seed 000: a machine's workload is the real usage of production plus what batch and gratis tasks are allocated; a
-task that is evicted or killed starts over from the queue; run time is length by MIPS, whatever else runs.
+As in Jiang et al.: a machine's workload is the real usage of production plus what batch and gratis tasks are allocated;
+a task that is evicted or killed starts over from the queue; run time is length by MIPS, whatever else runs.
 """
 
 from __future__ import annotations

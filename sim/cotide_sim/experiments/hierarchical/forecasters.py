@@ -1,6 +1,7 @@
-"""What experiment s1-schedule plans with: nothing but the present, the forecasts of this project, or the truth.
+"""What experiment hierarchical plans with: nothing but the present, the forecasts of this project, or the truth.
 
-Called by `s1_schedule`; each fulfils `s1_drive.Forecaster`. Invariant: none but `Known` sees what is to come.
+Called by `hierarchical_experiment`; each fulfils `engine_run.Forecaster`. Invariant: none but `Known` sees what is to
+come.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ class Known:
         del online
         samples = self._usage.shape[2]
         first = self._slot * self._step
-        # The second day comes again for what is left over, as in `s1_drive`.
+        # The second day comes again for what is left over, as in `engine_run`.
         window = np.arange(first, first + 2 * self._step)
         window = np.where(window < samples, window, DAY_SAMPLES + (window - DAY_SAMPLES) % DAY_SAMPLES)
         return np.asarray(self._usage[:, :, window].max(axis=2)), batch
 
 
 class Predicted:
-    """Last-state ARMA for production, feedback AR for batch and gratis (seed 000, section IV), or quantiles of either.
+    """Last-state ARMA for production, feedback AR for batch and gratis (Jiang et al., section IV), or quantiles of
+    either.
 
     Parameters
     ----------

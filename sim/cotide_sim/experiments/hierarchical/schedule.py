@@ -1,7 +1,7 @@
-"""Experiment s1-schedule: seed 000's scheduling with and without prediction, beside the paper's figures.
+"""Experiment hierarchical: Jiang et al.'s scheduling with and without prediction, beside the paper's figures.
 
-Called by ``cotide experiment s1-schedule``. Without prediction a node's next slot is taken to be as it is now; with it,
-what production will use and what batch and gratis tasks will hold is forecast. Everything else is the same engine,
+Called by ``cotide experiment hierarchical``. Without prediction a node's next slot is taken to be as it is now; with
+it, what production will use and what batch and gratis tasks will hold is forecast. Everything else is the same engine,
 policy and days, and figures are means over the days of several seeds: one day's delay hangs on a few tasks that run for
 hours. Invariant: same seeds and files, same rows, however many processes play them.
 """
@@ -46,7 +46,8 @@ PLAIN: Final = HierarchicalConfig(
     overload_evictions=10_000,
     flap_episodes=1_000_000,
 )
-"""Random hosts and victims, all capacity, kills at once until the overload is over (seed 000, Algorithm 1 and V)."""
+"""Random hosts and victims, all capacity, kills at once until the overload is over (Jiang et al., Algorithm 1 and
+V)."""
 LITERAL: Final = replace(PLAIN, gratis_subtracts="both")
 """Gratis tasks leave room for the predicted batch and gratis load beside what is held: Algorithm 1 to the letter."""
 DEFAULTS: Final = replace(PLAIN, victims="cheapest")

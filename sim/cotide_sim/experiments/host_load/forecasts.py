@@ -1,8 +1,8 @@
-"""Experiment s1-forecast: how good are host-load forecasts, ours beside what others use, on one set of series.
+"""Experiment host-load: how good are host-load forecasts, ours beside what others use, on one set of series.
 
-Called by the `experiment` command for each set. Two questions, two tables. Points (seed 000, section V-A): mean squared
-error (eq. 16) with and without the last-state correction, share and mean size of under-estimates. Quantiles: pinball
-loss and coverage at p90 and p99, and the slack that a p99 leaves for batch work.
+Called by the `experiment` command for each set. Two questions, two tables. Points (Jiang et al., section V-A): mean
+squared error (eq. 16) with and without the last-state correction, share and mean size of under-estimates. Quantiles:
+pinball loss and coverage at p90 and p99, and the slack that a p99 leaves for batch work.
 
 Every method sees the same records and is judged on the same slots: after the warm-up, where each has a forecast.
 Forecasts are cut to [0, 1]. ARMA's parameters are fitted on the warm-up and fixed from then on: host by host on small

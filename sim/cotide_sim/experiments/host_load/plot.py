@@ -1,6 +1,6 @@
-"""The plot of experiment s1-forecast: for each set two days of one host, and slack against violations.
+"""The plot of experiment host-load: for each set two days of one host, and slack against violations.
 
-Called by the `experiment` command. Invariant: shows what `s1_forecast` measured, computes nothing.
+Called by the `experiment` command. Invariant: shows what `host_load_experiment` measured, computes nothing.
 """
 
 from __future__ import annotations

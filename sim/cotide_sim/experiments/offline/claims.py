@@ -1,7 +1,7 @@
-"""What seed 002, section 3.4 and Theorems 2 to 4 state, held against what experiment s7-completion measured.
+"""What Naghshnejad 2019, section 3.4 and Theorems 2 to 4 state, held against what experiment offline measured.
 
-Called by `s7_completion`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the paper
-are pictures without numbers; of them, only what the text says can be compared. Table 3.2 is printed in full.
+Called by `offline_experiment`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the
+paper are pictures without numbers; of them, only what the text says can be compared. Table 3.2 is printed in full.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLE_3_2: Final[dict[str, tuple[float, float, float]]] = {
     "svf-lw": (80.83, 1977.0, 129.25),
     "svf-ef": (40.81, 131.08, 33.63),
 }
-"""Average, largest and standard deviation of stretch (seed 002, Table 3.2)."""
+"""Average, largest and standard deviation of stretch (Naghshnejad 2019, Table 3.2)."""
 ROUNDING: Final = 1e-9
 
 

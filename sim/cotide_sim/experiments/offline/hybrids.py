@@ -1,4 +1,4 @@
-"""HYBRID as its text can be read, and the ways in which lists are placed (seed 002, sections 3.2.2 and 3.3.3).
+"""HYBRID as its text can be read, and the ways in which lists are placed (Naghshnejad 2019, sections 3.2.2 and 3.3.3).
 
 Called by the experiment on readings. The first five keep the two sets of jobs on machines of their own, for which
 `bounds.apart_floor` holds whatever is done inside.

@@ -1,6 +1,6 @@
-"""The plot of experiment s7-completion: a panel for each figure of the paper.
+"""The plot of experiment offline: a panel for each figure of the paper.
 
-Called by the `experiment` command. Invariant: shows what `s7_completion` measured, computes nothing.
+Called by the `experiment` command. Invariant: shows what `offline_experiment` measured, computes nothing.
 """
 
 from __future__ import annotations

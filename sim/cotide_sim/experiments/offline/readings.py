@@ -1,4 +1,5 @@
-"""Experiment s7-readings: is there a reading of seed 002, chapter 3, under which HYBRID comes out below SVF-EF?
+"""Experiment offline-readings: is there a reading of Naghshnejad 2019, chapter 3, under which HYBRID comes out below
+SVF-EF?
 
 Called by the `experiment` command. Every reading of HYBRID under every way of placing lists, on the instances of Figs.
 3.6 and 3.7 and on others, each against SVF-EF and RANDOM-RANDOM placed in the same way; and what no schedule that

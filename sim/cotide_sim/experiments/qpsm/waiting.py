@@ -1,6 +1,7 @@
-"""Experiment s2-table4: total waiting of 64 batch jobs beside a service, under QPSM, FIFO and random order (seed 003).
+"""Experiment qpsm-waiting: total waiting of 64 batch jobs beside a service, under QPSM, FIFO and random order (Ou
+2024).
 
-Called by ``cotide experiment s2-table4``. Seven request rates, 64 jobs (eight types, 2 to 16 GB), one node with one
+Called by ``cotide experiment qpsm-waiting``. Seven request rates, 64 jobs (eight types, 2 to 16 GB), one node with one
 service, in virtual time with the real engine, trained models and the interference model. Everything but the strategy is
 the same. Invariant: same seed, files and settings, same rows.
 

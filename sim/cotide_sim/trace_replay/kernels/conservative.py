@@ -1,6 +1,7 @@
-"""Conservative backfilling on one pool: each job is promised a start when it is submitted (seed 002, section 4.2.1).
+"""Conservative backfilling on one pool: each job is promised a start when it is submitted (Naghshnejad 2019, section
+4.2.1).
 
-Called by the trace replay. As in Mu'alem and Feitelson 2001 (seed 002's [104]): a submitted job is reserved the
+Called by the trace replay. As in Mu'alem and Feitelson 2001 (Naghshnejad 2019's [104]): a submitted job is reserved the
 earliest start that leaves every earlier reservation untouched; when a job ends before its planned end, the waiting
 jobs move forward one after another, in order of submission, each to the earliest start now open to it.
 

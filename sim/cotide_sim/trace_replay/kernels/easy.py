@@ -1,11 +1,11 @@
-"""Queue policies on one pool: strict order, and EASY backfilling in several orders (seed 002, section 4.2.1).
+"""Queue policies on one pool: strict order, and EASY backfilling in several orders (Naghshnejad 2019, section 4.2.1).
 
 Called by the trace replay. Arrays in, start times out. Rounds take place at each moment at which a job is submitted,
 ends or outlives its forecast: first ends, then submissions, then decisions. Invariant: a job starts only when its
 processors are free; with EASY, no backfilled job is planned to hold what the first of the queue needs at its reserved
 time.
 
-EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (seed 002's [128] and [104]): the queue's first job, when
+EASY as in Lifka 1995 and Mu'alem and Feitelson 2001 (Naghshnejad 2019's [128] and [104]): the queue's first job, when
 blocked, gets the earliest time at which the planned ends of running jobs leave it enough (the shadow time); any other
 job that fits now may start if it is planned to end by then, or asks for no more than what is left over at that time.
 

@@ -1,4 +1,4 @@
-"""Conservative backfilling for gangs on many machines with vector demands (seed 002, section 4.2.1).
+"""Conservative backfilling for gangs on many machines with vector demands (Naghshnejad 2019, section 4.2.1).
 
 Called by `machine_replay`. The rounds and rules are those of `conservative`, where a processor was like any other: here
 each piece of a job needs all its resources on one machine (`gangs`). Machines are reserved for every job at its

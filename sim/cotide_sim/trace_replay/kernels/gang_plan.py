@@ -1,4 +1,5 @@
-"""Plans of all waiting gangs on many machines with vector demands, made anew in each round (seed 002, section 4.2.1).
+"""Plans of all waiting gangs on many machines with vector demands, made anew in each round (Naghshnejad 2019, section
+4.2.1).
 
 Called by `machine_replay`. The rounds and rules are those of `plan`, where a processor was like any other: here each
 piece of a job needs all its resources on one machine (`gangs`). All waiting jobs are planned in order; those planned

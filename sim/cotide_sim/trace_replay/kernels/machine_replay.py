@@ -1,4 +1,5 @@
-"""Replay of a log on many machines with vector demands: strict order, EASY, conservative, and plans (seed 002, 4.2.1).
+"""Replay of a log on many machines with vector demands: strict order, EASY, conservative, and plans (Naghshnejad 2019,
+4.2.1).
 
 Called by the trace replay. The same policies and the same rounds as in `easy`, `conservative` and `plan`, where a
 processor was like any other: here each piece of a job needs all its resources on one machine (`gangs`). Rounds take

@@ -1,5 +1,5 @@
-"""Online plans on one pool: at each event all waiting jobs are planned anew, in order of a key (seed 002, section
-4.2.1).
+"""Online plans on one pool: at each event all waiting jobs are planned anew, in order of a key (Naghshnejad 2019,
+section 4.2.1).
 
 Called by the trace replay for online-SJF and online-SVF (and any other order). A round takes place whenever a job is
 submitted, ends or outlives its forecast: the waiting jobs, shortest or smallest in volume first, are each given the

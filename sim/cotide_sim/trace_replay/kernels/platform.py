@@ -1,4 +1,5 @@
-"""The hybrid platform on one pool: plans for jobs of predictable run time, backfilling for the rest (seed 002, ch. 4).
+"""The hybrid platform on one pool: plans for jobs of predictable run time, backfilling for the rest (Naghshnejad 2019,
+ch. 4).
 
 Called by the trace replay. A job whose forecast has an estimated accuracy of 0.6 or more is predictable (section 4.4).
 Predictable jobs hold at most a share alpha of the processors, others all that is free. The seed's eq. 4.1 multiplies

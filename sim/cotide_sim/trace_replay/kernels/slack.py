@@ -1,12 +1,12 @@
 """Slack-based backfilling on one pool: a promise is a reservation and some slack, and slack may be spent on others.
 
-Called by the trace replay. After Talby and Feitelson 1999 (seed 002's [138]): a submitted job is reserved the earliest
-start and promised to start no later than that plus its slack. The slack is the mean wait of the jobs that started so
-far, times 2 - priority / 50: none for priority 100, the mean wait for 50, twice that for 0. A job that would fit beside
-the running ones may then be brought forward to this moment by moving reservations that stand in its way, as long as
-each of those still starts by its promise and the starts of all together become earlier; the shortest is tried first.
-The paper prices every legal order of the queue and takes the cheapest, which it cuts short by rules as well; here a
-round tries at most `TRIALS` such moves and prices a schedule by the sum of its starts.
+Called by the trace replay. After Talby and Feitelson 1999 (Naghshnejad 2019's [138]): a submitted job is reserved the
+earliest start and promised to start no later than that plus its slack. The slack is the mean wait of the jobs that
+started so far, times 2 - priority / 50: none for priority 100, the mean wait for 50, twice that for 0. A job that would
+fit beside the running ones may then be brought forward to this moment by moving reservations that stand in its way, as
+long as each of those still starts by its promise and the starts of all together become earlier; the shortest is tried
+first. The paper prices every legal order of the queue and takes the cheapest, which it cuts short by rules as well;
+here a round tries at most `TRIALS` such moves and prices a schedule by the sum of its starts.
 
 Invariant: there always is a plan that keeps every promise, and it is held explicitly. While forecasts are upper bounds
 no job starts later than promised. When a running job outlives its forecast all reservations are made anew, in order

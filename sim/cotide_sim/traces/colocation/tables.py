@@ -45,7 +45,7 @@ ANTAGONIST_PRESSURE: Final = 1.0
 PARSEC_CORES: Final = 4
 """Cores of the machine of the dynamic runs: the event log names cores 0 to 3."""
 DEFAULT_LIMIT_MILLISECONDS: Final = 10.0
-"""The limit noted with each sample, the paper's 10 ms (seed 003, section 3.1); training relabels for others."""
+"""The limit noted with each sample, the paper's 10 ms (Ou 2024, section 3.1); training relabels for others."""
 NO_JOB: Final = "none"
 
 

@@ -37,7 +37,7 @@ class GoogleJob:
     Attributes
     ----------
     order : the job's identifier, which rises with submission.
-    priority : 0-11; 0-1 is gratis, 2-8 batch (seed 000).
+    priority : 0-11; 0-1 is gratis, 2-8 batch (Jiang et al.).
     cpu_percent : cpu asked for, in percent of the largest machine.
     memory_share : memory asked for, as a share of the largest machine's.
     seconds : run time, see the module's docstring.

@@ -1,7 +1,7 @@
 """Reader of the machine usage of the Alibaba 2018 trace: irregular samples, folded to maxima of five-minute slots.
 
-Called by `experiments.s1_forecast`. A slot's value is the maximum inside it (seed 000, section V). Invariant: a slot
-without a sample is nan; the machines report nothing for hours, and that is no idleness.
+Called by `experiments.host_load_experiment`. A slot's value is the maximum inside it (Jiang et al., section V).
+Invariant: a slot without a sample is nan; the machines report nothing for hours, and that is no idleness.
 """
 
 from __future__ import annotations

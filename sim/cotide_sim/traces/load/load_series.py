@@ -1,8 +1,8 @@
 """Load series: hosts (or machines, jobs, virtual machines standing for hosts) by five-minute slots.
 
 Value type of the readers `google_load`, `alibaba2018` and `vm_load`, of generated series and of a user's own files;
-used by `experiments.s1_forecast`. Invariant: loads are shares of capacity, finite and >= 0, or nan where a slot has no
-record; nothing is filled in.
+used by `experiments.host_load_experiment`. Invariant: loads are shares of capacity, finite and >= 0, or nan where a
+slot has no record; nothing is filled in.
 """
 
 from __future__ import annotations
