@@ -23,7 +23,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
@@ -82,7 +82,7 @@ async def measure(nodes: int, slots: int) -> dict[str, float]:
     await loop.caught_up()
     knobs = Knobs(SLOT, 0.9, 60.0, 60.0, 5.0, 0.95, 0.0, tells_scores=False)
     live = LiveHostLoad(
-        knobs, state=loop.scheduler.state, pods=pods, clock=clock, loop=loop, telemetry=Telemetry(),
+        knobs, state=loop.scheduler.state, pods=pods, clock=clock, loop=loop, telemetry=Metrics(),
         outlooks=Outlooks(), rebuilding=None, wall=clock.now,
     )  # fmt: skip
     generator = np.random.default_rng(0)

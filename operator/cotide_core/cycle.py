@@ -35,16 +35,16 @@ from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
 from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
-from cotide_core.placement.queueing_hints import Wakes
+from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
 from cotide_core.placement.wait_instructions import refusal, wait
 from cotide_core.planning.planner import PlannedStart, Planner
 from cotide_core.policies import build_policy
-from cotide_core.queueing.arrivals import needs_placing, same_wish
+from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
-from cotide_core.reclaiming.slack_scheduler import Hierarchy
+from cotide_core.reclaiming.slack_scheduler import SlackScheduler
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.shapes import Shape, ShapeTable
@@ -84,7 +84,7 @@ class Scheduler:
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
-        hierarchy = Hierarchy(config, self.state, self._placer, self._stretched)
+        hierarchy = SlackScheduler(config, self.state, self._placer, self._stretched)
         self._hierarchy = hierarchy if self._placer.policy.by_slack else None
         rule = self._placer.policy.plan
         self._planner = (
@@ -92,7 +92,7 @@ class Scheduler:
         )
         self._in_flight: dict[str, QueuedPod] = {}
         self._failures: dict[Shape, Placement] = {}
-        self._wakes = Wakes(self.state, self._placer, self._queue, self._failures)
+        self._wakes = QueueingHints(self.state, self._placer, self._queue, self._failures)
         self._snapshot = Snapshot.of(self.state)
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
@@ -236,7 +236,7 @@ class Scheduler:
 
     def _note_pod(self, pod: Pod, now: float) -> None:
         record = self.state.record(pod.key)
-        if record is None or not needs_placing(record):
+        if record is None or not is_schedulable(record):
             self._queue.remove(pod.key, now)
             self._arrivals.pop(pod.key, None)
             if pod.node is not None:
@@ -248,7 +248,7 @@ class Scheduler:
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
         if entry is None or entry.pod.uid != pod.uid:
             self._admit(pod, None)
-        elif same_wish(entry.pod, pod):
+        elif is_irrelevant_update(entry.pod, pod):
             entry.pod = pod
         else:
             self._admit(pod, entry)
@@ -319,7 +319,7 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
-            if entry.told is not None and self._wakes.in_vain(snapshot, shape, self._qos):
+            if entry.told is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
             if shape.failed_at == columns.relief_clock and shape in self._failures:
@@ -372,7 +372,7 @@ class Scheduler:
         entry = self._in_flight.pop(key, None)
         record = self.state.record(key)
         self._stretched.pop(key, None)
-        if entry is None or record is None or not needs_placing(record):
+        if entry is None or record is None or not is_schedulable(record):
             return
         entry.pod = record.pod
         entry.shape = self._shapes.of(entry.pod, self.state)

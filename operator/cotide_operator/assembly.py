@@ -30,33 +30,33 @@ from cotide_core.state.reclaimed import holdings
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
-from cotide_operator.cache.decision_store import Board
+from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.object_cache import KINDS
-from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Following
+from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
-from cotide_operator.leaderelection.lease import Leadership
-from cotide_operator.models.forecast_scores import Calibration
+from cotide_operator.leaderelection.lease import LeaderElector
+from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.http_server import HealthServer
 from cotide_operator.observability.ledger_file import LedgerFile
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
-from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.reporting.factory import make_outcomes
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
-from cotide_operator.task_supervisor import Crew
-from cotide_operator.translation.event_source import Intake
-from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.task_supervisor import TaskSupervisor
+from cotide_operator.translation.event_source import EventSource
+from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ class Operator:
         settings: Settings,
         options: Options,
         credentials: Credentials | None = None,
-        following: Following | None = None,
+        following: Informers | None = None,
     ) -> None:
         self.settings = settings
         self._options = options
-        self._following = following or Following(
+        self._following = following or Informers(
             credentials or load_credentials(options.kubeconfig, options.context),
             install_crds=options.install_crds,
         )
@@ -116,12 +116,12 @@ class Operator:
         )
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
-        self.telemetry = Telemetry()
-        self.board = Board()
+        self.telemetry = Metrics()
+        self.board = DecisionStore()
         self.mirror = self._following.mirror
         self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
-        self.intake = Intake(self.mirror, self.clock, settings.scheduler_name)
-        self.calibration = Calibration(self.telemetry, self._limit_of, settings.slot_seconds)
+        self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
+        self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         self._ledger = LedgerFile(settings.ledger.directory, config) if settings.ledger is not None else None
         self.models = ModelStore(
@@ -131,8 +131,8 @@ class Operator:
             keep=self._ledger.keep_model if self._ledger is not None else None,
         )
         self._retraining = self._make_retraining()
-        self.lane = LowLane(lambda: self.binder.rushed)
-        self._recorder = Recorder(self.client, self.lane, self.telemetry)
+        self.lane = ApiDispatcher(lambda: self.binder.rushed)
+        self._recorder = EventRecorder(self.client, self.lane, self.telemetry)
         self.outlooks = Outlooks()
         self.nominator = Nominator(self.client, self.lane, self.mirror, self.board)
         outcomes = make_outcomes(
@@ -197,7 +197,7 @@ class Operator:
             await self.health.stop()
 
     async def _run(self, stop: asyncio.Event) -> None:
-        async with Crew() as crew:
+        async with TaskSupervisor() as crew:
             crew.take(self._following.begin())
             if not await self._reached(crew, stop):
                 return
@@ -225,7 +225,7 @@ class Operator:
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
-    async def _reached(self, crew: Crew, stop: asyncio.Event) -> bool:
+    async def _reached(self, crew: TaskSupervisor, stop: asyncio.Event) -> bool:
         """Wait until the API server answers and knows our resources; False when told to stop before."""
         waits = [asyncio.ensure_future(one.wait()) for one in (self._following.reached, stop)]
         try:
@@ -235,13 +235,13 @@ class Operator:
                 wait.cancel()
         return not stop.is_set()
 
-    async def _elect(self, crew: Crew, stop: asyncio.Event) -> Leadership | None:
+    async def _elect(self, crew: TaskSupervisor, stop: asyncio.Event) -> LeaderElector | None:
         election = self.settings.leader_election
         if not election.enabled:
             return None
         await preflight.await_namespace(self.client, election.namespace)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        leadership = Leadership(self.client.unfenced(), election, identity)
+        leadership = LeaderElector(self.client.unfenced(), election, identity)
         acquiring = crew.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -251,7 +251,7 @@ class Operator:
         self.client.fence = leadership.permit
         return leadership
 
-    async def _lead(self, crew: Crew, stop: asyncio.Event, leadership: Leadership | None) -> None:
+    async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaderElector | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
         self.telemetry.leader.set(1)
@@ -266,7 +266,7 @@ class Operator:
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
-        around = Surroundings(
+        around = Dependencies(
             self.settings,
             self.client,
             self.mirror,
@@ -288,7 +288,7 @@ class Operator:
                 self.binder.close()
 
     @contextlib.asynccontextmanager
-    async def _controlling(self, crew: Crew, feed: UsageFeed | None) -> AsyncIterator[None]:
+    async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
         controllers = Controllers(
             self.client,

@@ -10,13 +10,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-class Crew:
+class TaskSupervisor:
     """Tasks that must all live: the first one that fails ends the others, and its error is the operator's."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> Crew:
+    async def __aenter__(self) -> TaskSupervisor:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -95,9 +95,9 @@ def _discreet() -> None:
 def _unfair() -> None:
     """After a restart whoever is last in the alphabet came first."""
 
-    from cotide_operator.translation.event_source import Intake
+    from cotide_operator.translation.event_source import EventSource
 
-    collect = Intake.collect
+    collect = EventSource.collect
 
     def collected(self: Any) -> Any:
         fresh = not self._live
@@ -115,7 +115,7 @@ def _unfair() -> None:
                 told.append(event)
         return told
 
-    Intake.collect = collected  # type: ignore[method-assign]  # on purpose
+    EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
 
 
 def _untracked() -> None:

@@ -83,8 +83,8 @@ class _Walked(Awaitable[Any]):
 def install(path: str, points: KillPoints) -> None:
     """Put the points into the operator's classes; called once in a process."""
     from cotide_operator.controllers.job_controller import JobController
-    from cotide_operator.leaderelection.lease import Leadership
-    from cotide_operator.reporting.pod_annotator import Annotator
+    from cotide_operator.leaderelection.lease import LeaderElector
+    from cotide_operator.reporting.pod_annotator import PodAnnotator
     from cotide_operator.scheduling.binder import Binder
     from cotide_operator.scheduling.evictor import Evictor
     from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
@@ -93,8 +93,8 @@ def install(path: str, points: KillPoints) -> None:
         "bind": [(Binder, "_bind")],
         "evict": [(Evictor, "carry_out")],
         "job": [(JobController, "look")],
-        "note": [(Annotator, "_note"), (Annotator, "_label")],
-        "lease": [(Leadership, "_try")],
+        "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
+        "lease": [(LeaderElector, "_try")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

@@ -18,7 +18,7 @@ from cotide_core.events import NodeUsageSampled
 from cotide_kube.client import KubeClient
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.config.settings import parse_settings
-from cotide_operator.explain.class_rule import Surroundings
+from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import explain_pod
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
@@ -217,7 +217,7 @@ async def test_owners_wishes_decide_who_goes_and_the_pod_says_where_room_is_made
 
         async def nominated() -> bool:
             pod = await world.look("x")
-            facts = dict(explain_pod(pod, Surroundings(), 0.0).facts)
+            facts = dict(explain_pod(pod, ClassContext(), 0.0).facts)
             conditions = {one["type"]: one["message"] for one in pod["status"].get("conditions", ())}
             return (
                 pod["status"].get("nominatedNodeName") == "n0"

@@ -14,7 +14,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.cache.preflight import install
-from cotide_operator.cache.reflectors import Following
+from cotide_operator.cache.reflectors import Informers
 
 
 async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(server: Server) -> None:
@@ -24,7 +24,7 @@ async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(serv
         await install(client)
         await world.nodes(1)
         await world.pods(2)
-        following = Following(server.credentials, listed=lambda: heard.append(following.mirror.synced))
+        following = Informers(server.credentials, listed=lambda: heard.append(following.mirror.synced))
         following.begin()
         await world.until("everything is listed", lambda: following.mirror.synced)
         operator, stop = Operator(settings(ALONE), Options(metrics_port=0), following=following), asyncio.Event()
@@ -39,7 +39,7 @@ async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(serv
 
 
 async def test_what_can_not_be_reached_ends_the_operator_though_it_was_asked_before_it_was_made() -> None:
-    following = Following(Credentials("http://127.0.0.1:9"), timeout_seconds=1.0)
+    following = Informers(Credentials("http://127.0.0.1:9"), timeout_seconds=1.0)
     begun = following.begin()
     with contextlib.suppress(ClusterError):
         await begun

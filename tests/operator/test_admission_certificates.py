@@ -35,12 +35,12 @@ from cotide_operator.admission.certificates import (
     read_certificates,
     signed_by,
 )
-from cotide_operator.admission.shared_certificate import Kept, Lives, SharedCertificate, renewed
+from cotide_operator.admission.shared_certificate import Lives, SharedCertificate, StoredCertificate, renewed
 from cotide_operator.admission.tls import ServingContext
 from cotide_operator.admission.webhook import AdmissionWebhook, serving_names
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import AdmissionSettings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
@@ -278,9 +278,11 @@ class Running:
     """A webhook whose looks are taken by the test."""
 
     def __init__(self, client: KubeClient, clock: Clock, directory: Path | None = None, lives: Lives = Lives()) -> None:  # noqa: B008 - frozen
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         settings = AdmissionSettings(certificate_directory=directory, port=free_port())
-        self.webhook = AdmissionWebhook(settings, client, Mirror(), self.telemetry, "cotide", now=clock, lives=lives)
+        self.webhook = AdmissionWebhook(
+            settings, client, ObjectCache(), self.telemetry, "cotide", now=clock, lives=lives
+        )
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -418,7 +420,7 @@ async def test_a_directory_without_a_certificate_is_waited_for(
 ) -> None:
     async with cluster() as (_, client):
         settings = AdmissionSettings(certificate_directory=tmp_path)
-        webhook = AdmissionWebhook(settings, client, Mirror(), Telemetry(), "cotide", now=Clock())
+        webhook = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), "cotide", now=Clock())
         for _ in range(3):
             await webhook.look()
         assert not webhook.listening
@@ -430,7 +432,7 @@ async def test_a_directory_without_a_certificate_is_waited_for(
 async def test_a_taken_port_is_told_by_the_setting_that_chose_it() -> None:
     async with cluster() as (_, client), Running(client, Clock(datetime.now(UTC))) as running:
         settings = AdmissionSettings(port=running.port)
-        second = AdmissionWebhook(settings, client, Mirror(), Telemetry(), "cotide")
+        second = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), "cotide")
         with pytest.raises(InputError, match=rf"admission.port: port {running.port} on 127.0.0.1 is in use"):
             await second.run("127.0.0.1")
 
@@ -438,7 +440,7 @@ async def test_a_taken_port_is_told_by_the_setting_that_chose_it() -> None:
 async def test_a_server_that_refuses_the_secret_costs_one_line_and_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as (server, client):
         server.faults.add(Fault(status=403, path="secrets", count=-1))
-        webhook = AdmissionWebhook(AdmissionSettings(), client, Mirror(), Telemetry(), "cotide", now=Clock())
+        webhook = AdmissionWebhook(AdmissionSettings(), client, ObjectCache(), Metrics(), "cotide", now=Clock())
         for _ in range(3):
             await webhook.look()
         (line,) = [record.getMessage() for record in caplog.records]
@@ -448,4 +450,4 @@ async def test_a_server_that_refuses_the_secret_costs_one_line_and_no_crash(capl
 
 def test_what_is_kept_reads_back_as_it_was_written() -> None:
     kept = renewed(None, NAMES, NOW)
-    assert Kept(kept.bundle_pem, kept.authority_key_pem, kept.certificate_pem, kept.key_pem) == kept
+    assert StoredCertificate(kept.bundle_pem, kept.authority_key_pem, kept.certificate_pem, kept.key_pem) == kept

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cotide_core.errors import InputError
 from cotide_kube.objects import Metadata, NamespaceObject, PriorityClassObject
 from cotide_operator.admission.review import ORIGINAL_RESOURCES_ANNOTATION, Reviewer
-from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror
+from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_sim.apiserver.patch.json_patch import json_patch
 
 Json = dict[str, Any]
@@ -23,9 +23,9 @@ ASKED = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi
 RECLAIMED = {"requests": {CPU: "500", MEMORY: "1073741824"}, "limits": {CPU: "500", MEMORY: "1073741824"}}
 
 
-def mirror() -> Mirror:
+def mirror() -> ObjectCache:
     """Return a mirror of a small cluster in which every rule of a class has something to go by."""
-    found = Mirror()
+    found = ObjectCache()
     for name, value in (("cotide-online", 9000), ("cotide-batch", 2000), ("cotide-gratis", 0)):
         found.apply("priorityclasses", "ADDED", PriorityClassObject(Metadata(name=name), value=value))
     for name, labels in (
@@ -153,7 +153,7 @@ def test_annotations_that_were_there_stay() -> None:
 
 
 def test_before_the_cluster_was_listed_pods_keep_their_requests_and_users_are_told() -> None:
-    answer = Reviewer(Mirror(), "cotide").answer(review(pod(labels=BATCH)))
+    answer = Reviewer(ObjectCache(), "cotide").answer(review(pod(labels=BATCH)))
     assert answer.patch == []
     assert "only just started" in answer.warning
     assert json.loads(answer.body())["response"]["warnings"] == [answer.warning]

@@ -12,9 +12,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.admission.shared_certificate import Lives
 from cotide_operator.admission.webhook import AdmissionWebhook
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import AdmissionSettings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.http.http_protocol import Request
 from cotide_sim.apiserver.testing import running_server
@@ -63,7 +63,7 @@ async def test_the_webhook_may_do_what_it_does_and_nothing_else() -> None:
         await client.create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", configuration)
         server.faults.add(witness)
         webhook = AdmissionWebhook(
-            AdmissionSettings(), client, Mirror(), Telemetry(), "cotide", now=lambda: now[0], lives=Lives()
+            AdmissionSettings(), client, ObjectCache(), Metrics(), "cotide", now=lambda: now[0], lives=Lives()
         )
         for _ in range(2):  # made, then renewed
             await webhook.look()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cotide_core.events import PodUpserted
 from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
-from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror
+from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.event_source import EventSource
 
 NAMES = ("a", "b", "c")
 AROUND = ("priorityclasses", "namespaces", "workloads", "jobs")
@@ -67,8 +67,8 @@ STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
 
 
 def told(steps: list[Any], *, ahead: bool) -> list[Any]:
-    mirror = Mirror()
-    intake = Intake(mirror, StoppedClock(), "cotide")
+    mirror = ObjectCache()
+    intake = EventSource(mirror, StoppedClock(), "cotide")
     for kind in KINDS:
         mirror.mark_synced(kind)
     for step in steps:
@@ -86,8 +86,8 @@ def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps
 
 
 def test_a_pod_waits_to_be_translated_until_all_that_surrounds_pods_was_listed() -> None:
-    mirror = Mirror()
-    intake = Intake(mirror, StoppedClock(), "cotide")
+    mirror = ObjectCache()
+    intake = EventSource(mirror, StoppedClock(), "cotide")
     mirror.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
     for kind in AROUND:
         assert not intake.translate_ahead(10)

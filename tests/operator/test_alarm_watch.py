@@ -12,8 +12,8 @@ from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NodeObject
 from cotide_operator.clock import ScaledClock
-from cotide_operator.observability.metrics import Telemetry
-from cotide_operator.reporting.overload_reporter import AlarmWatch
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.translation.pods_and_nodes import CORDON_ANNOTATION
 
 
@@ -25,13 +25,15 @@ class Scene:
         self.patches: list[tuple[str, Any]] = []
         self.work: list[Callable[[], Awaitable[None]]] = []
         self.fault: ApiError | None = None
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         self.nodes: dict[str, NodeObject] = {}
         for name in ("a", "b"):
             metadata = {"name": name, "uid": f"u-{name}", "annotations": annotations if name == "a" else {}}
             self.nodes[name] = msgspec.convert({"metadata": metadata}, NodeObject)
         it: Any = self
-        self.watch = AlarmWatch(it, it, ScaledClock(), it, self.telemetry, HierarchicalConfig(), 300.0, self.nodes)
+        self.watch = OverloadReporter(
+            it, it, ScaledClock(), it, self.telemetry, HierarchicalConfig(), 300.0, self.nodes
+        )
 
     def node(self, *event: str) -> None:
         self.events.append(event)

@@ -10,11 +10,11 @@ import pytest
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NamespaceObject, PodObject
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import Mirror
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import pod_annotator as annotator_module
-from cotide_operator.reporting.pod_annotator import Annotator
+from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 
@@ -48,13 +48,15 @@ class Api:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lane, self.api, self.mirror, self.board = Lane(), Api(), Mirror(), Board()
-        self.telemetry = Telemetry()
+        self.lane, self.api, self.mirror, self.board = Lane(), Api(), ObjectCache(), DecisionStore()
+        self.telemetry = Metrics()
         self.now = 100.0
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
         client: Any = self.api
         lane: Any = self.lane
-        self.annotator = Annotator(client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: "batch")
+        self.annotator = PodAnnotator(
+            client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: "batch"
+        )
 
     def pod(self, **parts: Any) -> None:
         metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": parts.pop("labels", {})}

@@ -14,8 +14,8 @@ import pytest
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling import binder as binder_module
 from cotide_operator.scheduling.binder import CALM_SECONDS, Binder, BindReport, Report
 from cotide_operator.scheduling.evictor import Evictor
@@ -46,13 +46,13 @@ class Api:
 class Bench:
     def __init__(self, concurrency: int = 2) -> None:
         self.api = Api()
-        self.mirror = Mirror()
+        self.mirror = ObjectCache()
         self.reports: list[Report] = []
         self.come = asyncio.Event()
         self.mirror.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
         # The binder sees nothing of a client but the two calls above.
         client: Any = self.api
-        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, Board()))
+        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
         self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, evictor, concurrency=concurrency)
 
     def take(self, report: Report) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod, PodPhase
 from cotide_core.instructions import Bind, Forecast
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry, attempts_label
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics, attempts_label
 
 
 class Scene:
     def __init__(self) -> None:
-        self.telemetry = Telemetry()
-        self.calibration = Calibration(self.telemetry, lambda key: 10.0, 300.0)
+        self.telemetry = Metrics()
+        self.calibration = ForecastScores(self.telemetry, lambda key: 10.0, 300.0)
 
     def bind(self, name: str, p50: float | None, p90: float | None, risk: float | None = None) -> None:
         forecast = Forecast(qos_violation_probability=risk, seconds_p50=p50, seconds_p90=p90)

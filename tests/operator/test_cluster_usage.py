@@ -11,7 +11,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import ClusterError
 from cotide_core.events import Pod
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.metrics_api import MetricsApiSource
 from cotide_operator.usage.sources import CPU, MEMORY, SourceDown, UsageReading
 
@@ -72,7 +72,7 @@ async def test_usage_is_shown_by_class_and_unknown_pods_are_passed_over() -> Non
         f"ns/{name}": Pod(f"ns/{name}", name, cls, (), 0.0)
         for name, cls in (("web", WorkloadClass.ONLINE), ("a", WorkloadClass.BATCH), ("b", WorkloadClass.BATCH))
     }
-    telemetry = Telemetry()
+    telemetry = Metrics()
     usages = PodUsages(pods.get, 60.0, telemetry)
     found = await read(
         item("web", {"cpu": "1250m"}),

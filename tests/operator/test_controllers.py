@@ -15,8 +15,8 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator.apis.crd_generation import RESOURCES, definition
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, Mirror
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
@@ -51,14 +51,14 @@ class World:
     def __init__(self, server: ApiServer, client: KubeClient, refresh_seconds: float = 0.05) -> None:
         self.server, self.client, self._refresh_seconds = server, client, refresh_seconds
         self.readings = Readings()
-        self.mirror, self.board = Mirror(), Board()
+        self.mirror, self.board = ObjectCache(), DecisionStore()
         self.controllers: Controllers | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._stop = asyncio.Event()
 
     def start(self, speed: float = 1.0, *, reclaim: bool = False) -> None:
         """Start controllers that remember nothing."""
-        self.mirror, self.board, self._stop = Mirror(), Board(), asyncio.Event()
+        self.mirror, self.board, self._stop = ObjectCache(), DecisionStore(), asyncio.Event()
         clock = ScaledClock(0.0, speed)
         self.controllers = Controllers(
             self.client,

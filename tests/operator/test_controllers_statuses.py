@@ -14,7 +14,7 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.child_pods import SeenPod
 from cotide_operator.controllers.job_reconciler import Outcome, Progress
 from cotide_operator.controllers.status_builder import (
-    Look,
+    ReconcileContext,
     difference,
     job_status,
     misconfigured,
@@ -33,8 +33,8 @@ class FixedClock(ScaledClock):
         return self.from_wall(NOW)
 
 
-def look(generation: int = 1, *, speed: float = 1.0, wall: float = NOW) -> Look:
-    return Look(FixedClock(NOW, speed), wall, generation)
+def look(generation: int = 1, *, speed: float = 1.0, wall: float = NOW) -> ReconcileContext:
+    return ReconcileContext(FixedClock(NOW, speed), wall, generation)
 
 
 def spec(completions: int = 1, parallelism: int = 1) -> JobSpec:

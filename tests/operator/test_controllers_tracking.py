@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from cotide_kube.objects import PodObject
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers import child_pod_writer as child_writer
-from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.job_controller import JobController
-from cotide_operator.controllers.job_finalizers import JobTracking
+from cotide_operator.controllers.job_finalizers import JobFinalizers
 from cotide_sim.apiserver.http.faults import Fault
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -201,10 +201,10 @@ async def test_an_owner_that_the_mirror_does_not_show_is_asked_for_before_its_po
     async with world() as one:
         await running(one, "count-0")
         await one.kill()
-        lagging = Mirror()
+        lagging = ObjectCache()
         raw = (await one.pods())["count-0"]
         lagging.apply("pods", "ADDED", msgspec.convert(raw, PodObject))
-        tracking = JobTracking(one.client, lagging, ChildWriter(one.client, lagging))
+        tracking = JobFinalizers(one.client, lagging, ChildPodWriter(one.client, lagging))
         assert await tracking.release_strays("default/count", None) == 1.0
         assert finalizers((await one.pods())["count-0"]) == [OURS]
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
@@ -221,11 +221,11 @@ async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_o
         await one.client.delete(f"{PODS}/count-0")
         left = await one.until_pods("count-1")
         await one.kill()
-        lagging = Mirror()
+        lagging = ObjectCache()
         lagging.apply("jobs", "ADDED", msgspec.convert(before, CustomObject))
         lagging.apply("pods", "ADDED", msgspec.convert(left["count-1"], PodObject))
         next_one = JobController(
-            one.client, lagging, Board(), ScaledClock(), scheduler_name="cotide", refresh_seconds=0.05
+            one.client, lagging, DecisionStore(), ScaledClock(), scheduler_name="cotide", refresh_seconds=0.05
         )
         await next_one.look("default/count")
         assert set(await one.pods()) == {"count-1"}

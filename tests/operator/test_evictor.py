@@ -12,8 +12,8 @@ import pytest
 from cotide_core.instructions import Evict, EvictCause, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.binder import Binder, Report
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 from cotide_operator.scheduling.nominator import Nominator
@@ -29,7 +29,7 @@ class Bench:
         self.refuses_patches: ApiError | None = None
         self.gate: asyncio.Event | None = None
         self.work: list[Callable[[], Awaitable[None]]] = []
-        self.mirror, self.board = Mirror(), Board()
+        self.mirror, self.board = ObjectCache(), DecisionStore()
         self.reports: dict[str, EvictReport] = {}
         client: Any = self
         self.nominator = Nominator(client, client, self.mirror, self.board)

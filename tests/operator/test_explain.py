@@ -9,7 +9,7 @@ import pytest
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.explain.class_rule import Surroundings, class_and_reason
+from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
@@ -89,7 +89,7 @@ def facts(explanation: Explanation) -> dict[str, str]:
 
 
 def test_a_waiting_pod_is_explained_from_its_note() -> None:
-    told = explain_pod(pod(note()), Surroundings(owner=JOB), NOW)
+    told = explain_pod(pod(note()), ClassContext(owner=JOB), NOW)
     said = facts(told)
     assert said["Class"] == "gratis, by its Job count"
     assert said["State"] == "Pending, waits for a node since 2026-11-20T13:00:00Z (5m)"
@@ -107,7 +107,7 @@ def test_a_waiting_pod_is_explained_from_its_note() -> None:
 
 
 def test_a_note_that_was_written_before_the_queue_was_counted_is_completed_by_the_job() -> None:
-    told = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), Surroundings(owner=JOB), NOW)
+    told = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), ClassContext(owner=JOB), NOW)
     assert facts(told)["Queue position"] == "2, its Job"
     assert facts(told)["Predicted start"] == "2026-11-20T13:06:00Z (in 1m), its Job"
 
@@ -115,7 +115,7 @@ def test_a_note_that_was_written_before_the_queue_was_counted_is_completed_by_th
 def test_a_placed_pod_says_where_since_when_and_why() -> None:
     bound = note(node="fake-3", reason="Scheduled", message="qpsm: least loaded", queue_position=None)
     body = pod(bound, spec={"nodeName": "fake-3"}, status={"phase": "Running", "startTime": "2026-11-20T13:04:00Z"})
-    said = facts(explain_pod(body, Surroundings(owner=JOB), NOW))
+    said = facts(explain_pod(body, ClassContext(owner=JOB), NOW))
     assert said["State"] == "Running on fake-3 since 2026-11-20T13:04:00Z (1m)"
     assert said["Why here"] == "Scheduled: qpsm: least loaded"
     assert "Retry" not in said
@@ -123,45 +123,45 @@ def test_a_placed_pod_says_where_since_when_and_why() -> None:
 
 
 def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain() -> None:
-    assert "none written yet" in facts(explain_pod(pod(), Surroundings(), NOW))["Decision"]
-    foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), Surroundings(), NOW))
+    assert "none written yet" in facts(explain_pod(pod(), ClassContext(), NOW))["Decision"]
+    foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), ClassContext(), NOW))
     assert "Cotide does not place this pod" in foreign["Scheduler"]
-    copied = facts(explain_pod(pod(note(uid="another pod")), Surroundings(), NOW))
+    copied = facts(explain_pod(pod(note(uid="another pod")), ClassContext(), NOW))
     assert "none written yet" in copied["Decision"]
-    assert "none written yet" in facts(explain_pod(pod("not ours"), Surroundings(), NOW))["Decision"]
+    assert "none written yet" in facts(explain_pod(pod("not ours"), ClassContext(), NOW))["Decision"]
 
 
 @pytest.mark.parametrize(
     ("body", "around", "told"),
     [
-        (pod(labels={"cotide.dev/class": "batch"}), Surroundings(), ("batch", "by its label cotide.dev/class")),
-        (pod(labels={"cotide.dev/class": "gratis"}), Surroundings(owner=JOB), ("gratis", "by its Job count")),
-        (pod(labels={"cotide.dev/class": "online"}), Surroundings(), ("online", "because nothing says otherwise")),
-        (pod(), Surroundings(), ("online", "because nothing says otherwise")),
+        (pod(labels={"cotide.dev/class": "batch"}), ClassContext(), ("batch", "by its label cotide.dev/class")),
+        (pod(labels={"cotide.dev/class": "gratis"}), ClassContext(owner=JOB), ("gratis", "by its Job count")),
+        (pod(labels={"cotide.dev/class": "online"}), ClassContext(), ("online", "because nothing says otherwise")),
+        (pod(), ClassContext(), ("online", "because nothing says otherwise")),
         (
             pod(spec={"priorityClassName": "nightly"}),
-            Surroundings(priority_class={"value": 2500}),
+            ClassContext(priority_class={"value": 2500}),
             ("batch", "by its PriorityClass nightly of value 2500"),
         ),
         (
             pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
-            Surroundings(),
+            ClassContext(),
             ("batch", "because a batch/v1 Job owns it"),
         ),
         (
             pod(labels={"cotide.dev/class": "online"}),
-            Surroundings(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
+            ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
             ("batch", "because its namespace allows batch at most"),
         ),
         (
             pod(labels={"cotide.dev/class": "batch"}),
-            Surroundings(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
+            ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
             ("batch", "because its namespace allows batch at most"),
         ),
     ],
 )
 def test_the_rule_that_gave_the_class_is_named(
-    body: dict[str, Any], around: Surroundings, told: tuple[str, str]
+    body: dict[str, Any], around: ClassContext, told: tuple[str, str]
 ) -> None:
     assert class_and_reason(body, around) == told
 
@@ -210,13 +210,13 @@ def test_events_that_say_the_same_are_one_and_the_latest_are_kept() -> None:
 def test_a_nominated_pod_names_its_node_and_who_makes_room() -> None:
     told = "0/2 nodes are available: 2 Insufficient cpu. preemption: 2 gratis pods leave n1 for it"
     values = {"reason": "InsufficientSlack", "message": told, "nominated_node": "n1"}
-    explained = explain_pod(pod(note(**values, victims=("shop/a", "shop/b"))), Surroundings(), NOW)
+    explained = explain_pod(pod(note(**values, victims=("shop/a", "shop/b"))), ClassContext(), NOW)
     assert dict(explained.facts)["Nominated"] == "n1: shop/a, shop/b leave to make room"
     assert explained.data["decision"]["nominatedNode"] == "n1"
     assert explained.data["decision"]["victims"] == ["shop/a", "shop/b"]
-    kept = explain_pod(pod(note(**values)), Surroundings(), NOW)
+    kept = explain_pod(pod(note(**values)), ClassContext(), NOW)
     assert dict(kept.facts)["Nominated"] == "n1 is kept for it"
-    assert "Nominated" not in dict(explain_pod(pod(note()), Surroundings(), NOW).facts)
+    assert "Nominated" not in dict(explain_pod(pod(note()), ClassContext(), NOW).facts)
 
 
 def reclaiming(millicores: int, **more: Any) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and
     assert telling_node(waiting) == "fake-9", "the example of the nodes that lacked slack"
     beside = [reclaiming(3000, status={"phase": "Running"}), reclaiming(500, status={"phase": "Succeeded"})]
     node = publishing(**{"cotide.dev/forecast": "online peak 3600m"})
-    told = explain_pod(waiting, Surroundings(node=node, beside=beside), NOW)
+    told = explain_pod(waiting, ClassContext(node=node, beside=beside), NOW)
     said = facts(told)
     assert said["Asks for"] == "1500m cpu and 1Gi memory of reclaimed capacity"
     assert (
@@ -254,11 +254,11 @@ def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and
 def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
     placed = reclaiming(1500, spec={"nodeName": "fake-9"})
     assert telling_node(placed) == "fake-9"
-    assert "Offered" not in facts(explain_pod(placed, Surroundings(), NOW))
-    unseen = facts(explain_pod(placed, Surroundings(node=publishing()), NOW))
+    assert "Offered" not in facts(explain_pod(placed, ClassContext(), NOW))
+    unseen = facts(explain_pod(placed, ClassContext(node=publishing()), NOW))
     assert unseen["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory"
     plain = {"metadata": {"name": "fake-9"}, "status": {"allocatable": {"cpu": "8"}}}
-    told = facts(explain_pod(placed, Surroundings(node=plain, beside=[]), NOW))
+    told = facts(explain_pod(placed, ClassContext(node=plain, beside=[]), NOW))
     assert told["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
-    ordinary = explain_pod(pod(note()), Surroundings(node=publishing(), beside=[]), NOW)
+    ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), beside=[]), NOW)
     assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"

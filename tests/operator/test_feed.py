@@ -15,11 +15,11 @@ from aiohttp import web
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
-from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.metric_settings import MetricsSourceSettings, PrometheusSourceSettings, UrlSource
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage import usage_feed as feed_module
 from cotide_operator.usage.decaying_peak import RecentPeak
 from cotide_operator.usage.prometheus import PrometheusSource, longest_range
@@ -59,10 +59,10 @@ class Scene:
     def __init__(self, source: Source | None = None, slot_seconds: float = 300.0) -> None:
         self.source = Scripted()
         self.told: list[Event] = []
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         self.pods = {f"ns/{name}": service_pod(name) for name in ("a", "b")}
         self.pods["ns/job"] = Pod("ns/job", "j", WorkloadClass.BATCH, (), 0.0)
-        self.calibration = Calibration(self.telemetry, lambda key: 10.0, slot_seconds)
+        self.calibration = ForecastScores(self.telemetry, lambda key: 10.0, slot_seconds)
         self.clock = ScaledClock()
         self.feed = UsageFeed(
             source or self.source,
@@ -257,7 +257,7 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
 
     runner, url = await serve(answer)
-    mirror = Mirror()
+    mirror = ObjectCache()
     for name, qos in (
         ("web", {"rpsQuery": "rps", "latencyQuery": "latency"}),
         ("odd", {"rpsQuery": "bad("}),
@@ -290,7 +290,7 @@ async def test_a_page_that_is_no_prometheus_is_refused(session: aiohttp.ClientSe
         return web.Response(text="<html>")
 
     runner, url = await serve(answer)
-    mirror = Mirror()
+    mirror = ObjectCache()
     body = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"qos": {"rpsQuery": "x"}}}
     mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     with pytest.raises(SourceDown, match="not JSON"):
@@ -311,7 +311,7 @@ async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(sess
 
     runner, url = await serve(answer)
     settings = PrometheusSourceSettings(url=url, pod_cpu_query="cpu", pod_memory_query="mem")
-    source = PrometheusSource(session, settings, Mirror(), usage=True)
+    source = PrometheusSource(session, settings, ObjectCache(), usage=True)
     assert (await source.read()).usage == [
         UsageReading("ns/a", CPU, 250.5, 990.0),
         UsageReading("ns/a", MEMORY, None, 990.0),
@@ -337,7 +337,7 @@ async def test_a_recorded_query_without_any_series_is_named(session: aiohttp.Cli
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url), Mirror(), usage=True)
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url), ObjectCache(), usage=True)
     assert await source.read() == Measured()
     assert list(source.refused) == ["metricsSource.prometheus podCpuQuery", "metricsSource.prometheus podMemoryQuery"]
     assert "cAdvisor" in source.refused["metricsSource.prometheus podCpuQuery"]
@@ -358,7 +358,7 @@ async def test_a_range_that_is_refused_says_why(
         return web.json_response(body)
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url), Mirror(), usage=True)
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url), ObjectCache(), usage=True)
     with pytest.raises(SourceDown, match=words):
         await source.usage_range(CPU, 0.0, 10.0, 1.0)
     await runner.cleanup()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodObject
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.leaderelection import handover as handover_module
 from cotide_operator.leaderelection.handover import Handover, _order
 from cotide_operator.scheduling.binder import BindReport, Report
@@ -52,7 +52,7 @@ class Api:
 
 class Scene:
     def __init__(self) -> None:
-        self.api, self.mirror, self.reports = Api(), Mirror(), []  # type: ignore[var-annotated]  # of Report
+        self.api, self.mirror, self.reports = Api(), ObjectCache(), []  # type: ignore[var-annotated]  # of Report
         client: Any = self.api
         self.handover = Handover(client, self.mirror)
         self._note = self.handover.noting(self.reports.append)

@@ -33,9 +33,9 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Evict
 from cotide_core.state.host_load import offered
 from cotide_operator.host_load.history import History
-from cotide_operator.host_load.history_replay import Rebuilding
+from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
 from cotide_operator.usage.prometheus import Series
 from cotide_operator.usage.sources import CPU, MEMORY, SourceDown, UsageReading
@@ -92,7 +92,7 @@ class HandLoop:
 class Scene:
     def __init__(self, *, speed: float = 1.0, tells_scores: bool = False, settling: float = 0.0) -> None:
         self.clock = HandClock(speed, EPOCH + INTO_SLOT / speed)
-        self.telemetry, self.outlooks = Telemetry(), Outlooks()
+        self.telemetry, self.outlooks = Metrics(), Outlooks()
         self.put: list[NodeOutlook] = []
         self.outlooks.subscribe(self.put.extend)
         stale = STALE * max(1.0, speed)
@@ -106,7 +106,7 @@ class Scene:
         self.knobs = Knobs(SLOT, 0.9, stale, STALE, 5.0, SHARE, settling, tells_scores)
         self.live = self.make()
 
-    def make(self, rebuilding: Rebuilding | None = None) -> LiveHostLoad:
+    def make(self, rebuilding: HistoryReplay | None = None) -> LiveHostLoad:
         return LiveHostLoad(
             self.knobs, state=self.state, pods=self.pods, clock=self.clock, loop=self.loop, telemetry=self.telemetry,
             outlooks=self.outlooks, rebuilding=rebuilding, wall=lambda: self.clock.wall,
@@ -586,7 +586,7 @@ class Past:
 
 
 async def restarted(scene: Scene, past: Past, slots: int = 100) -> list[Event]:
-    scene.live = scene.make(Rebuilding(History(past, scene.clock, SLOT), slots))
+    scene.live = scene.make(HistoryReplay(History(past, scene.clock, SLOT), slots))
     scene.loop.told.clear()
     await scene.live.rebuild()
     return list(scene.loop.told)
@@ -638,7 +638,7 @@ async def test_the_past_of_a_pod_begins_when_its_rate_has_settled() -> None:
     started = EPOCH - 2 * SLOT
     scene = await one_node(online("web")._replace(started_seconds=started))
     young = Past({"web": lambda moment: 5 if moment < started + SLOT else 300})
-    scene.live = scene.make(Rebuilding(History(young, scene.clock, SLOT, settling_wall_seconds=SLOT), 100))
+    scene.live = scene.make(HistoryReplay(History(young, scene.clock, SLOT, settling_wall_seconds=SLOT), 100))
     await scene.live.rebuild()
     assert scene.live.forecasters.histories()[0][0, 0, -3:].tolist() == pytest.approx(
         [math.nan, math.nan, 300 / MILLICORES], nan_ok=True
@@ -671,7 +671,7 @@ async def test_what_a_prometheus_that_died_did_not_say_is_a_gap_in_the_calendar(
     monkeypatch.setattr("cotide_operator.host_load.history.POINTS_AT_A_TIME", 40)  # ten slots of one pod
     scene = await one_node(online("web"))
     past = Past({"web": lambda moment: 600}, answers=2 * 3)
-    scene.live = scene.make(Rebuilding(History(past, scene.clock, SLOT), 100))
+    scene.live = scene.make(HistoryReplay(History(past, scene.clock, SLOT), 100))
     rebuilding = asyncio.create_task(scene.live.rebuild())
     await scene.read(*scene.use("web", 400))
     scene.passes(SLOT)
@@ -688,7 +688,7 @@ async def test_without_a_past_the_first_live_slot_begins(
     monkeypatch.setattr("cotide_operator.host_load.history_replay.RETRY_WALL_SECONDS", 0.0)
     caplog.set_level(logging.INFO)
     scene = await one_node(online("web"))
-    scene.live = scene.make(Rebuilding(History(Past({}, down=10**9), scene.clock, SLOT), 100))
+    scene.live = scene.make(HistoryReplay(History(Past({}, down=10**9), scene.clock, SLOT), 100))
     rebuilding = asyncio.create_task(scene.live.rebuild())
     await scene.read(*scene.use("web", 400))
     assert not rebuilding.done()

@@ -11,9 +11,9 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted, WorkloadUpserted
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject
 from cotide_kube.timestamps import format_timestamp
-from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.event_source import EventSource
 
 
 class ManualClock(ScaledClock):
@@ -30,8 +30,8 @@ class ManualClock(ScaledClock):
 class Scene:
     def __init__(self, speed: float = 1.0) -> None:
         self.clock = ManualClock(speed)
-        self.mirror = Mirror()
-        self.intake = Intake(self.mirror, self.clock, "cotide")
+        self.mirror = ObjectCache()
+        self.intake = EventSource(self.mirror, self.clock, "cotide")
 
     def pod(self, change: str = "ADDED", uid: str = "u1", *, created: float = 1000.0, **parts: Any) -> None:
         status = {"phase": parts.pop("phase", "Pending"), **parts.pop("status", {})}
@@ -248,7 +248,7 @@ def test_an_intake_that_comes_after_the_lists_tells_what_they_brought() -> None:
         scene.job("gratis")
         scene.pod(name="a", ownerReferences=BY_JOB)
         scene.pod(name="b", created=990.0)
-    late.intake = Intake(late.mirror, late.clock, "cotide")
+    late.intake = EventSource(late.mirror, late.clock, "cotide")
     assert late.intake.collect() == early.intake.collect()
     assert [pod.key for pod in late.intake.arrivals] == ["ns/b", "ns/a"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name, see
-from cotide_operator.controllers.job_reconciler import JobPlan, Memory, Outcome, Progress, plan_job
+from cotide_operator.controllers.job_reconciler import JobPlan, Outcome, Progress, ReconcilerCache, plan_job
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -39,7 +39,7 @@ def test_a_pod_that_ended_is_counted_and_then_let_go_and_one_that_runs_is_not() 
 
 
 def test_a_failed_pod_is_let_go_and_not_counted_again_while_it_is_still_there() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     first = plan([kept(0, "Failed")], memory=memory, completions=1)
     assert released(first) == ["count-0"]
     again = plan([kept(0, "Failed")], progress=first.progress, memory=memory, completions=1)
@@ -55,7 +55,7 @@ def test_an_end_that_nobody_watched_is_found_on_the_pod_that_waits_for_it() -> N
 
 
 def test_a_pod_that_is_being_stopped_is_waited_for_and_may_still_succeed() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     stopping = plan([kept(0, deleting=True)], memory=memory, completions=1)
     assert (stopping.make, stopping.release, stopping.progress) == ((), (), Progress())
     done = plan([kept(0, "Succeeded", deleting=True, let_go=True)], memory=memory, completions=1)
@@ -76,7 +76,7 @@ def test_a_pod_without_our_finalizer_is_there_until_it_is_gone() -> None:
 
 
 def test_a_withdrawn_pod_is_let_go_uncounted_and_its_name_is_used_again_when_it_is_gone() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     smaller = plan([kept(0), kept(1)], memory=memory, parallelism=1)
     assert [one.index for one in smaller.delete] == [1]
     stopped = kept(1, "Failed", deleting=True, let_go=True)
@@ -87,7 +87,7 @@ def test_a_withdrawn_pod_is_let_go_uncounted_and_its_name_is_used_again_when_it_
 
 
 def test_a_withdrawn_pod_that_finished_its_work_has_succeeded() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     plan([kept(0), kept(1)], memory=memory, parallelism=1)
     after = plan([kept(0), kept(1, "Succeeded", deleting=True, let_go=True)], memory=memory, parallelism=1)
     assert after.progress.completed == {1}
@@ -155,7 +155,7 @@ class Cluster:
     def __init__(self, completions: int, parallelism: int, seed: int) -> None:
         self.spec, self.rng = spec(completions, parallelism, backoff_limit=1000), random.Random(seed)
         self.pods: dict[str, SeenPod] = {}
-        self.stored, self.memory, self.now = Progress(), Memory(), 0.0
+        self.stored, self.memory, self.now = Progress(), ReconcilerCache(), 0.0
         self.failed = self.lost = 0
         self.succeeded: dict[int, int] = {}
 
@@ -184,7 +184,7 @@ class Cluster:
     def _crashed(self) -> bool:
         crashed = self.rng.random() < 0.1
         if crashed:
-            self.memory = Memory()
+            self.memory = ReconcilerCache()
         return crashed
 
     def release(self, name: str) -> None:

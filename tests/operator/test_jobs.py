@@ -13,9 +13,9 @@ from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
 from cotide_operator.controllers.job_reconciler import (
     JobPlan,
-    Memory,
     Outcome,
     Progress,
+    ReconcilerCache,
     backoff_seconds,
     plan_job,
     read_indexes,
@@ -42,9 +42,9 @@ def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: object) -
 
 
 def plan(
-    pods: list[SeenPod], *, progress: Progress | None = None, memory: Memory | None = None, **wanted: int
+    pods: list[SeenPod], *, progress: Progress | None = None, memory: ReconcilerCache | None = None, **wanted: int
 ) -> JobPlan:
-    return plan_job(spec(**wanted), progress or Progress(), pods, memory or Memory(), now_seconds=1000.0)
+    return plan_job(spec(**wanted), progress or Progress(), pods, memory or ReconcilerCache(), now_seconds=1000.0)
 
 
 def test_a_new_job_makes_its_first_pods_up_to_the_parallelism() -> None:
@@ -70,7 +70,7 @@ def test_finished_work_is_not_admitted_again_when_its_pods_are_gone() -> None:
 
 
 def test_a_failed_pod_is_replaced_after_the_back_off_under_a_new_name() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     first = plan([pod(0, "Failed"), pod(1, "Running")], memory=memory, completions=2)
     assert (first.progress.failures, first.progress.evictions) == (1, 0)
     assert first.make == ()
@@ -96,7 +96,7 @@ def test_a_pod_that_lost_its_node_is_replaced_at_once_and_is_no_failure(lost: Se
 
 
 def test_a_pod_that_was_met_and_is_gone_counts_as_evicted_once() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     plan([pod(0, "Running")], memory=memory, completions=1)
     gone = plan([], memory=memory, completions=1)
     assert gone.progress.evictions == 1
@@ -121,7 +121,7 @@ def test_one_failure_more_than_the_limit_fails_the_job_and_takes_the_others_down
 
 
 def test_a_smaller_parallelism_takes_waiting_pods_first_and_is_no_eviction() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     pods = [pod(0, "Running", node="a"), pod(1), pod(2, "Running", node="b")]
     assert plan(pods, memory=memory, parallelism=3).delete == ()
     smaller = plan(pods, memory=memory, parallelism=1)
@@ -179,7 +179,7 @@ class Cluster:
     def __init__(self, wanted: JobSpec, seed: int) -> None:
         self.spec, self.rng = wanted, random.Random(seed)
         self.pods: dict[str, SeenPod] = {}
-        self.stored, self.memory, self.now = Progress(), Memory(), 0.0
+        self.stored, self.memory, self.now = Progress(), ReconcilerCache(), 0.0
         self.true_failures = self.true_losses = 0
 
     def step(self) -> None:
@@ -191,7 +191,7 @@ class Cluster:
         assert result.progress.evictions >= self.stored.evictions
         self.stored = result.progress
         if self.rng.random() < 0.2:  # a crash after the write of the status, before anything is made
-            self.memory = Memory()
+            self.memory = ReconcilerCache()
             return
         for index, retry in result.make:
             name = job_pod_name("count", index, retry)

@@ -12,7 +12,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.config.settings import LeaderElectionSettings
-from cotide_operator.leaderelection.lease import Leadership, LeadershipLost
+from cotide_operator.leaderelection.lease import LeaderElector, LeadershipLost
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
@@ -44,9 +44,9 @@ class Scene:
         self.server = server
         self.client = client
 
-    def candidate(self, name: str) -> tuple[Leadership, Time]:
+    def candidate(self, name: str) -> tuple[LeaderElector, Time]:
         time = Time()
-        return Leadership(self.client, SETTINGS, name, monotonic=time.monotonic, sleep=time.sleep), time
+        return LeaderElector(self.client, SETTINGS, name, monotonic=time.monotonic, sleep=time.sleep), time
 
     async def lease(self) -> dict[str, Any]:
         spec: dict[str, Any] = (await self.client.get(f"{LEASES}/cotide-operator"))["spec"]

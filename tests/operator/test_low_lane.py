@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from cotide_operator.scheduling.api_dispatcher import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, LowLane
+from cotide_operator.scheduling.api_dispatcher import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, ApiDispatcher
 
 
-async def run_until(lane: LowLane, done: Callable[[], bool]) -> None:
+async def run_until(lane: ApiDispatcher, done: Callable[[], bool]) -> None:
     task = asyncio.create_task(lane.run())
     try:
         async with asyncio.timeout(10):
@@ -28,7 +28,7 @@ def writer(written: list[str], word: str) -> Callable[[], Awaitable[None]]:
 
 
 async def test_a_newer_write_replaces_the_older_one_in_its_place() -> None:
-    lane, written = LowLane(lambda: False, per_second=1000.0, workers=1), list[str]()
+    lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
     lane.submit("a", writer(written, "old"))
     lane.submit("b", writer(written, "b"))
     lane.submit("a", writer(written, "new"))
@@ -38,7 +38,7 @@ async def test_a_newer_write_replaces_the_older_one_in_its_place() -> None:
 
 
 async def test_a_full_lane_refuses_and_says_so() -> None:
-    lane, written = LowLane(lambda: False, bound=1), list[str]()
+    lane, written = ApiDispatcher(lambda: False, bound=1), list[str]()
     assert lane.submit("a", writer(written, "a"))
     assert not lane.submit("b", writer(written, "b"))
     assert lane.submit("a", writer(written, "again"))  # its place is taken already
@@ -47,7 +47,7 @@ async def test_a_full_lane_refuses_and_says_so() -> None:
 async def test_while_bindings_are_asked_for_a_write_waits_for_a_calm_moment() -> None:
     written: list[str] = []
     busy = True
-    lane = LowLane(lambda: busy, per_second=1000.0)
+    lane = ApiDispatcher(lambda: busy, per_second=1000.0)
     lane.submit("a", writer(written, "a"))
     assert lane.rate() == 0.0
     task = asyncio.create_task(lane.run())
@@ -61,7 +61,7 @@ async def test_while_bindings_are_asked_for_a_write_waits_for_a_calm_moment() ->
 
 def test_what_waited_long_enough_is_written_as_fast_as_it_takes_to_catch_up() -> None:
     now, written = 0.0, list[str]()
-    lane = LowLane(lambda: True, now=lambda: now)
+    lane = ApiDispatcher(lambda: True, now=lambda: now)
     for index in range(3000):
         lane.submit(index, writer(written, str(index)))
     now = HOLD_SECONDS - 0.1
@@ -76,7 +76,7 @@ def test_what_waited_long_enough_is_written_as_fast_as_it_takes_to_catch_up() ->
 
 async def test_few_that_waited_long_enough_are_written_at_the_least_rate() -> None:
     now, written = 0.0, list[str]()
-    lane = LowLane(lambda: True, per_second=100_000.0, now=lambda: now)
+    lane = ApiDispatcher(lambda: True, per_second=100_000.0, now=lambda: now)
     for index in range(6):
         lane.submit(index, writer(written, str(index)))
     now = HOLD_SECONDS
@@ -87,7 +87,7 @@ async def test_few_that_waited_long_enough_are_written_at_the_least_rate() -> No
 
 
 async def test_a_write_that_nobody_needs_any_more_is_taken_back() -> None:
-    lane, written = LowLane(lambda: False, per_second=1000.0), list[str]()
+    lane, written = ApiDispatcher(lambda: False, per_second=1000.0), list[str]()
     lane.submit("a", writer(written, "a"))
     lane.submit("b", writer(written, "b"))
     lane.take_back("a")

@@ -14,15 +14,15 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_kube.timestamps import format_timestamp
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.host_load.metrics_feed import metrics_feed
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
-from cotide_operator.task_supervisor import Crew
-from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.task_supervisor import TaskSupervisor
+from cotide_operator.usage.dependencies import Dependencies
 
 WEB = Pod("ns/web", "u", WorkloadClass.ONLINE, (("cpu", 1000), ("memory", 1024)), 0.0, node="a")
 
@@ -48,19 +48,19 @@ class MetricsApi:
         return [{"metadata": metadata, "timestamp": format_timestamp(time.time()), "containers": [{"usage": usage}]}]
 
 
-class Intake:
+class EventSource:
     def __init__(self) -> None:
         self.pods = {"ns/web": WEB}
 
 
-def surroundings(text: str) -> Surroundings:
-    parts: Any = {"client": MetricsApi(), "intake": Intake(), "loop": Loop()}
-    telemetry = Telemetry()
-    return Surroundings(
+def surroundings(text: str) -> Dependencies:
+    parts: Any = {"client": MetricsApi(), "intake": EventSource(), "loop": Loop()}
+    telemetry = Metrics()
+    return Dependencies(
         settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),
-        mirror=Mirror(),
+        mirror=ObjectCache(),
         clock=ScaledClock(),
-        calibration=Calibration(telemetry, lambda key: None, 300.0),
+        calibration=ForecastScores(telemetry, lambda key: None, 300.0),
         telemetry=telemetry,
         outlooks=Outlooks(),
         **parts,
@@ -75,7 +75,7 @@ async def until(check: Any) -> None:
 
 async def test_without_a_source_nodes_offer_what_is_not_requested(caplog: pytest.LogCaptureFixture) -> None:
     around = surroundings("policy: hierarchical")
-    async with Crew() as crew, metrics_feed(around, crew) as feed:
+    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
         assert feed is None
         await until(lambda: around.outlooks.get("a"))
         found = around.outlooks.get("a")
@@ -90,7 +90,7 @@ async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() ->
     def used() -> float | None:
         return around.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
 
-    async with Crew() as crew, metrics_feed(around, crew) as feed:
+    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
         assert feed is not None
         await until(used)
         assert used() == 250
@@ -101,13 +101,13 @@ async def test_with_forecasts_what_the_metrics_api_says_reaches_the_engine() -> 
     around = surroundings("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
     around.loop.tell(PodUpserted(WEB))
     load = around.loop.scheduler.state.host_load
-    async with Crew() as crew, metrics_feed(around, crew):
+    async with TaskSupervisor() as crew, metrics_feed(around, crew):
         await until(lambda: load.used(time.time(), 60.0)[0].sum() > 0)
         assert load.used(time.time(), 60.0)[0][:, 0].tolist() == [250.0, 1024.0]
 
 
 async def test_without_a_source_and_without_forecasts_nothing_runs() -> None:
     around = surroundings("policy: qpsm")
-    async with Crew() as crew, metrics_feed(around, crew) as feed:
+    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
         assert feed is None
         assert crew._tasks == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.label_selectors import read_selector, selects
-from cotide_operator.cache.object_cache import KINDS, CustomObject, Mirror, key_of
+from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache, key_of
 
 
 def pod(name: str, labels: dict[str, str] | None = None, job: str | None = None, namespace: str = "ns") -> PodObject:
@@ -29,7 +29,7 @@ def names(pods: list[PodObject]) -> list[str]:
 
 
 def test_pods_are_found_by_job_until_they_are_gone() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     for name in ("a", "b"):
         mirror.apply("pods", "ADDED", pod(name, job="j"))
     mirror.apply("pods", "ADDED", pod("c"))
@@ -41,7 +41,7 @@ def test_pods_are_found_by_job_until_they_are_gone() -> None:
 
 
 def test_a_workload_selects_in_its_own_namespace_only() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
     mirror.apply("pods", "ADDED", pod("in", {"app": "web"}))
     mirror.apply("pods", "ADDED", pod("out", {"app": "web"}, namespace="other"))
@@ -50,7 +50,7 @@ def test_a_workload_selects_in_its_own_namespace_only() -> None:
 
 
 def test_a_changed_selector_tells_which_pods_changed_hands() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     for name in ("a", "b", "c"):
         mirror.apply("pods", "ADDED", pod(name, {"app": name}))
     mirror.apply("workloads", "ADDED", workload("web", {"app": "a"}))
@@ -62,7 +62,7 @@ def test_a_changed_selector_tells_which_pods_changed_hands() -> None:
 
 
 def test_a_workload_without_a_selector_adopts_nobody() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     mirror.apply("pods", "ADDED", pod("a", {"app": "web"}))
     for labels in (None, {}):
         mirror.apply("workloads", "ADDED", workload("web", labels))
@@ -70,7 +70,7 @@ def test_a_workload_without_a_selector_adopts_nobody() -> None:
 
 
 def test_of_two_workloads_that_select_a_pod_the_first_by_name_has_it() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     for name in ("zoo", "ant"):
         mirror.apply("workloads", "ADDED", workload(name, {"app": "web"}))
     mirror.apply("pods", "ADDED", pod("a", {"app": "web"}))
@@ -78,7 +78,7 @@ def test_of_two_workloads_that_select_a_pod_the_first_by_name_has_it() -> None:
 
 
 def test_nothing_counts_as_synced_before_every_kind_was_listed() -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     for kind in KINDS[:-1]:
         mirror.mark_synced(kind)
     assert not mirror.synced
@@ -120,7 +120,7 @@ changes = st.tuples(st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), st.sample
     )
 )
 def test_the_indexes_are_what_a_search_through_all_objects_gives(steps: list[Any]) -> None:
-    mirror = Mirror()
+    mirror = ObjectCache()
     for kind, (change, name), label, job in steps:
         labels = {"app": label} if label else None
         item: Any = pod(name, labels, job) if kind == "pods" else workload(f"w{name}", labels)

@@ -14,7 +14,7 @@ from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasts import CompletionSamples
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.ledger_file import write_files
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
 from cotide_predictors.completion.completion_model import train_completion
 
@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, directory: Path | None) -> None:
         self.told: list[Event] = []
         self.kept: list[str] = []
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry, keep=self.keep)
 
     def keep(self, model_id: str, files: Mapping[str, bytes]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -30,7 +30,7 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs pr
 def exposed() -> dict[str, set[str]]:
     """Labels by the name of each series, as the operator exposes them."""
     found: dict[str, set[str]] = {}
-    telemetry = Telemetry()
+    telemetry = Metrics()
     for metric in set(telemetry.registry._names_to_collectors.values()):
         labels, kind, name = set(metric._labelnames), metric._type, metric._name
         if kind == "counter":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cotide_core.planning.planner import PlannedStart
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.reporting.plan_messages import PlanWords
+from cotide_operator.reporting.plan_messages import PlanMessages
 
 NOW = 43_200.0
 """Noon of 1970-01-01."""
@@ -19,7 +19,7 @@ def plan(start: float, *, node: str = "a", ends: int = 2, reserved: bool = True)
 
 
 def test_a_plan_is_told_with_node_time_and_what_it_waits_for() -> None:
-    words = PlanWords(lambda seconds: seconds)
+    words = PlanMessages(lambda seconds: seconds)
     told = words.of(decision(), plan(190), NOW)
     assert told == "reserved on a at 12:03:10 UTC, when 2 pods there are expected to end"
     told = words.of(decision(), plan(190, node="b", ends=1, reserved=False), NOW)
@@ -30,17 +30,17 @@ def test_a_plan_is_told_with_node_time_and_what_it_waits_for() -> None:
 
 def test_a_promise_with_slack_says_when_it_starts_at_the_latest() -> None:
     promised = PlannedStart("a", NOW + 190, NOW + 250, 1, reserved=True, latest_seconds=NOW + 250)
-    told = PlanWords(lambda seconds: seconds).of(decision(), promised, NOW)
+    told = PlanMessages(lambda seconds: seconds).of(decision(), promised, NOW)
     assert told == "reserved on a at 12:03:10 UTC, at the latest 12:04:10, when 1 pod there is expected to end"
 
 
 def test_the_time_is_the_wall_s_where_the_clock_runs_faster() -> None:
-    words = PlanWords(lambda seconds: NOW + (seconds - NOW) / 10)
+    words = PlanMessages(lambda seconds: NOW + (seconds - NOW) / 10)
     assert words.of(decision(), plan(190), NOW).startswith("reserved on a at 12:00:19 UTC")
 
 
 def test_a_sentence_stays_while_the_start_moves_by_little() -> None:
-    words = PlanWords(lambda seconds: seconds)
+    words = PlanMessages(lambda seconds: seconds)
     first = words.of(decision(), plan(190), NOW)
     assert words.of(decision(), plan(205), NOW) == first, "15 s are less than a tenth of 205"
     assert "12:04:00" in words.of(decision(), plan(240), NOW), "50 s are more than a tenth of 240"
@@ -48,6 +48,6 @@ def test_a_sentence_stays_while_the_start_moves_by_little() -> None:
 
 
 def test_what_can_t_be_planned_is_told_as_decided() -> None:
-    words = PlanWords(lambda seconds: seconds)
+    words = PlanMessages(lambda seconds: seconds)
     assert words.of(decision(), None, NOW) == "reserved on a"
     assert words.of(decision("NoMatchingNode"), plan(10), NOW) == "reserved on a"

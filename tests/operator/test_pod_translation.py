@@ -11,10 +11,10 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, PodPhase, Requirement, Taint, Toleration
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject, PriorityClassObject
-from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.translation.constraints import DEFAULT_TOLERATIONS
 from cotide_operator.translation.eviction_annotations import faults
-from cotide_operator.translation.pod_times import Sighting
+from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 
 GI = 1024**3
@@ -29,10 +29,10 @@ def pod_object(spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject
     return msgspec.convert(body, PodObject)
 
 
-def translated(pod: PodObject, mirror: Mirror | None = None) -> Pod:
-    mirror = mirror or Mirror()
+def translated(pod: PodObject, mirror: ObjectCache | None = None) -> Pod:
+    mirror = mirror or ObjectCache()
     mirror.apply("pods", "ADDED", pod)
-    return translate_pod(pod, affiliation(pod, mirror), Sighting(pod.metadata.uid, 100.0))
+    return translate_pod(pod, affiliation(pod, mirror), PodTimes(pod.metadata.uid, 100.0))
 
 
 def container(name: str = "c", **requests: str) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def owner(kind: str, api_version: str, name: str = "j") -> list[dict[str, Any]]:
     return [{"apiVersion": api_version, "kind": kind, "name": name, "uid": "o", "controller": True}]
 
 
-def mirror_with(**objects: Any) -> Mirror:
-    mirror = Mirror()
+def mirror_with(**objects: Any) -> ObjectCache:
+    mirror = ObjectCache()
     if "job_class" in objects:
         job = {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"class": objects["job_class"], "priority": 250}}
         mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))

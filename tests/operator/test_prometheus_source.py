@@ -19,12 +19,12 @@ from aiohttp import web
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
-from cotide_operator.cache.object_cache import CustomObject, Mirror
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.config.settings import MetricsSourceSettings
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.prometheus import PrometheusSource
 from cotide_operator.usage.service_readings import ServiceReading
 from cotide_operator.usage.sources import Reading, SourceDown
@@ -113,8 +113,8 @@ async def services(source: PrometheusSource) -> list[Reading]:
     return (await source.read()).services
 
 
-def mirror_with(**qos: str) -> Mirror:
-    mirror = Mirror()
+def mirror_with(**qos: str) -> ObjectCache:
+    mirror = ObjectCache()
     body = {"metadata": {"name": "web", "namespace": "ns"}, "spec": {"qos": qos}}
     mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     return mirror
@@ -156,7 +156,7 @@ class Misbehaving:
 
 
 @contextlib.asynccontextmanager
-async def misbehaving(mirror: Mirror) -> AsyncIterator[tuple[Misbehaving, PrometheusSource]]:
+async def misbehaving(mirror: ObjectCache) -> AsyncIterator[tuple[Misbehaving, PrometheusSource]]:
     behaviour = Misbehaving()
     async with stand_in(behaviour.answer) as url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
@@ -193,7 +193,7 @@ async def test_series_of_the_wrong_shape_are_passed_over_with_a_word() -> None:
 
 
 async def test_without_a_workload_a_prometheus_that_fails_is_seen_all_the_same() -> None:
-    async with misbehaving(Mirror()) as (behaviour, source):
+    async with misbehaving(ObjectCache()) as (behaviour, source):
         assert await services(source) == []
         behaviour.mood = "fails"
         with pytest.raises(SourceDown):
@@ -207,7 +207,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
     caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     pod = Pod("ns/a", "a", WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
     told: list[Event] = []
-    telemetry = Telemetry()
+    telemetry = Metrics()
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
         feed = UsageFeed(
             source,
@@ -217,7 +217,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
             clock=ScaledClock(),
             pod_of={"ns/a": pod}.get,
             tell=told.append,
-            calibration=Calibration(telemetry, lambda key: 10.0, 300.0),
+            calibration=ForecastScores(telemetry, lambda key: 10.0, 300.0),
             telemetry=telemetry,
         )
         assert math.isnan(telemetry.registry.get_sample_value("cotide_metrics_source_up") or 0.0)

@@ -19,15 +19,15 @@ from cotide_kube.client import KubeClient, PatchKind
 from cotide_kube.credentials import Credentials
 from cotide_kube.objects import NodeObject
 from cotide_kube.reflector import Reflector
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.host_load_settings import ReclaimedSettings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed import publisher as reclaimed_publisher
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
-from cotide_operator.reporting.event_recorder import Recorder
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
@@ -53,12 +53,12 @@ TRUSTED = NodeOutlook(
 class World:
     def __init__(self, server: ApiServer, client: KubeClient, home: Path) -> None:
         self.server, self.client, self.home = server, client, home
-        self.outlooks, self.telemetry = Outlooks(), Telemetry()
+        self.outlooks, self.telemetry = Outlooks(), Metrics()
 
     @asynccontextmanager
     async def publisher(self, *, publish: bool = True) -> AsyncIterator[None]:
         """Run a publisher that remembers nothing, with all that it needs around it."""
-        mirror, lane = Mirror(), LowLane(lambda: False)
+        mirror, lane = ObjectCache(), ApiDispatcher(lambda: False)
         self.outlooks = Outlooks()
         publisher = ReclaimedPublisher(
             self.client,
@@ -69,7 +69,7 @@ class World:
             settings=ReclaimedSettings(minimum_interval_seconds=0.0, patches_per_second=1000.0),
             publish=publish,
             slot_seconds=300.0,
-            recorder=Recorder(self.client, lane, self.telemetry),
+            recorder=EventRecorder(self.client, lane, self.telemetry),
             telemetry=self.telemetry,
         )
 

@@ -15,13 +15,13 @@ from cotide_core.errors import ClusterError
 from cotide_core.state.reclaimed import Holdings
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NodeObject
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import ReclaimedSettings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed import node_patch_queue as node_turns
 from cotide_operator.reclaimed import publisher as reclaimed_publisher
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed.node_patch_queue import NodeTurns
+from cotide_operator.reclaimed.node_patch_queue import NodePatchQueue
 from cotide_operator.reclaimed.node_status import ANNOTATION, CONDITION, REFRESH_SECONDS, Urgency
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
 
@@ -71,7 +71,7 @@ class Scene:
 
     def start(self, *, publish: bool = True) -> None:
         """Start a publisher that remembers nothing, beside a mirror that lists everything."""
-        self.mirror, self.outlooks, self.telemetry = Mirror(), Outlooks(), Telemetry()
+        self.mirror, self.outlooks, self.telemetry = ObjectCache(), Outlooks(), Metrics()
         stand_in: Any = self  # for client, clock and recorder
         self.publisher = ReclaimedPublisher(
             stand_in,
@@ -471,7 +471,7 @@ async def test_turned_off_it_takes_everything_away_once_and_touches_no_other_nod
 
 
 async def test_the_urgent_go_first_whatever_waited_before_them() -> None:
-    turns = NodeTurns(1e9)
+    turns = NodePatchQueue(1e9)
     turns.put("a", Urgency.DUE)
     turns.put("b", Urgency.DUE)
     turns.put("c", Urgency.AT_ONCE)
@@ -492,7 +492,7 @@ async def test_all_nodes_together_keep_to_the_rate(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(node_turns.time, "monotonic", lambda: 5.0)
     monkeypatch.setattr(node_turns.asyncio, "sleep", sleep)
-    turns = NodeTurns(10.0)
+    turns = NodePatchQueue(10.0)
     for name in "abcd":
         turns.put(name, Urgency.DUE)
         await turns.take()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import ClusterError
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
-from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, Recorder
+from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, EventRecorder
 
 
 class Scene:
@@ -20,11 +20,11 @@ class Scene:
         self.created: list[dict[str, Any]] = []
         self.patched: list[tuple[str, dict[str, Any]]] = []
         self.fault: ClusterError | None = None
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         self.now = 100.0
         monkeypatch.setattr(recorder_module.time, "monotonic", lambda: self.now)
         stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
-        self.recorder = Recorder(stand_in, stand_in, self.telemetry)
+        self.recorder = EventRecorder(stand_in, stand_in, self.telemetry)
 
     def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
         if not self.full:

@@ -19,7 +19,7 @@ from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import COMPLETION, ModelStore
 from cotide_operator.models.training_process import Files, train, train_apart
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
 
 SETTINGS = RetrainingSettings(enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5)
@@ -30,7 +30,7 @@ class Scene:
 
     def __init__(self, directory: Path) -> None:
         self.told: list[Event] = []
-        self.telemetry = Telemetry()
+        self.telemetry = Metrics()
         self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry)
         self.trained: list[CompletionSamples | QosSamples] = []
         self.fault: Exception | None = None

@@ -8,7 +8,7 @@ import pytest
 
 from cotide_kube.answers import ApiError
 from cotide_operator.cache.object_cache import CustomObject, Metadata
-from cotide_operator.controllers.status_writer import Kept, StatusWriter
+from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 
 JOB = CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u"))
 
@@ -33,7 +33,7 @@ def seen(version: str, **status: Any) -> CustomObject:
 
 async def test_a_conflict_is_not_taken_for_written() -> None:
     api: Any = Api(409)
-    writer, kept = StatusWriter(api, "jobs"), Kept("u", {})
+    writer, kept = StatusWriter(api, "jobs"), LastWritten("u", {})
     with pytest.raises(ApiError):
         await writer.write(JOB, kept, {"phase": "Running", "completedIndexes": "0"})
     assert kept.status == {}
@@ -44,7 +44,7 @@ async def test_a_conflict_is_not_taken_for_written() -> None:
 
 async def test_nobody_is_told_again_about_an_object_that_is_gone() -> None:
     api: Any = Api(404)
-    writer, kept = StatusWriter(api, "jobs"), Kept("u", {})
+    writer, kept = StatusWriter(api, "jobs"), LastWritten("u", {})
     assert await writer.write(JOB, kept, {"phase": "Running"}) is None
     assert await writer.write(JOB, kept, {"phase": "Running"}) is None
     assert api.taken == []
@@ -52,7 +52,7 @@ async def test_nobody_is_told_again_about_an_object_that_is_gone() -> None:
 
 async def test_an_earlier_patch_that_came_late_is_written_over() -> None:
     api: Any = Api()
-    writer, kept = StatusWriter(api, "jobs"), Kept("u", {})
+    writer, kept = StatusWriter(api, "jobs"), LastWritten("u", {})
     done = {"phase": "Succeeded", "succeeded": 2}
     await writer.write(seen("5"), kept, done)  # taken as version 10
     await writer.write(seen("9", phase="Queued", succeeded=0), kept, done)  # a mirror that lags behind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 PROMISED = {
     "schedule_attempts_total": {"result", "class", "policy"},
@@ -27,18 +27,18 @@ PROMISED = {
 
 @pytest.mark.parametrize("name", sorted(PROMISED))
 def test_a_promised_metric_is_there_with_its_labels(name: str) -> None:
-    collectors = Telemetry().registry._names_to_collectors
+    collectors = Metrics().registry._names_to_collectors
     metric = collectors[f"cotide_{name}"]
     assert set(metric._labelnames) == PROMISED[name]
 
 
 def test_no_metric_is_labelled_by_pod_or_node() -> None:
-    telemetry = Telemetry()
+    telemetry = Metrics()
     for metric in set(telemetry.registry._names_to_collectors.values()):
         assert not {"pod", "node", "job", "namespace"} & set(metric._labelnames)
 
 
 def test_two_operators_in_one_process_do_not_share_their_numbers() -> None:
-    first, second = Telemetry(), Telemetry()
+    first, second = Metrics(), Metrics()
     first.events_dropped.inc()
     assert second.registry.get_sample_value("cotide_events_dropped_total") == 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cotide_operator.apis.types import WorkloadSpec
 from cotide_operator.controllers.child_pods import SeenPod, template_hash
-from cotide_operator.controllers.workload_reconciler import Memory, WorkloadPlan, plan_workload
+from cotide_operator.controllers.workload_reconciler import ReconcilerCache, WorkloadPlan, plan_workload
 
 
 def spec(replicas: int | None = 3, image: str = "web:1") -> WorkloadSpec:
@@ -21,8 +21,10 @@ def pod(index: int, wanted: WorkloadSpec | None = None, **more: object) -> SeenP
     return SeenPod(name=f"web-{index}", index=index, template=template_hash(wanted.template), **{**values, **more})  # type: ignore[arg-type]  # a builder
 
 
-def plan(pods: list[SeenPod], wanted: WorkloadSpec | None = None, memory: Memory | None = None) -> WorkloadPlan:
-    return plan_workload(wanted or spec(), pods, memory or Memory(), now_seconds=1000.0)
+def plan(
+    pods: list[SeenPod], wanted: WorkloadSpec | None = None, memory: ReconcilerCache | None = None
+) -> WorkloadPlan:
+    return plan_workload(wanted or spec(), pods, memory or ReconcilerCache(), now_seconds=1000.0)
 
 
 def test_missing_pods_are_made_by_index() -> None:
@@ -53,7 +55,7 @@ def test_a_pod_on_its_way_out_is_waited_for() -> None:
 
 
 def test_an_index_that_no_node_wants_is_tried_ever_more_slowly_until_one_is_ready() -> None:
-    memory = Memory()
+    memory = ReconcilerCache()
     waits = []
     for life in range(4):
         plan([pod(0, phase="Failed", ready=False, uid=f"life-{life}")], spec(1), memory)

@@ -9,7 +9,7 @@ from cotide_core.forecasts import MixBatch
 from cotide_predictors.persistence.boosted_trees import compiles
 from cotide_predictors.qos.mix_features import feature_matrix
 from cotide_predictors.qos.qos_model import QosModel
-from cotide_predictors.qos.small_batch import FewMixes
+from cotide_predictors.qos.small_batch import SmallBatch
 
 
 def drawn(generator: np.random.Generator, types: tuple[str, ...]) -> MixBatch:
@@ -36,7 +36,7 @@ def test_any_number_of_types_in_any_order_gets_the_same_bits(
     qos_model: QosModel, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(qos_model.ensemble_, "share", share)
-    few = FewMixes(qos_model.contention_, qos_model.ensemble_)
+    few = SmallBatch(qos_model.contention_, qos_model.ensemble_)
     generator = np.random.default_rng(3)
     names = [*qos_model.contention_.types, *(f"unknown-{number}" for number in range(30))]
     for _ in range(200):
@@ -49,6 +49,6 @@ def test_any_number_of_types_in_any_order_gets_the_same_bits(
 def test_a_value_that_is_not_finite_is_left_to_numpy(qos_model: QosModel) -> None:
     mixes = drawn(np.random.default_rng(4), ("sort",))
     mixes.requests_per_second[0] = np.inf
-    few = FewMixes(qos_model.contention_, qos_model.ensemble_)
+    few = SmallBatch(qos_model.contention_, qos_model.ensemble_)
     assert few.margin(mixes) is None
     assert np.array_equal(qos_model._margin(mixes), by_numpy(qos_model, mixes), equal_nan=True)

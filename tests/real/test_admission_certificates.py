@@ -26,9 +26,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.admission.shared_certificate import Lives
 from cotide_operator.admission.webhook import AdmissionWebhook
-from cotide_operator.cache.object_cache import KINDS, Mirror
+from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.config.settings import parse_settings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 CONFIGURATION: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotide-admission"
 SERVICE: Final = "/api/v1/namespaces/cotide-system/services/cotide-admission"
@@ -73,13 +73,13 @@ async def test_pods_are_changed_while_authorities_and_certificates_rotate(cluste
     text = f"{HEAD}policy: hierarchical\nreclaimed: {{publish: true}}\nadmission: {{enabled: true, port: {led_here}}}\n"
     token = await cluster.plane.token("cotide-system", "cotide-operator")
     mine = cluster.plane.kubeconfig("certificates", token=token)
-    mirror = Mirror()
+    mirror = ObjectCache()
     for kind in KINDS:
         mirror.mark_synced(kind)
     kept, served = [], []
     async with KubeClient(load_credentials(str(mine))) as client:
         settings = parse_settings(text).admission
-        webhook = AdmissionWebhook(settings, client, mirror, Telemetry(), "cotide", now=now, lives=LIVES)
+        webhook = AdmissionWebhook(settings, client, mirror, Metrics(), "cotide", now=now, lives=LIVES)
         running = asyncio.create_task(webhook.run("127.0.0.1"))
         try:
             await cluster.until("the webhook listens", lambda: webhook.listening)

@@ -18,9 +18,9 @@ from rights import Used
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
 ROLE: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cotide-operator"
 API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -158,9 +158,9 @@ async def test_an_event_that_comes_again_is_counted_up_by_the_right_to_patch_it(
     token = await cluster.plane.token("cotide-system", "cotide-operator")
     mine = load_credentials(str(cluster.plane.kubeconfig("recorder", token=token)))
     async with KubeClient(mine) as client:
-        lane = LowLane(lambda: False)
+        lane = ApiDispatcher(lambda: False)
         writing = asyncio.create_task(lane.run())
-        recorder = recorder_module.Recorder(client, lane, Telemetry())
+        recorder = recorder_module.EventRecorder(client, lane, Metrics())
         for count in (1, 2):
             recorder.failed(f"{cluster.namespace}/web", "1", "0/2 nodes are available")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from cotide_operator.cache.reflectors import Following
+    from cotide_operator.cache.reflectors import Informers
     from cotide_operator.config.settings import Settings
 
 GC_OBJECTS: Final = 50_000
@@ -112,17 +112,17 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
             signal.signal(number, signal.SIG_IGN)
 
 
-def _follow(options: dict[str, Any]) -> Following | None:
+def _follow(options: dict[str, Any]) -> Informers | None:
     """Begin to follow the cluster; None where it can't be found, which the operator tells after the configuration."""
     from cotide_core.errors import CotideError
     from cotide_kube.credentials import load_credentials
-    from cotide_operator.cache.reflectors import Following
+    from cotide_operator.cache.reflectors import Informers
 
     try:
         credentials = load_credentials(options["kubeconfig"], options["context"])
     except CotideError:
         return None
-    following = Following(credentials, install_crds=options["install_crds"], listed=_settle)
+    following = Informers(credentials, install_crds=options["install_crds"], listed=_settle)
     if not options["install_crds"]:  # before anything is written the whole configuration is checked
         following.begin()
     return following

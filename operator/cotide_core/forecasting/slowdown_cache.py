@@ -25,7 +25,7 @@ FULL: Final = 1.0
 """Cpu pressure of a node whose cpu is all asked for by jobs: no plan fills it further."""
 
 
-class Stretches:
+class SlowdownCache:
     """Factors on lone run times, by type of job."""
 
     def __init__(self, forecaster: CompletionForecaster) -> None:

@@ -45,7 +45,7 @@ MARKS: Final = 4
 
 
 @compiled
-def take_over(
+def copy_dominated_refusal(
     place: int,
     row: int,
     shapes: Integers,
@@ -75,7 +75,7 @@ def take_over(
 
 
 @compiled
-def must_ask(
+def cache_misses(
     places: Integers,
     ends: Integers,
     rows: Integers,
@@ -112,7 +112,9 @@ def must_ask(
             if marks[place, VERSION, row] == versions[row] or marks[place, REFUSED, row] == reliefs[row]:
                 continue
             if kind == JOB:
-                if take_over(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
+                if copy_dominated_refusal(
+                    place, row, shapes, marks, probabilities, least, least_probabilities, reliefs
+                ):
                     continue
                 needed = services[row] > 0
             else:
@@ -200,7 +202,7 @@ def not_covered(
     rest = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:
-        if not take_over(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
+        if not copy_dominated_refusal(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
             rest[count] = row
             count += 1
     return rest[:count].copy()

@@ -12,14 +12,14 @@ import numpy as np
 from cotide_core.forecasts import QosForecaster
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
-from cotide_core.placement.queueing_hints_qos import helped
+from cotide_core.placement.queueing_hints_qos import shapes_to_requeue
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
 
-class Wakes:
+class QueueingHints:
     """Wakes the shapes of one engine.
 
     Parameters
@@ -74,7 +74,7 @@ class Wakes:
         self._state.relieved.clear()
         self._state.eased.clear()
 
-    def in_vain(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
+    def is_stale(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
         """Whether a shape was woken for rows that others have taken since; no other row would let it pass."""
         rows = self._hopes.get(shape)
         if rows is None:
@@ -108,7 +108,7 @@ class Wakes:
         for _, rows in wanted:
             for row in rows:
                 self._screened[row] = snapshot.versions.item(row)
-        return {} if guard is None else helped(snapshot, guard, wanted, forecaster)
+        return {} if guard is None else shapes_to_requeue(snapshot, guard, wanted, forecaster)
 
     def _refuse(self, shape: Shape, now: float) -> None:
         self._queue.refused(shape, now)

@@ -20,7 +20,7 @@ Pair = tuple[Shape, int]
 """A shape and a row that it fits on."""
 
 
-def helped(
+def shapes_to_requeue(
     snapshot: Snapshot, guard: QosGuard, wanted: Iterable[tuple[Shape, Sequence[int]]], forecaster: QosForecaster
 ) -> dict[Shape, list[int]]:
     """Return the batch or gratis shapes that the guard lets pass on some of their rows, with those rows."""

@@ -20,7 +20,7 @@ import numpy as np
 from cotide_core.classes import WorkloadClass
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
-from cotide_core.forecasting.slowdown_cache import Stretches
+from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.kernels.machines import NEVER
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
@@ -78,7 +78,9 @@ class Availability:
     outlived : rows that the latest `refresh` worked out and on which a pod has outlived what was first expected of it.
     """
 
-    def __init__(self, state: ClusterState, run_times: RunTimes, stretches: Stretches, quantile: PlanQuantile) -> None:
+    def __init__(
+        self, state: ClusterState, run_times: RunTimes, stretches: SlowdownCache, quantile: PlanQuantile
+    ) -> None:
         self._quantile = quantile
         self.run_times = run_times
         self.stretches = stretches

@@ -26,7 +26,7 @@ from cotide_core.state.node_columns import Booleans, Integers
 from cotide_core.state.snapshot import Snapshot
 
 
-class Surroundings(NamedTuple):
+class PlanContext(NamedTuple):
     """What a method may read."""
 
     rule: PlanRule
@@ -73,7 +73,7 @@ short."""
 class PlanMethod:
     """The earliest feasible start for each."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PlanContext) -> None:
         compile_ahead()
         self.around = around
         self._quantile = PlanQuantile(around.plans.quantile)

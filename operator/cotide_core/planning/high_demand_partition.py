@@ -34,7 +34,7 @@ def machine_shares(machines: int) -> tuple[int, int]:
     return high, machines - high
 
 
-class Parts(PlanMethod):
+class HighDemandPartition(PlanMethod):
     """The earliest start in a pod's part of the nodes."""
 
     def arranged(self, waiting: list[QueuedPod], snapshot: Snapshot, now: float) -> list[QueuedPod]:

@@ -25,7 +25,7 @@ from cotide_core.config import PlansConfig, SchedulerConfig
 from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, ServiceSampled, Tick
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
-from cotide_core.forecasting.slowdown_cache import Stretches
+from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NO_FORECAST, Forecast, Wait, WaitReason
 from cotide_core.kernels.machines import NEVER
@@ -35,7 +35,7 @@ from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import overall, sentence
 from cotide_core.placement.wait_instructions import wait
 from cotide_core.planning.availability import MICROSECONDS, Availability, Profiles, microseconds
-from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.planning.registry import method_of
@@ -87,9 +87,9 @@ class Planner:
         config: SchedulerConfig,
     ) -> None:
         plans = config.plans or PlansConfig()
-        stretches = Stretches(run_times.forecaster)
+        stretches = SlowdownCache(run_times.forecaster)
         self._availability = Availability(state, run_times, stretches, PlanQuantile(plans.quantile))
-        self._method: PlanMethod = method_of(Surroundings(rule, plans, config.seed, state, self._availability))
+        self._method: PlanMethod = method_of(PlanContext(rule, plans, config.seed, state, self._availability))
         self._depth = plans.depth
         self._rule = rule
         self._order = placer.policy.order
@@ -129,7 +129,7 @@ class Planner:
     def change_forecasts(self, run_times: RunTimes, now: float) -> None:
         """Plan by another forecaster from now on; pods that run keep what was expected of them."""
         self._availability.run_times = run_times
-        self._availability.stretches = Stretches(run_times.forecaster)
+        self._availability.stretches = SlowdownCache(run_times.forecaster)
         if self._guard is not None:
             self._guard.forget()
         self._line = sorted((full_key(self._order, entry, now), ticket, entry) for _, ticket, entry in self._line)

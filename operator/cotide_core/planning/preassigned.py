@@ -15,7 +15,7 @@ import numpy as np
 from cotide_core.kernels.given_plan import compile_given, plan_on_given
 from cotide_core.placement.plan_rule import Machines
 from cotide_core.planning.availability import PHYSICAL, Profiles
-from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, Integers
 
@@ -23,7 +23,7 @@ from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, 
 class GivenMachines(PlanMethod):
     """The earliest start on a node that was chosen before."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_given()
         self._draws = np.random.default_rng(around.seed)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from cotide_core.placement.plan_rule import Machines, Sharing
-from cotide_core.planning.earliest_start import PlanMethod, Surroundings
-from cotide_core.planning.high_demand_partition import Parts
+from cotide_core.planning.earliest_start import PlanContext, PlanMethod
+from cotide_core.planning.high_demand_partition import HighDemandPartition
 from cotide_core.planning.preassigned import GivenMachines
-from cotide_core.planning.reliable_share import Platform
+from cotide_core.planning.reliable_share import ReliableShare
 from cotide_core.planning.slack_reservations import SlackPromises
 
 
-def method_of(around: Surroundings) -> PlanMethod:
+def method_of(around: PlanContext) -> PlanMethod:
     """Return the method of one engine."""
     rule = around.rule
     if rule.slack:
         return SlackPromises(around)
     if rule.sharing is Sharing.RELIABLE:
-        return Platform(around)
+        return ReliableShare(around)
     if rule.sharing is Sharing.HIGH_DEMAND:
-        return Parts(around)
+        return HighDemandPartition(around)
     if rule.machines is not Machines.EARLIEST:
         return GivenMachines(around)
     return PlanMethod(around)

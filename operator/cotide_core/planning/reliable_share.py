@@ -26,7 +26,7 @@ from cotide_core.kernels.machine_platform import (
     plan_platform,
 )
 from cotide_core.planning.availability import Profiles, microseconds
-from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.ordering import demand_of
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.host_load import ONLINE_RANK
@@ -37,10 +37,10 @@ MILLICORES: Final = 1000.0
 _ENDED: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
-class Platform(PlanMethod):
+class ReliableShare(PlanMethod):
     """Starts and reservations of the hybrid platform."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_platform()
         self._reliability = Reliability()

@@ -14,7 +14,7 @@ import numpy as np
 
 from cotide_core.kernels.machine_slack import compile_slack, spend_slack
 from cotide_core.planning.availability import Profiles, microseconds
-from cotide_core.planning.earliest_start import PlanMethod, PlanRequest, Surroundings
+from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.node_columns import Booleans, Integers
 
@@ -27,7 +27,7 @@ REMEMBERED: Final = 4096
 class SlackPromises(PlanMethod):
     """The earliest start for each; then slack is spent where that brings others forward by more."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_slack()
         self._promises: dict[QueuedPod, int] = {}

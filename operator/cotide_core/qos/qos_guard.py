@@ -26,8 +26,8 @@ from cotide_core.kernels.guard_answers import (
     SHAPE_COLUMNS,
     WORST,
     by_service,
+    cache_misses,
     least_risky,
-    must_ask,
     not_covered,
     take_answers,
 )
@@ -52,7 +52,7 @@ def _compile() -> None:
     whole, none, real = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0)
     shapes, table = np.zeros((1, SHAPE_COLUMNS), np.int64), np.zeros((1, 1))
     marks, counts = np.zeros((1, MARKS, 1), np.int64), np.zeros((1, 1), np.int64)
-    must_ask(none, none, none, shapes, marks, table, marks, table, whole, whole, whole, counts)
+    cache_misses(none, none, none, shapes, marks, table, marks, table, whole, whole, whole, counts)
     take_answers(none, none, none, real, none, 0.0, shapes, marks, table, marks, table, whole, whole)
     not_covered(0, none, shapes, marks, table, marks, table, whole)
     by_service(0, none, marks, table)
@@ -206,7 +206,7 @@ class QosGuard:
 
     def _must_ask(self, snapshot: Snapshot, places: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
         tables, columns = self._tables, snapshot.columns
-        return must_ask(
+        return cache_misses(
             places,
             ends,
             rows,

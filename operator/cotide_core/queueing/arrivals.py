@@ -9,13 +9,13 @@ from cotide_core.events import Pod, PodPhase
 from cotide_core.state.cluster_state import PodRecord
 
 
-def needs_placing(record: PodRecord) -> bool:
+def is_schedulable(record: PodRecord) -> bool:
     """Whether this scheduler must find a node for a pod: ours, pending, not going away, neither bound nor assumed."""
     pod = record.pod
     return pod.ours and record.node is None and pod.phase is PodPhase.PENDING and not pod.terminating
 
 
-def same_wish(before: Pod, after: Pod) -> bool:
+def is_irrelevant_update(before: Pod, after: Pod) -> bool:
     """Whether a waiting pod changed in nothing that its placement depends on.
 
     What comes back from our own status updates (attempts, demotions, a nomination) is no change.

@@ -44,7 +44,7 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 
-class Hierarchy:
+class SlackScheduler:
     """Slack, preemption and the monitor of one engine.
 
     Parameters

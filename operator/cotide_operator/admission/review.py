@@ -24,7 +24,7 @@ import orjson
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.reclaimed.pod_requests import RECLAIMED, reclaim_patch
 from cotide_operator.translation.pods_and_nodes import affiliation_of_new, class_of
 
@@ -75,7 +75,7 @@ class Reviewer:
         Pods of other schedulers are left alone.
     """
 
-    def __init__(self, mirror: Mirror, scheduler_name: str) -> None:
+    def __init__(self, mirror: ObjectCache, scheduler_name: str) -> None:
         self._mirror = mirror
         self._scheduler_name = scheduler_name
 

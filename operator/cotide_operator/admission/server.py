@@ -15,7 +15,7 @@ from aiohttp import web
 
 from cotide_core.errors import InputError
 from cotide_operator.admission.review import Reviewer
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class AdmissionServer:
         Where it listens; 0 while it does not.
     """
 
-    def __init__(self, reviewer: Reviewer, telemetry: Telemetry) -> None:
+    def __init__(self, reviewer: Reviewer, telemetry: Metrics) -> None:
         self._reviewer = reviewer
         self._telemetry = telemetry
         self._runner: web.AppRunner | None = None

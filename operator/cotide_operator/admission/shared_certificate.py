@@ -51,7 +51,7 @@ TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCertificate:
     """What the Secret holds, as PEM; ``bundle_pem`` has the authority that signs in front of those that did."""
 
     bundle_pem: bytes
@@ -78,7 +78,9 @@ class Lives:
     serving: timedelta = field(default=SERVING_LIFE)
 
 
-def renewed(kept: Kept | None, names: Sequence[str], now: datetime, lives: Lives = Lives()) -> Kept:
+def renewed(
+    kept: StoredCertificate | None, names: Sequence[str], now: datetime, lives: Lives = Lives()
+) -> StoredCertificate:
     """Return what the Secret should hold: the same object when nothing is due.
 
     Raises
@@ -89,17 +91,17 @@ def renewed(kept: Kept | None, names: Sequence[str], now: datetime, lives: Lives
     if kept is None or now >= expires(kept.bundle_pem):
         authority = make_authority(now, lives.authority)
         serving = make_serving(authority, names, now, lives.serving)
-        return Kept(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
+        return StoredCertificate(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
     read_key(kept.authority_key_pem)
     read_key(kept.key_pem)
     lost = now >= expires(kept.certificate_pem) or not signed_by(kept.certificate_pem, kept.bundle_pem)
     if due(kept.bundle_pem, now) and not lost:
         authority = make_authority(now, lives.authority)
         bundle = authority.certificate_pem + _living(kept.bundle_pem, now)
-        return Kept(bundle, authority.key_pem, kept.certificate_pem, kept.key_pem)
+        return StoredCertificate(bundle, authority.key_pem, kept.certificate_pem, kept.key_pem)
     if lost or due(kept.certificate_pem, now) or not set(names) <= names_in(kept.certificate_pem):
         serving = make_serving(kept.authority, names, now, lives.serving)
-        return Kept(kept.bundle_pem, kept.authority_key_pem, serving.certificate_pem, serving.key_pem)
+        return StoredCertificate(kept.bundle_pem, kept.authority_key_pem, serving.certificate_pem, serving.key_pem)
     return kept
 
 
@@ -140,7 +142,7 @@ class SharedCertificate:
         self._now, self._lives = now, lives
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
 
-    async def look(self) -> Kept:
+    async def look(self) -> StoredCertificate:
         """Return what the Secret holds, after renewing what is due.
 
         Raises
@@ -168,14 +170,16 @@ class SharedCertificate:
                 return None
             raise
 
-    def _kept(self, secret: Mapping[str, Any] | None) -> Kept | None:
+    def _kept(self, secret: Mapping[str, Any] | None) -> StoredCertificate | None:
         data = (secret or {}).get("data") or {}
         try:
-            return Kept(**{name: base64.b64decode(data[key], validate=True) for name, key in FIELDS.items()})
+            return StoredCertificate(
+                **{name: base64.b64decode(data[key], validate=True) for name, key in FIELDS.items()}
+            )
         except (KeyError, TypeError, binascii.Error):
             return None
 
-    async def _write(self, secret: dict[str, Any] | None, wanted: Kept) -> bool:
+    async def _write(self, secret: dict[str, Any] | None, wanted: StoredCertificate) -> bool:
         """Write the Secret; False when another replica was faster."""
         data = {key: base64.b64encode(getattr(wanted, name)).decode("ascii") for name, key in FIELDS.items()}
         try:

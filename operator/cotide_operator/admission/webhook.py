@@ -22,10 +22,10 @@ from cotide_operator.admission.review import Reviewer
 from cotide_operator.admission.server import AdmissionServer
 from cotide_operator.admission.shared_certificate import Lives, SharedCertificate
 from cotide_operator.admission.tls import ServingContext
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import Settings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def serving_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def make_webhook(
-    settings: Settings, client: KubeClient, mirror: Mirror, telemetry: Telemetry
+    settings: Settings, client: KubeClient, mirror: ObjectCache, telemetry: Metrics
 ) -> AdmissionWebhook | None:
     """Return the webhook that the settings ask for, if they do."""
     if not settings.admission.enabled:
@@ -69,8 +69,8 @@ class AdmissionWebhook:
         self,
         settings: AdmissionSettings,
         client: KubeClient,
-        mirror: Mirror,
-        telemetry: Telemetry,
+        mirror: ObjectCache,
+        telemetry: Metrics,
         scheduler_name: str,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),

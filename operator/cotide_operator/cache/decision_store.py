@@ -41,7 +41,7 @@ class Decision:
     """Keys of the pods that leave for it."""
 
 
-class Board:
+class DecisionStore:
     """Latest decisions by pod key, with listeners that are told which pod changed."""
 
     def __init__(self) -> None:

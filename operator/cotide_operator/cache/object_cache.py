@@ -99,7 +99,7 @@ def keeper_of(pod: PodObject) -> str | None:
     return owner or f"{pod.metadata.namespace}/{pod.metadata.labels.get(JOB_LABEL, '')}"
 
 
-class Mirror:
+class ObjectCache:
     """Latest objects by key, with listeners that are told what changed.
 
     Attributes

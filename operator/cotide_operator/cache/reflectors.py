@@ -17,8 +17,8 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator.cache import preflight
-from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, Kind, Mirror
-from cotide_operator.task_supervisor import Crew
+from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.task_supervisor import TaskSupervisor
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ TIMEOUT_SECONDS: Final = 15.0
 log tells of an outage. Chosen."""
 
 
-class Following:
+class Informers:
     """Follows the API server from `begin` to `end`, in one task.
 
     Parameters
@@ -54,7 +54,7 @@ class Following:
         listed: Callable[[], None] | None = None,
     ) -> None:
         self.credentials = credentials
-        self.mirror = Mirror()
+        self.mirror = ObjectCache()
         self.stage = "the API server"
         self.reached = asyncio.Event()
         self._install_crds = install_crds
@@ -85,7 +85,7 @@ class Following:
             await preflight.await_resources(client)
             self.stage = ""
             self.reached.set()
-            async with Crew() as crew:
+            async with TaskSupervisor() as crew:
                 for kind in KINDS:
                     crew.start(self._follow(kind), f"reflector of {kind}")
                 await crew.until(asyncio.get_running_loop().create_future())

@@ -19,7 +19,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.apis.names import TRACKING_FINALIZER
 from cotide_operator.apis.types import WORKLOAD_LABEL
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.controllers.child_pods import Manifest, SeenPod
 
 AT_ONCE: Final = 16
@@ -35,10 +35,10 @@ _RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
 """Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
 
 
-class ChildWriter:
+class ChildPodWriter:
     """Writes pods through a client."""
 
-    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
+    def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
         self._client = client
         self._mirror = mirror
         self._doubts: dict[str, float] = {}

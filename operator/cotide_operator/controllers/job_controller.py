@@ -17,16 +17,16 @@ from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.apis.types import JobSpec, read_job
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import CustomObject, Mirror, key_of
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import job_reconciler as jobs
-from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, job_pod, seen_children
-from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobTracking
-from cotide_operator.controllers.job_status_reader import JobRecord
-from cotide_operator.controllers.status_builder import Look, job_status, misconfigured
-from cotide_operator.controllers.status_writer import Kept, StatusWriter
+from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers
+from cotide_operator.controllers.job_status_reader import JobStatusReader
+from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured
+from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 TROUBLE_SECONDS: Final = 30.0
@@ -38,11 +38,11 @@ MADE_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
-class _Known:
-    kept: Kept
+class _JobEntry:
+    kept: LastWritten
     read: bool = False
     """Whether `kept` is at least as new as this term of ours; see `job_record`."""
-    memory: jobs.Memory = field(default_factory=jobs.Memory)
+    memory: jobs.ReconcilerCache = field(default_factory=jobs.ReconcilerCache)
     made: dict[tuple[int, int], float] = field(default_factory=dict)
     trouble: str | None = None
     generation: int = -1
@@ -56,8 +56,8 @@ class JobController:
     def __init__(
         self,
         client: KubeClient,
-        mirror: Mirror,
-        board: Board,
+        mirror: ObjectCache,
+        board: DecisionStore,
         clock: Clock,
         *,
         scheduler_name: str,
@@ -69,11 +69,11 @@ class JobController:
         self._clock = clock
         self._scheduler_name = scheduler_name
         self._reclaim = reclaim
-        self._children = ChildWriter(client, mirror)
-        self._tracking = JobTracking(client, mirror, self._children)
-        self._record = JobRecord(client)
+        self._children = ChildPodWriter(client, mirror)
+        self._tracking = JobFinalizers(client, mirror, self._children)
+        self._record = JobStatusReader(client)
         self.statuses = StatusWriter(client, "jobs", refresh_seconds)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _JobEntry] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
         """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
         such a pod may be deleted, and what the mirror shows then says only that it is missing."""
@@ -95,7 +95,7 @@ class JobController:
             self.forget(key)
             return await self._tracking.release_strays(key, job)
         known = self._recall(key, job)
-        look = Look(self._clock, time.time(), job.metadata.generation)
+        look = ReconcileContext(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
             await self._tracking.release_strays(key, job)
@@ -132,7 +132,7 @@ class JobController:
         return max(SOON_SECONDS, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _make(
-        self, job: CustomObject, known: _Known, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
+        self, job: CustomObject, known: _JobEntry, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
     ) -> bool:
         """Make what is missing; return whether pods are under way.
 
@@ -172,7 +172,7 @@ class JobController:
         return bool(plan.make) and known.trouble is None
 
     async def _plan(
-        self, job: CustomObject, known: _Known, spec: JobSpec, pods: list[SeenPod]
+        self, job: CustomObject, known: _JobEntry, spec: JobSpec, pods: list[SeenPod]
     ) -> tuple[jobs.JobPlan, bool] | None:
         """Return the plan and whether the status tells its progress already; None when the Job is gone.
 
@@ -190,11 +190,11 @@ class JobController:
             plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
         return plan, plan.progress == progress
 
-    def _recall(self, key: str, job: CustomObject) -> _Known:
+    def _recall(self, key: str, job: CustomObject) -> _JobEntry:
         """Return what is known of a Job; of one that is new to us, what its status says."""
         known = self._known.get(key)
         if known is None or known.kept.uid != job.metadata.uid:
-            known = self._known[key] = _Known(Kept(job.metadata.uid, dict(job.status)))
+            known = self._known[key] = _JobEntry(LastWritten(job.metadata.uid, dict(job.status)))
         if known.generation != job.metadata.generation or known.spec is None:
             known.generation = job.metadata.generation
             try:
@@ -216,7 +216,7 @@ class JobController:
         return decisions
 
 
-def noted_decision(mirror: Mirror, key: str) -> Decision | None:
+def noted_decision(mirror: ObjectCache, key: str) -> Decision | None:
     """Return the decision that a pod's annotation holds."""
     pod = mirror.pods.get(key)
     note = pod.metadata.annotations.get(DECISION_ANNOTATION) if pod is not None else None

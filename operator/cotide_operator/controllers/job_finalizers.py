@@ -19,8 +19,8 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.apis.names import GROUP, VERSION
-from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of, owned_key
-from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, owned_key
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, see
 
 LAGGING_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ RELEASED_SECONDS: Final = 10.0
 """Wall seconds for which the mirror may show a finalizer that was taken off; chosen, a watch is far faster."""
 
 
-class JobTracking:
+class JobFinalizers:
     """Takes finalizers off, each once.
 
     Parameters
@@ -40,7 +40,7 @@ class JobTracking:
         Who writes pods.
     """
 
-    def __init__(self, client: KubeClient, mirror: Mirror, children: ChildWriter) -> None:
+    def __init__(self, client: KubeClient, mirror: ObjectCache, children: ChildPodWriter) -> None:
         self._client = client
         self._mirror = mirror
         self._children = children

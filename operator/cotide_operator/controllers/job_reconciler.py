@@ -60,7 +60,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Memory:
+class ReconcilerCache:
     """What the controller remembers between two looks, and may lose in a restart."""
 
     met: set[tuple[int, int]] = field(default_factory=set)
@@ -85,7 +85,9 @@ class JobPlan:
     """Clock second at which a back-off runs out."""
 
 
-def plan_job(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
+def plan_job(
+    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+) -> JobPlan:
     """Return the next steps of a Job.
 
     Parameters
@@ -115,7 +117,7 @@ def plan_job(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory:
 
 
 def _accounted(
-    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float
+    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
 ) -> Progress:
     """Count every pod that ended since the last look."""
     by_place = {(pod.index, pod.retry): pod for pod in pods}
@@ -152,7 +154,9 @@ def _accounted(
     return replace(progress, completed=frozenset(completed), retries=retries, failures=failures, evictions=evictions)
 
 
-def _counted(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory) -> tuple[SeenPod, ...]:
+def _counted(
+    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache
+) -> tuple[SeenPod, ...]:
     """Return the pods with our finalizer that ended and are of no account, or in the progress already."""
     return tuple(
         pod
@@ -174,7 +178,9 @@ def backoff_seconds(failures: int) -> float:
     return min(BACKOFF_MAX_SECONDS, BACKOFF_BASE_SECONDS * 2.0**doublings)
 
 
-def _filled(spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> JobPlan:
+def _filled(
+    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
     alive = [pod for pod in pods if pod.alive]
     stray = [pod for pod in alive if pod.index >= spec.completions or pod.index in progress.completed]

@@ -15,10 +15,10 @@ from cotide_kube.client import KubeClient
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.cache.object_cache import PATHS, CustomObject
 from cotide_operator.controllers.job_reconciler import Outcome
-from cotide_operator.controllers.status_writer import Kept, version_of
+from cotide_operator.controllers.status_writer import LastWritten, version_of
 
 
-class JobRecord:
+class JobStatusReader:
     """Reads what may be newer than the mirror; one instance serves one term of leadership."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -27,7 +27,7 @@ class JobRecord:
         """Version of all Jobs at a moment of this term: whoever is newer was seen in this term, which is ours alone."""
         self._turn = asyncio.Lock()
 
-    async def read(self, job: CustomObject, kept: Kept) -> Kept | None:
+    async def read(self, job: CustomObject, kept: LastWritten) -> LastWritten | None:
         """Return the status of a Job as it is now; None when it is gone or another has its name.
 
         Parameters
@@ -43,7 +43,7 @@ class JobRecord:
         since = await self._begin()
         if job.status.get("phase") in set(Outcome) or (seen is not None and since is not None and seen > since):
             ours = kept.version is not None and seen is not None and kept.version >= seen
-            return kept if ours else Kept(metadata.uid, dict(job.status), version=seen)
+            return kept if ours else LastWritten(metadata.uid, dict(job.status), version=seen)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{metadata.namespace}/jobs/{metadata.name}"
         try:
             there = await self._client.get(path)
@@ -54,7 +54,7 @@ class JobRecord:
         if there["metadata"]["uid"] != metadata.uid:
             return None
         version = version_of(there["metadata"].get("resourceVersion"))
-        return Kept(metadata.uid, there.get("status") or {}, version=version)
+        return LastWritten(metadata.uid, there.get("status") or {}, version=version)
 
     async def _begin(self) -> int | None:
         async with self._turn:

@@ -22,8 +22,8 @@ from typing import Final, Literal
 from cotide_core.errors import CotideError
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.cache.object_cache import Kind, Mirror
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.job_controller import JobController
 from cotide_operator.controllers.status_writer import REFRESH_SECONDS
@@ -64,8 +64,8 @@ class Controllers:
     def __init__(
         self,
         client: KubeClient,
-        mirror: Mirror,
-        board: Board,
+        mirror: ObjectCache,
+        board: DecisionStore,
         clock: Clock,
         *,
         readings: ServiceReadings | None = None,

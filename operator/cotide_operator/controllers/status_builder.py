@@ -36,7 +36,7 @@ REFRESHED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReconcileContext:
     """The moment of looking: where times are converted."""
 
     clock: Clock
@@ -59,7 +59,7 @@ def job_status(
     pods: Sequence[SeenPod],
     decisions: Mapping[str, Decision],
     before: Mapping[str, Any],
-    look: Look,
+    look: ReconcileContext,
     trouble: str | None = None,
 ) -> Status:
     """Return the status of a Job.
@@ -111,7 +111,9 @@ def job_status(
     return {**status, "conditions": conditions}
 
 
-def misconfigured(before: Mapping[str, Any], sentence: str, look: Look, *, phase: str | None = None) -> Status:
+def misconfigured(
+    before: Mapping[str, Any], sentence: str, look: ReconcileContext, *, phase: str | None = None
+) -> Status:
     """Return the status of a resource whose spec can't be followed: what it had, and the sentence."""
     condition = {"type": "Scheduled", "status": "False", "reason": WaitReason.MISCONFIGURED.value, "message": sentence}
     conditions = with_condition(list(before.get("conditions") or ()), condition, look)
@@ -127,7 +129,7 @@ def workload_status(
     decisions: Mapping[str, Decision],
     reading: ServiceReading | None,
     before: Mapping[str, Any],
-    look: Look,
+    look: ReconcileContext,
     *,
     violations: int = 0,
     trouble: str | None = None,
@@ -166,7 +168,9 @@ def workload_status(
     return {**status, "conditions": with_condition(conditions, placement, look)}
 
 
-def with_condition(conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], look: Look) -> list[Status]:
+def with_condition(
+    conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], look: ReconcileContext
+) -> list[Status]:
     """Return the conditions with one of them set; its transition time is kept while its status stays."""
     before = next((one for one in conditions if one.get("type") == condition["type"]), None)
     changed = look.wall_seconds
@@ -274,7 +278,7 @@ def _p50(predicted: Mapping[str, Any] | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], look: Look) -> float | None:
+def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], look: ReconcileContext) -> float | None:
     starts = _known(decisions[pod.name].predicted_start_seconds for pod in waiting if pod.name in decisions)
     return look.clock.to_wall(min(starts)) if starts else None
 
@@ -286,7 +290,7 @@ def _finish(
     waiting: Sequence[SeenPod],
     decisions: Mapping[str, Decision],
     of_the_job: float | None,
-    look: Look,
+    look: ReconcileContext,
 ) -> float | None:
     """Predict when the last pod is done, on the wall: running pods to their p50, waiting ones after their start.
 
@@ -323,7 +327,7 @@ def _finish(
     return look.clock.to_wall(end + waves * longest)
 
 
-def _settled(before: str | None, after: float | None, look: Look) -> str | None:
+def _settled(before: str | None, after: float | None, look: ReconcileContext) -> str | None:
     """Return the new time, or the old one where the two hardly differ."""
     if after is None or not math.isfinite(after):
         return None

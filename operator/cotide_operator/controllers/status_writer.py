@@ -26,7 +26,7 @@ REFRESH_SECONDS: Final = 3.0
 
 
 @dataclass(slots=True)
-class Kept:
+class LastWritten:
     """The status of one object as the API server has it."""
 
     uid: str
@@ -55,7 +55,9 @@ class StatusWriter:
         self._refresh_seconds = refresh_seconds
         self.writes = 0
 
-    async def write(self, item: CustomObject, kept: Kept, status: Status, *, at_once: bool = False) -> float | None:
+    async def write(
+        self, item: CustomObject, kept: LastWritten, status: Status, *, at_once: bool = False
+    ) -> float | None:
         """Write what differs.
 
         Returns
@@ -90,7 +92,7 @@ class StatusWriter:
         return None
 
 
-def _heed(item: CustomObject, kept: Kept) -> None:
+def _heed(item: CustomObject, kept: LastWritten) -> None:
     """Take over what the API server has, where that came after our last write and says something else that matters."""
     version = version_of(item.metadata.resource_version)
     if kept.version is None or version is None or version <= kept.version or item.metadata.uid != kept.uid:

@@ -13,24 +13,24 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.types import WorkloadSpec, read_workload
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
-from cotide_operator.controllers.child_pod_writer import ChildWriter
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
-from cotide_operator.controllers.status_builder import Look, misconfigured, workload_status
-from cotide_operator.controllers.status_writer import Kept, StatusWriter
+from cotide_operator.controllers.status_builder import ReconcileContext, misconfigured, workload_status
+from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.usage.service_readings import ServiceReadings
 
 
 @dataclass(slots=True)
-class _Known:
-    kept: Kept
+class _WorkloadEntry:
+    kept: LastWritten
     violations_before: int
     """Of earlier runs of the operator: readings count from its start."""
-    memory: workloads.Memory = field(default_factory=workloads.Memory)
+    memory: workloads.ReconcilerCache = field(default_factory=workloads.ReconcilerCache)
     made: dict[int, float] = field(default_factory=dict)
     trouble: str | None = None
     generation: int = -1
@@ -44,8 +44,8 @@ class WorkloadController:
     def __init__(
         self,
         client: KubeClient,
-        mirror: Mirror,
-        board: Board,
+        mirror: ObjectCache,
+        board: DecisionStore,
         clock: Clock,
         *,
         readings: ServiceReadings,
@@ -57,9 +57,9 @@ class WorkloadController:
         self._clock = clock
         self._readings = readings
         self._scheduler_name = scheduler_name
-        self._children = ChildWriter(client, mirror)
+        self._children = ChildPodWriter(client, mirror)
         self.statuses = StatusWriter(client, "workloads", refresh_seconds)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _WorkloadEntry] = {}
 
     async def look(self, key: str) -> float | None:
         """Take the next steps of a Workload; return the wall seconds after which to look again, or None."""
@@ -68,7 +68,7 @@ class WorkloadController:
             self._known.pop(key, None)
             return None
         known = self._recall(key, workload)
-        look = Look(self._clock, time.time(), workload.metadata.generation)
+        look = ReconcileContext(self._clock, time.time(), workload.metadata.generation)
         if known.spec is None:
             return await self.statuses.write(workload, known.kept, misconfigured(known.kept.status, known.fault, look))
         again: float | None = None
@@ -96,7 +96,7 @@ class WorkloadController:
         return min((seconds for seconds in (again, rest) if seconds is not None), default=None)
 
     async def _carry_out(
-        self, workload: CustomObject, known: _Known, spec: WorkloadSpec, pods: list[SeenPod]
+        self, workload: CustomObject, known: _WorkloadEntry, spec: WorkloadSpec, pods: list[SeenPod]
     ) -> float | None:
         plan = workloads.plan_workload(spec, pods, known.memory, self._clock.now())
         await self._children.delete(workload.metadata.namespace, plan.delete)
@@ -140,7 +140,7 @@ class WorkloadController:
         await self._children.adopt(workload.metadata.namespace, workload.metadata.name, pods)
         return [see(pod) for pod in pods]
 
-    def _recall(self, key: str, workload: CustomObject) -> _Known:
+    def _recall(self, key: str, workload: CustomObject) -> _WorkloadEntry:
         """Return what is known of a Workload; of one that is new to us, what its status says."""
         metadata = workload.metadata
         known = self._known.get(key)
@@ -150,7 +150,9 @@ class WorkloadController:
             reading = self._readings.get(key)
             # A Workload that was deleted and made again starts at zero, whatever was counted under its name.
             counted = reading.violations if reading and known is not None else 0
-            known = self._known[key] = _Known(Kept(metadata.uid, dict(workload.status)), before - counted)
+            known = self._known[key] = _WorkloadEntry(
+                LastWritten(metadata.uid, dict(workload.status)), before - counted
+            )
         if known.generation != metadata.generation or known.spec is None:
             known.generation = metadata.generation
             try:

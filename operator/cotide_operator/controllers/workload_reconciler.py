@@ -23,7 +23,7 @@ RETRY_MAX_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Memory:
+class ReconcilerCache:
     """What the controller remembers between two looks, and may lose in a restart."""
 
     losses: dict[int, int] = field(default_factory=dict)
@@ -48,7 +48,9 @@ def replicas_of(spec: WorkloadSpec) -> int:
     return 1 if spec.replicas is None else spec.replicas
 
 
-def plan_workload(spec: WorkloadSpec, pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> WorkloadPlan:
+def plan_workload(
+    spec: WorkloadSpec, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+) -> WorkloadPlan:
     """Return the next steps of a Workload that runs its own pods; nothing to do for one that adopts.
 
     Parameters
@@ -83,7 +85,7 @@ def plan_workload(spec: WorkloadSpec, pods: Sequence[SeenPod], memory: Memory, n
     return WorkloadPlan(tuple(make), tuple(delete), min(waits, default=None))
 
 
-def _count_losses(pods: Sequence[SeenPod], memory: Memory, now_seconds: float) -> None:
+def _count_losses(pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float) -> None:
     """Count pods that ended, once each; one that became ready clears its index."""
     for pod in pods:
         if pod.ready:

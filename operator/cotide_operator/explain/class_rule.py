@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClassContext:
     """What else was read to explain a pod; None where it is not there or may not be read."""
 
     owner: Object | None = None
@@ -31,7 +31,7 @@ class Surroundings:
     """All pods on that node."""
 
 
-def class_and_reason(pod: Object, around: Surroundings) -> tuple[WorkloadClass, str]:
+def class_and_reason(pod: Object, around: ClassContext) -> tuple[WorkloadClass, str]:
     """Return a pod's class and the rule that gave it, in words."""
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
     cap = (((around.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
@@ -47,7 +47,7 @@ def class_and_reason(pod: Object, around: Surroundings) -> tuple[WorkloadClass, 
     return decided, _why(pod, around, rules)
 
 
-def _rules(pod: Object, around: Surroundings) -> dict[str, Any]:
+def _rules(pod: Object, around: ClassContext) -> dict[str, Any]:
     """Return what `classify` wants to know beside the label and the cap."""
     owner_class: WorkloadClass | None = None
     if around.owner is not None:
@@ -63,7 +63,7 @@ def _rules(pod: Object, around: Surroundings) -> dict[str, Any]:
     }
 
 
-def _why(pod: Object, around: Surroundings, rules: Mapping[str, Any]) -> str:
+def _why(pod: Object, around: ClassContext, rules: Mapping[str, Any]) -> str:
     if around.owner is not None:
         return f"by its {around.owner.get('kind')} {around.owner['metadata']['name']}"
     if rules["priority_class_value"] is not None:

@@ -16,7 +16,7 @@ from cotide_core.instructions import WaitReason
 from cotide_core.units import format_amount, format_seconds, parse_quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.explain.class_rule import Surroundings, class_and_reason
+from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
 
@@ -68,7 +68,7 @@ class Explanation:
     """The same for programs."""
 
 
-def explain_pod(pod: Object, around: Surroundings, now_seconds: float) -> Explanation:
+def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explanation:
     """Explain a pod; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     note = _note(pod)

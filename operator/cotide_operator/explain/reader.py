@@ -15,7 +15,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.names import JOB_LABEL
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
-from cotide_operator.explain.class_rule import Surroundings
+from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain.reclaimed import reclaimed_requests
 
@@ -30,7 +30,7 @@ async def read_pod(client: KubeClient, namespace: str, name: str) -> Explanation
     pod = await _must_have(client, f"/api/v1/namespaces/{namespace}/pods/{name}", f"pod {namespace}/{name}")
     named = (pod.get("spec") or {}).get("priorityClassName")
     node, beside = await _node(client, pod)
-    around = Surroundings(
+    around = ClassContext(
         owner=await _owner(client, pod),
         namespace=await _may_have(client, f"/api/v1/namespaces/{namespace}"),
         priority_class=await _may_have(client, f"/apis/scheduling.k8s.io/v1/priorityclasses/{named}")

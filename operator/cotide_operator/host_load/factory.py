@@ -10,11 +10,11 @@ import logging
 from typing import Final
 
 from cotide_operator.host_load.history import History
-from cotide_operator.host_load.history_replay import Rebuilding
+from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
 from cotide_operator.host_load.refits import Refits
-from cotide_operator.task_supervisor import Crew
-from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.task_supervisor import TaskSupervisor
+from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.prometheus import PrometheusSource
 from cotide_operator.usage.sources import Source
 
@@ -24,7 +24,7 @@ WITHOUT_SOURCE_SECONDS: Final = 5.0
 """Wall seconds between two looks at the nodes where nothing is measured (chosen: as a source's default interval)."""
 
 
-def start_host_load(around: Surroundings, source: Source, crew: Crew) -> LiveHostLoad:
+def start_host_load(around: Dependencies, source: Source, crew: TaskSupervisor) -> LiveHostLoad:
     """Start the tasks of live host load; the result wants the source's readings."""
     measured = around.settings.metrics_source
     if measured is None:
@@ -36,7 +36,7 @@ def start_host_load(around: Surroundings, source: Source, crew: Crew) -> LiveHos
     return live
 
 
-async def follow_nodes(around: Surroundings) -> None:
+async def follow_nodes(around: Dependencies) -> None:
     """Keep outlooks of all nodes, from requests alone, until cancelled."""
     live = _live(around, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
     await around.loop.caught_up()
@@ -46,14 +46,14 @@ async def follow_nodes(around: Surroundings) -> None:
 
 
 def _live(
-    around: Surroundings, source: Source | None, stale_wall_seconds: float, interval_wall_seconds: float
+    around: Dependencies, source: Source | None, stale_wall_seconds: float, interval_wall_seconds: float
 ) -> LiveHostLoad:
     settings, clock = around.settings, around.clock
     rebuilding = None
     if isinstance(source, PrometheusSource):
         slots = max(1, int(settings.host_load.history_seconds // settings.slot_seconds))
         history = History(source, clock, settings.slot_seconds, settling_wall_seconds=source.settling_seconds)
-        rebuilding = Rebuilding(history, slots)
+        rebuilding = HistoryReplay(history, slots)
     elif source is not None:
         _LOG.info("this source keeps no history: load forecasts start from what all nodes have in common")
     return LiveHostLoad(

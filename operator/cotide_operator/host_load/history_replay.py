@@ -27,7 +27,7 @@ RETRY_WALL_SECONDS: Final = 1.0
 """Between two tries (chosen)."""
 
 
-class Rebuilding:
+class HistoryReplay:
     """Brings the past back.
 
     Parameters

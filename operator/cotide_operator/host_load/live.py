@@ -29,14 +29,14 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.clock import Clock
 from cotide_operator.host_load.event_publisher import Loop, Teller
 from cotide_operator.host_load.forecasters import Flags, Forecasters, SlotScore
-from cotide_operator.host_load.history_replay import Rebuilding
-from cotide_operator.host_load.node_rows import Roster
+from cotide_operator.host_load.history_replay import HistoryReplay
+from cotide_operator.host_load.node_rows import NodeRows
 from cotide_operator.host_load.outlook_maker import OutlookMaker, Standing
 from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.host_load.sampler import NodeSampler, NodeTable
 from cotide_operator.host_load.score_metrics import write_outlooks, write_slot, write_window
-from cotide_operator.host_load.slot_accumulator import ClosedSlot, SlotBook
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.host_load.slot_accumulator import ClosedSlot, SlotAccumulator
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.usage.sources import UsageReading
 from cotide_predictors.host_load.scoring import LoadScores
@@ -99,7 +99,7 @@ class LiveHostLoad:
 
     def __init__(
         self, knobs: Knobs, *, state: ClusterState, pods: Mapping[str, Pod], clock: Clock, loop: Loop,
-        telemetry: Telemetry, outlooks: Outlooks, rebuilding: Rebuilding | None,
+        telemetry: Metrics, outlooks: Outlooks, rebuilding: HistoryReplay | None,
         wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._knobs = knobs
@@ -112,8 +112,8 @@ class LiveHostLoad:
         self._wall = wall
         self._usages = PodUsages(pods.get, knobs.stale_wall_seconds, telemetry)
         self._sampler = NodeSampler(state, pods, self._usages, telemetry)
-        self._roster = Roster(knobs.slot_seconds)
-        self._book = SlotBook(self._roster, knobs.slot_seconds)
+        self._roster = NodeRows(knobs.slot_seconds)
+        self._book = SlotAccumulator(self._roster, knobs.slot_seconds)
         self._teller = Teller(loop, knobs.stale_seconds)
         self.forecasters = Forecasters(self._roster.capacity)
         self.lock = asyncio.Lock()
@@ -169,7 +169,7 @@ class LiveHostLoad:
         self.rebuilt.set()
         await self._learn_and_forecast()
 
-    async def _relive(self, rebuilding: Rebuilding) -> None:
+    async def _relive(self, rebuilding: HistoryReplay) -> None:
         now = self._clock.now()
         table = NodeTable.of(self._state)
         rows = self._follow(table, now)

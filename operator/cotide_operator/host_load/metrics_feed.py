@@ -17,8 +17,8 @@ import aiohttp
 from cotide_core.errors import ClusterError
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.task_supervisor import Crew
-from cotide_operator.usage.dependencies import Surroundings
+from cotide_operator.task_supervisor import TaskSupervisor
+from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.metrics_api import MetricsApiSource
 from cotide_operator.usage.prometheus import PrometheusSource
 from cotide_operator.usage.sources import Source, TextSource, UsageReading
@@ -31,7 +31,7 @@ SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 
 @contextlib.asynccontextmanager
-async def metrics_feed(around: Surroundings, crew: Crew) -> AsyncIterator[UsageFeed | None]:
+async def metrics_feed(around: Dependencies, crew: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
     """Run what measures, as part of the crew; yield the feed, or None where there is no source."""
     settings = around.settings.metrics_source
     if settings is None:
@@ -76,7 +76,7 @@ class _GaugesOnly:
         await self._usages.take(readings, time.time())
 
 
-def _source(around: Surroundings, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
+def _source(around: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
     if settings.prometheus is not None:
         usage = around.settings.forecasts_host_load
         return PrometheusSource(session, settings.prometheus, around.mirror, usage=usage)

@@ -22,7 +22,7 @@ RESIZED_SHARE: Final = 0.05
 """Shares of capacity before and after such a change of the allocatable amount are not comparable (chosen)."""
 
 
-class Roster:
+class NodeRows:
     """Rows by node name.
 
     Parameters

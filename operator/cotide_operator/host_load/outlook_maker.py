@@ -19,7 +19,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import offered
 from cotide_core.state.node_columns import Booleans
 from cotide_operator.host_load.forecasters import NAMES
-from cotide_operator.host_load.node_rows import Roster
+from cotide_operator.host_load.node_rows import NodeRows
 from cotide_operator.reclaimed.node_outlook import (
     CALIBRATED,
     COVERAGE_TOO_LOW,
@@ -74,7 +74,7 @@ class OutlookMaker:
     """
 
     def __init__(
-        self, state: ClusterState, roster: Roster, outlooks: Outlooks, *, slot_seconds: float, stale_seconds: float,
+        self, state: ClusterState, roster: NodeRows, outlooks: Outlooks, *, slot_seconds: float, stale_seconds: float,
         capacity_share: float, ever_sampled: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._state = state

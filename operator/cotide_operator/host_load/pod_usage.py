@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cotide_core.events import Pod
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
 READINGS_AT_A_TIME: Final = 5_000
@@ -42,7 +42,7 @@ class PodUsages:
     stale_after_seconds : wall seconds for which a reading holds.
     """
 
-    def __init__(self, pod_of: Callable[[str], Pod | None], stale_after_seconds: float, telemetry: Telemetry) -> None:
+    def __init__(self, pod_of: Callable[[str], Pod | None], stale_after_seconds: float, telemetry: Metrics) -> None:
         self._pod_of = pod_of
         self._stale_after_seconds = stale_after_seconds
         self._telemetry = telemetry

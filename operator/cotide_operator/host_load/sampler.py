@@ -24,7 +24,7 @@ from cotide_core.state.host_load import IMPOSSIBLE, ONLINE_RANK
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_operator.host_load.node_load import believable, node_loads
 from cotide_operator.host_load.pod_usage import PodUsages
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 PODS_AT_A_TIME: Final = 5_000
 """Pods looked at before the loop gets its turn: some 10 ms (chosen)."""
@@ -122,7 +122,7 @@ class NodeSampler:
     usages : their readings.
     """
 
-    def __init__(self, state: ClusterState, pods: Mapping[str, Pod], usages: PodUsages, telemetry: Telemetry) -> None:
+    def __init__(self, state: ClusterState, pods: Mapping[str, Pod], usages: PodUsages, telemetry: Metrics) -> None:
         self._state = state
         self._pods = pods
         self._usages = usages

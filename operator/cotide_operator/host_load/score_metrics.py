@@ -14,12 +14,12 @@ import numpy as np
 from cotide_core.forecasts import Floats
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.host_load.forecasters import NAMES, SlotScore
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import REASONS, NodeOutlook
 from cotide_predictors.host_load.scoring import QUANTILES, LoadScores
 
 
-def write_slot(telemetry: Telemetry, score: SlotScore, physical: Floats, level: str) -> None:
+def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: str) -> None:
     """Count one live slot.
 
     Parameters
@@ -43,7 +43,7 @@ def write_slot(telemetry: Telemetry, score: SlotScore, physical: Floats, level: 
         gauge.labels("forecast").set(float((getattr(score.forecasts[resource], level)[known] * amounts).sum()))
 
 
-def write_window(telemetry: Telemetry, scores: Sequence[LoadScores]) -> None:
+def write_window(telemetry: Metrics, scores: Sequence[LoadScores]) -> None:
     """Show the recent window: every scored slot of every node counts alike."""
     for name, one in zip(NAMES, scores, strict=True):
         scored = one.records > 0
@@ -57,7 +57,7 @@ def write_window(telemetry: Telemetry, scores: Sequence[LoadScores]) -> None:
 
 
 def write_outlooks(
-    telemetry: Telemetry, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
+    telemetry: Metrics, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
 ) -> None:
     """Show what is offered, how many nodes stand how, and what online pods ask for beside what there is."""
     offered = [(one.offered_millicores, one.offered_memory_bytes) for one in outlooks]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import Floats
 from cotide_core.state.host_load import IMPOSSIBLE
-from cotide_operator.host_load.node_rows import Roster
+from cotide_operator.host_load.node_rows import NodeRows
 from cotide_predictors.host_load.slots import SlotClock
 
 Rows = NDArray[np.intp]
@@ -29,7 +29,7 @@ class ClosedSlot:
     values: Floats
 
 
-class SlotBook:
+class SlotAccumulator:
     """Slots of the rows of one roster.
 
     Parameters
@@ -37,7 +37,7 @@ class SlotBook:
     roster : whose rows. slot_seconds : of the operator's clock.
     """
 
-    def __init__(self, roster: Roster, slot_seconds: float) -> None:
+    def __init__(self, roster: NodeRows, slot_seconds: float) -> None:
         self._roster = roster
         self._slot_seconds = slot_seconds
         self._clock = SlotClock(4 * roster.capacity, slot_seconds=slot_seconds, plausible_max=IMPOSSIBLE)

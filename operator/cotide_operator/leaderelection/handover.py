@@ -29,8 +29,8 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.cache.object_cache import Kind, Mirror
-from cotide_operator.leaderelection.lease import Leadership
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.leaderelection.lease import LeaderElector
 from cotide_operator.scheduling.binder import BindReport, Report
 
 _LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Handover:
     mirror : Mirror
     """
 
-    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
+    def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
         self._client = client
         self._mirror = mirror
         self._unseen: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Handover:
 
         return note
 
-    async def hand_over(self, leadership: Leadership, unanswered: int) -> None:
+    async def hand_over(self, leadership: LeaderElector, unanswered: int) -> None:
         """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.
 
         Parameters
@@ -90,7 +90,7 @@ class Handover:
             unanswered or len(self._unseen),
         )
 
-    async def inherit(self, leadership: Leadership | None) -> None:
+    async def inherit(self, leadership: LeaderElector | None) -> None:
         """Return when what the last leader bound was seen; call it once everything was listed."""
         if leadership is None or not leadership.inherited:
             return

@@ -63,7 +63,7 @@ class _Stored(NamedTuple):
     """All of it, what others wrote included."""
 
 
-class Leadership:
+class LeaderElector:
     """One candidate for a lease.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Final
 
 from cotide_core.events import Pod, PodPhase
 from cotide_core.instructions import Bind
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 COMPLETION: Final = "completion"
 
@@ -36,7 +36,7 @@ class _Slot:
     violated: bool
 
 
-class Calibration:
+class ForecastScores:
     """Scores forecasts.
 
     Parameters
@@ -48,7 +48,7 @@ class Calibration:
         Length of a service slot on the operator's clock.
     """
 
-    def __init__(self, telemetry: Telemetry, limit_of: Callable[[str], float | None], slot_seconds: float) -> None:
+    def __init__(self, telemetry: Metrics, limit_of: Callable[[str], float | None], slot_seconds: float) -> None:
         self._telemetry = telemetry
         self._limit_of = limit_of
         self._slot_seconds = slot_seconds

@@ -21,7 +21,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.store import COMPLETION, QOS, ModelStore
 from cotide_operator.models.training_process import Files, Samples, train_apart
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Retraining:
         store: ModelStore,
         *,
         seed: int,
-        telemetry: Telemetry,
+        telemetry: Metrics,
         train_with: Train = train_apart,
     ) -> None:
         self._settings = settings

@@ -22,7 +22,7 @@ from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_operator.observability.ledger_file import write_files
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ModelStore:
         directory: Path | None,
         *,
         tell: Callable[[Event], None],
-        telemetry: Telemetry,
+        telemetry: Metrics,
         keep: Callable[[str, Mapping[str, bytes]], None] | None = None,
     ) -> None:
         self.directory = directory

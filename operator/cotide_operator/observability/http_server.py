@@ -16,8 +16,8 @@ import orjson
 from aiohttp import web
 
 from cotide_core.errors import InputError
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.observability.metrics import Metrics
 
 BOARD_LIMIT: Final = 5000
 """Decisions shown at /debug/board; chosen: more is no page that anybody reads."""
@@ -38,8 +38,8 @@ class HealthServer:
 
     def __init__(
         self,
-        telemetry: Telemetry,
-        board: Board,
+        telemetry: Metrics,
+        board: DecisionStore,
         missing: Callable[[], list[str]],
         refresh: Callable[[], None] | None = None,
     ) -> None:

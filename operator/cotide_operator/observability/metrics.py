@@ -19,7 +19,7 @@ SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
 ATTEMPTS_LABEL_CAP: Final = 15
 
 
-class Telemetry:
+class Metrics:
     """All metrics of one operator."""
 
     def __init__(self) -> None:

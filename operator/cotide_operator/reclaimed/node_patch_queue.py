@@ -13,7 +13,7 @@ import time
 from cotide_operator.reclaimed.node_status import Urgency
 
 
-class NodeTurns:
+class NodePatchQueue:
     """A queue of node names.
 
     Parameters

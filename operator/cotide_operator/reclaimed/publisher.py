@@ -31,12 +31,12 @@ from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject
-from cotide_operator.cache.object_cache import Kind, Mirror
+from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.host_load_settings import ReclaimedSettings
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed.node_patch_queue import NodeTurns
+from cotide_operator.reclaimed.node_patch_queue import NodePatchQueue
 from cotide_operator.reclaimed.node_status import (
     NOTHING,
     Shown,
@@ -50,7 +50,7 @@ from cotide_operator.reclaimed.node_status import (
     wanted,
     withdrawal,
 )
-from cotide_operator.reporting.event_recorder import Recorder
+from cotide_operator.reporting.event_recorder import EventRecorder
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ COMPLAINT_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Known:
+class _Published:
     """What is remembered of one node; lost in a restart without harm."""
 
     uid: str
@@ -114,7 +114,7 @@ class ReclaimedPublisher:
     def __init__(
         self,
         client: KubeClient,
-        mirror: Mirror,
+        mirror: ObjectCache,
         outlooks: Outlooks,
         clock: Clock,
         *,
@@ -122,8 +122,8 @@ class ReclaimedPublisher:
         settings: ReclaimedSettings,
         publish: bool,
         slot_seconds: float,
-        recorder: Recorder,
-        telemetry: Telemetry,
+        recorder: EventRecorder,
+        telemetry: Metrics,
         seed: int | None = None,
     ) -> None:
         self._client = client
@@ -137,12 +137,12 @@ class ReclaimedPublisher:
         self._recorder = recorder
         self._telemetry = telemetry
         self._rng = random.Random(seed)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Published] = {}
         self._changed: dict[str, None] = {}
         self._later: dict[str, float] = {}
         """Nodes that must be looked at again at a monotonic second, whatever happens until then."""
         self._over: set[str] = set()
-        self._turns = NodeTurns(settings.patches_per_second)
+        self._turns = NodePatchQueue(settings.patches_per_second)
         self._offers: dict[str, tuple[int | None, int | None]] = {}
         """What each node says that it offers, for the metrics."""
         self._complained = -math.inf
@@ -218,7 +218,7 @@ class ReclaimedPublisher:
             if node is None:
                 self._forget(key)
             elif key in self._known and self._known[key].uid != node.metadata.uid:
-                self._known[key] = _Known(node.metadata.uid)  # it registered anew: what held up the old one is gone
+                self._known[key] = _Published(node.metadata.uid)  # it registered anew: what held up the old one is gone
 
     def _is_over(self, outlook: NodeOutlook) -> bool:
         return outlook.until_seconds + self._slot_seconds < self._clock.now()
@@ -228,7 +228,7 @@ class ReclaimedPublisher:
         node = self._mirror.nodes.get(name)
         if node is None:
             return None
-        known = self._known.setdefault(name, _Known(node.metadata.uid))
+        known = self._known.setdefault(name, _Published(node.metadata.uid))
         if known.seen is not node:
             known.seen, known.says = node, shown(node)
         says = known.says

@@ -18,13 +18,13 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
 from cotide_core.instructions import Bind, Evict, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.reclaiming.overload_monitor import Alarms
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry, attempts_label
-from cotide_operator.reporting.event_recorder import Recorder
-from cotide_operator.reporting.overload_reporter import AlarmWatch
-from cotide_operator.reporting.plan_messages import PlanWords
-from cotide_operator.reporting.pod_annotator import Annotator
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics, attempts_label
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.reporting.overload_reporter import OverloadReporter
+from cotide_operator.reporting.plan_messages import PlanMessages
+from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.scheduling.binder import BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.scheduling.nominator import Nominator
@@ -37,7 +37,7 @@ REFUSAL_LOG_SECONDS: Final = 10.0
 """Wall seconds; an outage must not fill the log."""
 
 
-class Outcomes:
+class DecisionReporter:
     """Spreads the word about decisions.
 
     Parameters
@@ -57,17 +57,17 @@ class Outcomes:
     def __init__(
         self,
         *,
-        board: Board,
-        annotator: Annotator,
-        recorder: Recorder,
-        calibration: Calibration,
-        telemetry: Telemetry,
+        board: DecisionStore,
+        annotator: PodAnnotator,
+        recorder: EventRecorder,
+        calibration: ForecastScores,
+        telemetry: Metrics,
         nominator: Nominator,
-        alarms: AlarmWatch,
+        alarms: OverloadReporter,
         pod_of: Callable[[str], Pod | None],
         job_uid_of: Callable[[str], str | None],
         policy: str,
-        plan_words: PlanWords,
+        plan_words: PlanMessages,
     ) -> None:
         self._board = board
         self._annotator = annotator

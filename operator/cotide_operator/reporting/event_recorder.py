@@ -18,8 +18,8 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
 from cotide_operator.apis.types import API_VERSION
-from cotide_operator.observability.metrics import Telemetry
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,10 +50,10 @@ class _Written:
     wall_seconds: float
 
 
-class Recorder:
+class EventRecorder:
     """Writes events; forgets the oldest when it remembers too many."""
 
-    def __init__(self, client: KubeClient, lane: LowLane, telemetry: Telemetry) -> None:
+    def __init__(self, client: KubeClient, lane: ApiDispatcher, telemetry: Metrics) -> None:
         self._client = client
         self._lane = lane
         self._telemetry = telemetry

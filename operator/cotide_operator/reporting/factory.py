@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_kube.client import KubeClient
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
-from cotide_operator.reporting.decision_reporter import Outcomes
-from cotide_operator.reporting.event_recorder import Recorder
-from cotide_operator.reporting.overload_reporter import AlarmWatch
-from cotide_operator.reporting.plan_messages import PlanWords
-from cotide_operator.reporting.pod_annotator import Annotator
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.decision_reporter import DecisionReporter
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.reporting.overload_reporter import OverloadReporter
+from cotide_operator.reporting.plan_messages import PlanMessages
+from cotide_operator.reporting.pod_annotator import PodAnnotator
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.nominator import Nominator
-from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.event_source import EventSource
 
 
 def make_outcomes(
@@ -27,21 +27,21 @@ def make_outcomes(
     slot_seconds: float,
     *,
     client: KubeClient,
-    lane: LowLane,
+    lane: ApiDispatcher,
     clock: Clock,
-    mirror: Mirror,
-    intake: Intake,
-    board: Board,
-    recorder: Recorder,
+    mirror: ObjectCache,
+    intake: EventSource,
+    board: DecisionStore,
+    recorder: EventRecorder,
     nominator: Nominator,
-    calibration: Calibration,
-    telemetry: Telemetry,
-) -> Outcomes:
+    calibration: ForecastScores,
+    telemetry: Metrics,
+) -> DecisionReporter:
     """Return the outcomes of one operator; ``slot_seconds`` is of its clock."""
     pods, jobs = intake.pods, mirror.jobs
-    return Outcomes(
+    return DecisionReporter(
         board=board,
-        annotator=Annotator(
+        annotator=PodAnnotator(
             client,
             lane,
             mirror,
@@ -53,7 +53,7 @@ def make_outcomes(
         calibration=calibration,
         telemetry=telemetry,
         nominator=nominator,
-        alarms=AlarmWatch(
+        alarms=OverloadReporter(
             client,
             lane,
             clock,
@@ -66,5 +66,5 @@ def make_outcomes(
         pod_of=pods.get,
         job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,
         policy=config.policy,
-        plan_words=PlanWords(clock.to_wall),
+        plan_words=PlanMessages(clock.to_wall),
     )

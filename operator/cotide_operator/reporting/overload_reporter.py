@@ -19,9 +19,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.clock import Clock
-from cotide_operator.observability.metrics import Telemetry
-from cotide_operator.reporting.event_recorder import Recorder
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.translation.pods_and_nodes import CORDON_ANNOTATION
 
 _LOG = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ CORDONED: Final = "OverloadCordon"
 OPENED: Final = "OverloadCordonEnded"
 
 
-class AlarmWatch:
+class OverloadReporter:
     """Follows the alarms of one engine.
 
     Parameters
@@ -43,10 +43,10 @@ class AlarmWatch:
     def __init__(
         self,
         client: KubeClient,
-        lane: LowLane,
+        lane: ApiDispatcher,
         clock: Clock,
-        recorder: Recorder,
-        telemetry: Telemetry,
+        recorder: EventRecorder,
+        telemetry: Metrics,
         config: HierarchicalConfig,
         slot_seconds: float,
         nodes: Mapping[str, NodeObject],

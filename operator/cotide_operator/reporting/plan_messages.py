@@ -19,7 +19,7 @@ SETTLED_SECONDS: Final = 10.0
 """Seconds of the operator's clock (chosen: as the predicted times of a Job's status)."""
 
 
-class PlanWords:
+class PlanMessages:
     """Sentences about plans, by pod.
 
     Parameters

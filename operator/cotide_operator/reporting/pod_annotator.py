@@ -20,10 +20,10 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import format_timestamp
-from cotide_operator.cache.decision_store import Board, Decision
-from cotide_operator.cache.object_cache import Mirror
-from cotide_operator.observability.metrics import Telemetry
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
 _LOG = logging.getLogger(__name__)
@@ -32,16 +32,16 @@ NOTE_SECONDS: Final = 10.0
 """Wall seconds between two notes on one waiting pod; chosen: a reader's patience, not an attempt's back-off."""
 
 
-class Annotator:
+class PodAnnotator:
     """Keeps what pods say about themselves in step with the board."""
 
     def __init__(
         self,
         client: KubeClient,
-        lane: LowLane,
-        mirror: Mirror,
-        board: Board,
-        telemetry: Telemetry,
+        lane: ApiDispatcher,
+        mirror: ObjectCache,
+        board: DecisionStore,
+        telemetry: Metrics,
         *,
         class_of: Callable[[str], str | None],
     ) -> None:

@@ -29,7 +29,7 @@ LOOK_SECONDS: Final = 0.1
 Work = Callable[[], Awaitable[None]]
 
 
-class LowLane:
+class ApiDispatcher:
     """A bounded, keyed, rate-limited queue of writes with a few workers.
 
     Parameters

@@ -33,7 +33,7 @@ from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Binder:
     def __init__(
         self,
         client: KubeClient,
-        mirror: Mirror,
+        mirror: ObjectCache,
         report: Callable[[Report], None],
         annotate: Annotate,
         evictor: Evictor,

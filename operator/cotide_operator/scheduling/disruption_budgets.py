@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_operator.cache.label_selectors import selects
-from cotide_operator.cache.object_cache import Mirror, key_of
+from cotide_operator.cache.object_cache import ObjectCache, key_of
 
 
-def kept_by_budgets(victims: Iterable[PodObject], mirror: Mirror) -> dict[str, str]:
+def kept_by_budgets(victims: Iterable[PodObject], mirror: ObjectCache) -> dict[str, str]:
     """Return, by pod key, a sentence for each victim that a budget keeps, the others going before it."""
     left: dict[str, int] = {}
     kept: dict[str, str] = {}

@@ -27,7 +27,7 @@ from cotide_core.instructions import Evict
 from cotide_kube.answers import Answer
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 from cotide_operator.scheduling.nominator import NOT_NEEDED, Nominator
 from cotide_operator.translation.eviction_annotations import wishes
@@ -55,7 +55,7 @@ class EvictReport:
 class Evictor:
     """Posts evictions; see the drawing above."""
 
-    def __init__(self, client: KubeClient, mirror: Mirror, nominator: Nominator) -> None:
+    def __init__(self, client: KubeClient, mirror: ObjectCache, nominator: Nominator) -> None:
         self._client = client
         self._mirror = mirror
         self._nominator = nominator

@@ -12,9 +12,9 @@ from typing import Any
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.cache.decision_store import Board
-from cotide_operator.cache.object_cache import Mirror
-from cotide_operator.scheduling.api_dispatcher import LowLane
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
 NOT_NEEDED = "NotNeeded"
 """The reason of an answer that says: the pod is gone or has a node."""
@@ -23,7 +23,7 @@ NOT_NEEDED = "NotNeeded"
 class Nominator:
     """Keeps nominations in the API in step with the engine's."""
 
-    def __init__(self, client: KubeClient, lane: LowLane, mirror: Mirror, board: Board) -> None:
+    def __init__(self, client: KubeClient, lane: ApiDispatcher, mirror: ObjectCache, board: DecisionStore) -> None:
         self._client = client
         self._lane = lane
         self._mirror = mirror

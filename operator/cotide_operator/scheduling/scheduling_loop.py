@@ -29,11 +29,11 @@ from cotide_core.instructions import Instruction
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.scheduling.binder import Binder, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
-from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_times import noted
 
 GATHER_SECONDS: Final = 0.002
@@ -113,8 +113,8 @@ class SchedulingLoop:
         self,
         scheduler: Scheduler,
         *,
-        mirror: Mirror,
-        intake: Intake,
+        mirror: ObjectCache,
+        intake: EventSource,
         outcomes: Outcomes,
         clock: Clock,
         record: Record | None = None,

@@ -27,12 +27,12 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_kube.objects import PodObject
-from cotide_operator.cache.object_cache import KINDS, Kind, Mirror, key_of
+from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
-from cotide_operator.translation.pod_times import Sighting, Sightings
+from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
-from cotide_operator.translation.pretranslation import Ahead, Seen
+from cotide_operator.translation.pretranslation import Pretranslator, Seen
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces
 """What a pod's translation depends on beside the pod."""
 
 
-class Intake:
+class EventSource:
     """Collects what changed and hands it over as events.
 
     Parameters
@@ -53,14 +53,14 @@ class Intake:
         Whose pods are ours.
     """
 
-    def __init__(self, mirror: Mirror, clock: Clock, scheduler_name: str) -> None:
+    def __init__(self, mirror: ObjectCache, clock: Clock, scheduler_name: str) -> None:
         self._mirror = mirror
         self._clock = clock
         self._sightings = Sightings(clock)
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
         self._surroundings: dict[tuple[Kind, str], Any] = {}
-        self._ahead: Ahead | None = Ahead(self._glance)
+        self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
         self.pods: dict[str, Pod] = {}
         """Pods as told."""
@@ -125,7 +125,7 @@ class Intake:
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
 
-    def _observe(self, pod: PodObject, key: str) -> Sighting:
+    def _observe(self, pod: PodObject, key: str) -> PodTimes:
         return self._sightings.observe(pod, live=self._live, job_status=self._job_status(key))
 
     def _job_status(self, key: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Intake:
         seen = self._sightings.glance(pod, self._job_status(key))
         return seen, self._translate(pod, seen)
 
-    def _translate(self, pod: PodObject, seen: Sighting) -> Pod:
+    def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
         return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:

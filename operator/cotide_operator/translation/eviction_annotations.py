@@ -36,7 +36,7 @@ _BOOLEANS: Final = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class EvictionPreferences:
     """See the fields of the same names of `events.Pod`."""
 
     do_not_disrupt: bool = False
@@ -44,10 +44,10 @@ class Wishes:
     deletion_cost: int = 0
 
 
-NO_WISHES: Final = Wishes()
+NO_WISHES: Final = EvictionPreferences()
 
 
-def wishes(annotations: Mapping[str, str]) -> Wishes:
+def wishes(annotations: Mapping[str, str]) -> EvictionPreferences:
     """Return what is written; a value that can't be read is no wish."""
     if _READ.isdisjoint(annotations):
         return NO_WISHES
@@ -55,7 +55,9 @@ def wishes(annotations: Mapping[str, str]) -> Wishes:
     unsafe = annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false"
     cost = _cost(annotations.get(DELETION_COST_ANNOTATION))
     # The descheduler looks whether it is there, not what it says.
-    return Wishes(never or unsafe, PREFER_NO_EVICTION_ANNOTATION in annotations, 0 if cost is None else cost)
+    return EvictionPreferences(
+        never or unsafe, PREFER_NO_EVICTION_ANNOTATION in annotations, 0 if cost is None else cost
+    )
 
 
 def faults(annotations: Mapping[str, str]) -> list[str]:

@@ -28,7 +28,7 @@ timestamps' resolution of one second."""
 _BEGAN: Final = ("Running", "Succeeded", "Failed")
 
 
-class Sighting(msgspec.Struct, frozen=True, gc=False):
+class PodTimes(msgspec.Struct, frozen=True, gc=False):
     """What was observed of one pod; times on the operator's clock."""
 
     uid: str
@@ -50,7 +50,7 @@ class Sightings:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, Sighting] = {}
+        self._known: dict[str, PodTimes] = {}
         self._listed_seconds: float | None = None
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Sightings:
         """Drop a pod that is gone."""
         self._known.pop(key, None)
 
-    def observe(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any] | None = None) -> Sighting:
+    def observe(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any] | None = None) -> PodTimes:
         """Return what is known of a pod after this change.
 
         Parameters
@@ -88,17 +88,17 @@ class Sightings:
         """What is not live is from before this moment, and no longer from before an earlier one."""
         self._listed_seconds = None
 
-    def glance(self, pod: PodObject, job_status: Mapping[str, Any]) -> Sighting:
+    def glance(self, pod: PodObject, job_status: Mapping[str, Any]) -> PodTimes:
         """Return what `observe` would of a pod that is not known and not live; remember nothing."""
         seen = self._first(pod, live=False, job_status=job_status)
         began = pod.status.phase in _BEGAN
         return self._told(pod, seen, live=False, witnessed=False) if began else seen
 
-    def keep(self, key: str, seen: Sighting) -> None:
+    def keep(self, key: str, seen: PodTimes) -> None:
         """Remember what a glance told of a pod that is not known."""
         self._known[key] = seen
 
-    def _told(self, pod: PodObject, known: Sighting, *, live: bool, witnessed: bool) -> Sighting:
+    def _told(self, pod: PodObject, known: PodTimes, *, live: bool, witnessed: bool) -> PodTimes:
         """Return the sighting with what a pod that began tells; ``witnessed`` when it was seen before it did."""
         phase = pod.status.phase
         begun, ended = known.started_seconds, known.finished_seconds
@@ -111,9 +111,9 @@ class Sightings:
             ended = self._time(_finished(pod), live=live, now=witnessed)
         if begun == known.started_seconds and ended == known.finished_seconds:
             return known
-        return Sighting(known.uid, known.created_seconds, begun, ended, known.attempts, known.demotions)
+        return PodTimes(known.uid, known.created_seconds, begun, ended, known.attempts, known.demotions)
 
-    def _first(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any]) -> Sighting:
+    def _first(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any]) -> PodTimes:
         now = self._moment(live=live)
         created = now
         if pod.metadata.creation_timestamp:
@@ -123,7 +123,7 @@ class Sightings:
                 if not (live and age_wall_seconds < LIVE_WINDOW_SECONDS):
                     created = min(now, self._clock.from_wall(written))
         attempts, demotions = _past(pod, {} if live else job_status)
-        return Sighting(pod.metadata.uid, created, attempts=attempts, demotions=demotions)
+        return PodTimes(pod.metadata.uid, created, attempts=attempts, demotions=demotions)
 
     def _time(self, written: float | None, *, live: bool, now: bool) -> float:
         moment = self._moment(live=live)

@@ -19,10 +19,10 @@ from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.units import parse_quantity, resource_amount
 from cotide_kube.objects import Metadata, NodeObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.cache.object_cache import CustomObject, Mirror, controller_of, key_of, owned_key
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
 from cotide_operator.translation.pod_spec import SpecReader
-from cotide_operator.translation.pod_times import Sighting
+from cotide_operator.translation.pod_times import PodTimes
 
 TYPE_ANNOTATION: Final = "cotide.dev/type"
 INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
@@ -43,7 +43,7 @@ _read_spec: Final = SpecReader()
 
 
 @dataclass(frozen=True, slots=True)
-class Affiliation:
+class PodOwnership:
     """What surrounds a pod and decides its class, from the mirror."""
 
     job: str | None = None
@@ -56,18 +56,18 @@ class Affiliation:
     """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
 
 
-def affiliation(pod: PodObject, mirror: Mirror) -> Affiliation:
+def affiliation(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
     """Look up a pod's owner, selecting Workload, named PriorityClass and namespace cap."""
     key = key_of(pod.metadata)
     return _affiliation(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
 
 
-def affiliation_of_new(pod: PodObject, mirror: Mirror) -> Affiliation:
+def affiliation_of_new(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
     """Look up the same for a pod that is only being created, and hence is in no index yet."""
     return _affiliation(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
 
 
-def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_key: str | None) -> Affiliation:
+def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
     owner_class: WorkloadClass | None = None
     job_priority: int | None = None
     if job_key is not None:
@@ -90,7 +90,7 @@ def _affiliation(pod: PodObject, mirror: Mirror, job_key: str | None, workload_k
     )
 
 
-_around: Final = lru_cache(REMEMBERED)(Affiliation)
+_around: Final = lru_cache(REMEMBERED)(PodOwnership)
 
 
 def _owner_kind(metadata: Metadata) -> str | None:
@@ -101,7 +101,7 @@ def _owner_kind(metadata: Metadata) -> str | None:
     return f"{owner.kind}.{group}" if group else owner.kind
 
 
-def class_of(pod: PodObject, around: Affiliation) -> WorkloadClass:
+def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
     """Return the class of a pod as it is now."""
     return _class(
         pod.metadata.labels.get(CLASS_LABEL),
@@ -130,7 +130,7 @@ def _class(
 
 
 def translate_pod(
-    pod: PodObject, around: Affiliation, seen: Sighting, scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    pod: PodObject, around: PodOwnership, seen: PodTimes, scheduler_name: str = DEFAULT_SCHEDULER_NAME
 ) -> Pod:
     """Return what the engine must know of a pod.
 

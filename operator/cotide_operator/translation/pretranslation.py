@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cotide_core.events import Pod
-from cotide_operator.translation.pod_times import Sighting
+from cotide_operator.translation.pod_times import PodTimes
 
-Seen = tuple[Sighting, Pod]
+Seen = tuple[PodTimes, Pod]
 
 
-class Ahead:
+class Pretranslator:
     """Translations done ahead.
 
     Parameters

@@ -8,26 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotide_kube.client import KubeClient
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.settings import Settings
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
-from cotide_operator.translation.event_source import Intake
+from cotide_operator.translation.event_source import EventSource
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What is given; see each part's own module."""
 
     settings: Settings
     client: KubeClient
-    mirror: Mirror
-    intake: Intake
+    mirror: ObjectCache
+    intake: EventSource
     clock: Clock
     loop: SchedulingLoop
-    calibration: Calibration
-    telemetry: Telemetry
+    calibration: ForecastScores
+    telemetry: Metrics
     outlooks: Outlooks

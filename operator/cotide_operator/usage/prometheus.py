@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import msgspec
 
-from cotide_operator.cache.object_cache import Mirror
+from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.usage.sources import (
     CPU,
@@ -95,7 +95,12 @@ class PrometheusSource:
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, settings: PrometheusSourceSettings, mirror: Mirror, *, usage: bool = False
+        self,
+        session: aiohttp.ClientSession,
+        settings: PrometheusSourceSettings,
+        mirror: ObjectCache,
+        *,
+        usage: bool = False,
     ) -> None:
         self._session = session
         self._url = settings.url

@@ -20,8 +20,8 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.clock import Clock
 from cotide_operator.config.settings import MetricsSourceSettings
-from cotide_operator.models.forecast_scores import Calibration
-from cotide_operator.observability.metrics import Telemetry
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.decaying_peak import RecentPeak
 from cotide_operator.usage.service_readings import ServiceReading
 from cotide_operator.usage.sources import Reading, Source, SourceDown, UsageReading
@@ -80,8 +80,8 @@ class UsageFeed:
         clock: Clock,
         pod_of: Callable[[str], Pod | None],
         tell: Callable[[Event], None],
-        calibration: Calibration,
-        telemetry: Telemetry,
+        calibration: ForecastScores,
+        telemetry: Metrics,
         usage: UsageSink | None = None,
     ) -> None:
         self._source = source

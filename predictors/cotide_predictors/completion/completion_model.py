@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionForecast, CompletionSamples
 from cotide_predictors.completion.forest import NumericForest
-from cotide_predictors.completion.isolated_run_time import LoneTime, learn_lone_time, usual_sizes
+from cotide_predictors.completion.isolated_run_time import IsolatedRunTime, learn_lone_time, usual_sizes
 from cotide_predictors.completion.slowdown import Curve, Slowdown, flat_slowdown, refine_slowdown
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
@@ -207,7 +207,7 @@ class CompletionModel(Estimator):
         model.forest_ = NumericForest.from_arrays(
             {name.removeprefix("forest_"): array for name, array in arrays.items() if name.startswith("forest_")}
         )
-        model.lone_ = LoneTime(arrays["startup_seconds"], arrays["seconds_per_byte"], arrays["usual_bytes"])
+        model.lone_ = IsolatedRunTime(arrays["startup_seconds"], arrays["seconds_per_byte"], arrays["usual_bytes"])
         model.rank_ = arrays["type_rank"]
         model.slowdown_ = Slowdown(
             Curve(arrays["rate_at"], arrays["rate_height"]),

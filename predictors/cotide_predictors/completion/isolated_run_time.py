@@ -21,7 +21,7 @@ LEAST_SECONDS: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class LoneTime:
+class IsolatedRunTime:
     """Per type: (T,) start-up seconds, (T,) seconds for each byte, (T,) usual size for jobs that declare none."""
 
     startup_seconds: Floats
@@ -49,7 +49,7 @@ def usual_sizes(kinds: Indices, input_bytes: Floats, types: int) -> Floats:
     return usual
 
 
-def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_bytes: Floats) -> LoneTime:
+def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_bytes: Floats) -> IsolatedRunTime:
     """Fit each type's line by least squares of the relative error, both terms >= 0.
 
     Parameters
@@ -77,4 +77,4 @@ def learn_lone_time(kinds: Indices, input_bytes: Floats, seconds: Floats, usual_
         relative = np.column_stack((np.ones(len(sizes)), sizes / unit)) / times[:, None]
         found, _ = nnls(relative, np.ones(len(sizes)))
         startup[kind], per_byte[kind] = found[0], found[1] / unit
-    return LoneTime(startup, per_byte, usual_bytes)
+    return IsolatedRunTime(startup, per_byte, usual_bytes)

@@ -27,7 +27,7 @@ from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FE
 from cotide_predictors.qos.mixes import Indices, cells_of, take_mixes, with_limit
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.qos.monotone_logistic import MonotoneLogistic
-from cotide_predictors.qos.small_batch import FewMixes
+from cotide_predictors.qos.small_batch import SmallBatch
 from cotide_predictors.qos.type_contention import TypeContention, learn_contention
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ class QosModel(Estimator):
         self.inverse_ridge = inverse_ridge
         self.most_rows = most_rows
         self.random_state = random_state
-        self._few: FewMixes | None = None
+        self._few: SmallBatch | None = None
 
     @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
@@ -223,7 +223,7 @@ class QosModel(Estimator):
     def _margin(self, mixes: MixBatch) -> Floats:
         """Return (n,) log odds before calibration."""
         if self._few is None:
-            self._few = FewMixes(self.contention_, self.ensemble_)
+            self._few = SmallBatch(self.contention_, self.ensemble_)
         if self._few.takes(mixes):
             margin = self._few.margin(mixes)
             if margin is not None:

@@ -31,7 +31,7 @@ WIDTH: Final = len(FEATURES)
 SMOOTH_WIDTH: Final = len(SMOOTH_FEATURES)
 
 
-class FewMixes:
+class SmallBatch:
     """Margins of a few mixes by one model, with what depends on the model and on the types only worked out before."""
 
     def __init__(self, contention: TypeContention, ensemble: MonotoneEnsemble) -> None:

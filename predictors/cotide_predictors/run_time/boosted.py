@@ -33,7 +33,7 @@ DAY_SECONDS: Final = 86_400
 """Simulated time between two rebuilds (Naghshnejad 2019, section 4.4.4)."""
 
 
-class Gardener:
+class TreeRefitter:
     """Says when a replay pauses, and gives it new trees then.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.kernels.compiled import compiled
-from cotide_predictors.run_time.boosted import Gardener
+from cotide_predictors.run_time.boosted import TreeRefitter
 from cotide_predictors.run_time.hazard import LONGEST_SECONDS
 from cotide_predictors.run_time.jobs import Floats, Ints, RunLog, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
@@ -64,7 +64,7 @@ def event_forecasts(
     )
     _, user = np.unique(jobs.user, return_inverse=True)
     past = past_of(mode, int(user.max(initial=0)) + 1, user, demand, request, submit)
-    gardener = Gardener(mode, submit, seed=seed)
+    gardener = TreeRefitter(mode, submit, seed=seed)
     events = event_order(submit.astype(np.float64), finish.astype(np.float64))
     times = np.where(events >= 0, submit[events], finish[~events])
     point, upper, reliability = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64), np.zeros(len(log))

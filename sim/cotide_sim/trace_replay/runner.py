@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_predictors.run_time.boosted import DAY_SECONDS, Gardener
+from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
@@ -187,7 +187,7 @@ def _run(
         return int(replay_plan(*log, policy.order, mode, forecast, start, progress, kept))
 
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request, jobs.submit)
-    gardener = Gardener(mode, jobs.submit, seed=believed.seed)
+    gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed)
     begin = time.perf_counter()
     rounds = 0
     while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):

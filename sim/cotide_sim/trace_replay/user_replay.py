@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_predictors.run_time.boosted import DAY_SECONDS, Gardener
+from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
@@ -74,7 +74,7 @@ class _Loop:
         self.users: Integers = np.where(jobs.user < 0, -1, numbered).astype(np.int64)
         self.mode = MODES.get(runtime, GIVEN)
         self.past = past_of(self.mode, len(known), self.users, jobs.demand, jobs.request, jobs.submit)
-        self.gardener = Gardener(self.mode, jobs.submit, seed=seed)
+        self.gardener = TreeRefitter(self.mode, jobs.submit, seed=seed)
         self.next_growth = int(jobs.submit[0]) if self.mode == TREES else NEVER
         self.forecast: Integers = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
         self.start: Integers = np.full(len(jobs), -1, dtype=np.int64)
