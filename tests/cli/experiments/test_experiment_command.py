@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import EXPERIMENTS, RENAMED, command
 from cotide_core.errors import InputError
 
 
@@ -57,3 +57,16 @@ def test_a_users_mistake_is_one_sentence(asked: list[str], words: str) -> None:
     result = CliRunner().invoke(command, ["host-load", *asked], standalone_mode=False)
     assert isinstance(result.exception, InputError)
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize(("earlier", "name"), RENAMED.items())
+def test_an_earlier_name_is_refused_with_todays(earlier: str, name: str) -> None:
+    result = CliRunner().invoke(command, [earlier])
+    assert result.exit_code == 2
+    assert f"is called {name!r} now" in result.output
+
+
+def test_every_experiment_of_the_list_can_be_loaded() -> None:
+    for name in EXPERIMENTS:
+        result = CliRunner().invoke(command, [name, "--help"])
+        assert result.exit_code == 0, result.output

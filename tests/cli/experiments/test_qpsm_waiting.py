@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import InputError
 from cotide_sim.cluster import comparison
 from cotide_sim.experiments.qpsm import waiting as qpsm_waiting_experiment

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import InputError
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from repository import DATA
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import InputError
 from cotide_sim.experiments.backfilling.easy_differences import compare
 from cotide_sim.experiments.backfilling.easy_variants import (

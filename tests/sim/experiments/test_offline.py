@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from repository import DATA
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import CotideError, InputError
 from cotide_sim.experiments.offline import completion as offline_experiment
 from cotide_sim.experiments.offline import plot as offline_plot

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.experiments.experiment_command import command
+from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import CotideError
 from cotide_sim.experiments.offline import readings as offline_readings_experiment
 from cotide_sim.experiments.offline.hybrids import HOLES, READINGS, WAYS, apart
