@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "controlplane"))
-
 from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr
 
 from cotide_core.kernels.compiled import compiles

@@ -27,7 +27,8 @@ COMMANDS: Final[dict[str, str]] = {
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",
 }
-"""Command name to one line of help; the module ``cotide_cli.<name>_command`` holds a click command ``command``."""
+"""Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
+``command``."""
 
 
 class LazyGroup(click.Group):
@@ -43,7 +44,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"cotide_cli.{cmd_name}_command")
+        module = importlib.import_module(f"cotide_cli.commands.{cmd_name}_command")
         command: click.Command = module.command
         return command
 

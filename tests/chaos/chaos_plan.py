@@ -78,7 +78,7 @@ class Plan:
     warm: bool = False
     """Whether things begin when the first operator decides, and not while it starts."""
     broken: str = ""
-    """How the operators are broken on purpose; see `breakages`."""
+    """How the operators are broken on purpose; see `mutants`."""
     liveness_seconds: float = 60.0
     """After everything was healed, by when all must have come to an end; chosen for a busy machine."""
 

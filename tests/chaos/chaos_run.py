@@ -1,7 +1,7 @@
 """One run: the plan is carried out, everything is healed, and then all must come to an end, exactly.
 
 Called by the tests with a site (the emulator or a real server) and a plan. What is asked at the end, besides what the
-witness saw on the way::
+checker saw on the way::
 
     settled      every pod is on a node or has ended, every Job succeeded with each index once and keeps no pod
     agreement    the leader's engine holds exactly the server's pods, each on its node, and assumes nothing
@@ -19,13 +19,13 @@ import time
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from account import Account
 from chaos_plan import ALL, Plan, Step
+from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
-from nursery import Birth, Nursery
+from fork_server import Birth, ForkServer
+from invariant_checker import ENDED, InvariantChecker, SeenPod
 from replica import Replica
-from stage import Stage
-from witness import ENDED, SeenPod, Witness
+from report import Report
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
@@ -68,19 +68,25 @@ class Run:
     """Carries out one plan."""
 
     def __init__(
-        self, plan: Plan, site: Site, witness: Witness, nursery: Nursery, folder: Path, client: KubeClient
+        self,
+        plan: Plan,
+        site: Site,
+        checker: InvariantChecker,
+        fork_server: ForkServer,
+        folder: Path,
+        client: KubeClient,
     ) -> None:
-        self.plan, self._site, self._witness, self._folder = plan, site, witness, folder
+        self.plan, self._site, self._checker, self._folder = plan, site, checker, folder
         self._rng = random.Random(f"run {plan.seed}")
         self.namespace = f"chaos-{plan.seed}"
         self._client = client
-        self.stage = Stage(client, witness, self.namespace, tidy=plan.tidy)
+        self.environment = Environment(client, checker, self.namespace, tidy=plan.tidy)
         self.trouble = Trouble(
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
         )
         names = ("operator", "standby") if plan.standby else ("operator",)
         self.replicas = [
-            Replica(name, nursery, folder, site.credentials, self.trouble, self._birth(name)) for name in names
+            Replica(name, fork_server, folder, site.credentials, self.trouble, self._birth(name)) for name in names
         ]
         self._kills = list(plan.kill_at)
         self._steps: set[asyncio.Task[None]] = set()
@@ -100,9 +106,9 @@ class Run:
 
         return born
 
-    async def carry_out(self) -> Account:
+    async def carry_out(self) -> Report:
         begun = time.monotonic()
-        account = Account()
+        report = Report()
         try:
             await self._prepare()
             for replica in self.replicas:
@@ -112,35 +118,35 @@ class Run:
             await self._heal()
             left = await self._until(self._unsettled)
             if left:
-                account.violations.append(
+                report.violations.append(
                     f"not settled {self.plan.liveness_seconds:g} s after everything was healed: {left[:4000]}"
                 )
             else:
                 left = await self._until(self._disagreement)
                 if left:
-                    account.violations.append(f"the leader believes what is not so: {left}")
+                    report.violations.append(f"the leader believes what is not so: {left}")
             for replica in reversed(self.replicas):
                 await replica.end()
-            self._look_back(account)
+            self._look_back(report)
         finally:
             for task in self._steps:
                 task.cancel()
             for replica in self.replicas:
                 await replica.abandon()
-            await self.stage.close()
-        account.seconds = time.monotonic() - begun
-        return account
+            await self.environment.close()
+        report.seconds = time.monotonic() - begun
+        return report
 
     async def _prepare(self) -> None:
-        await self.stage.insist(
+        await self.environment.insist(
             lambda: self._client.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         )
-        account = {"metadata": {"name": "default"}}
-        await self.stage.insist(
-            lambda: self._client.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", account)
+        service_account = {"metadata": {"name": "default"}}
+        await self.environment.insist(
+            lambda: self._client.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", service_account)
         )
         for index in range(len(self.plan.nodes)):
-            await self.stage.node(self._node(index), self.plan.nodes[index])
+            await self.environment.node(self._node(index), self.plan.nodes[index])
 
     def _node(self, index: int) -> str:
         return f"{self.namespace}-n{index}"
@@ -163,11 +169,11 @@ class Run:
         match step.what:
             case "pods":
                 for index in range(how["count"]):
-                    await self.stage.pod(f"{how['prefix']}-{index}", how["cls"], how["cpu"], how["seconds"])
+                    await self.environment.pod(f"{how['prefix']}-{index}", how["cls"], how["cpu"], how["seconds"])
             case "job":
-                await self.stage.job(**how)
+                await self.environment.job(**how)
             case "service":
-                await self.stage.service(**how)
+                await self.environment.service(**how)
             case "take":
                 await self._take(how["of"], how["which"])
             case "kill" | "stop" | "freeze":
@@ -197,13 +203,13 @@ class Run:
         name = self._node(index)
         match what:
             case "node-gone":
-                await self.stage.remove_node(name)
+                await self.environment.remove_node(name)
             case "node-back":
-                await self.stage.node(name, self.plan.nodes[index])
+                await self.environment.node(name, self.plan.nodes[index])
             case "not-ready" | "ready":
-                await self.stage.ready(name, ready=what == "ready")
+                await self.environment.ready(name, ready=what == "ready")
             case "cordon" | "uncordon":
-                await self.stage.change_node(name, {"unschedulable": what == "cordon" or None})
+                await self.environment.change_node(name, {"unschedulable": what == "cordon" or None})
             case _:
                 raise AssertionError(what)
 
@@ -220,9 +226,9 @@ class Run:
                 self._jump(replica)
             case "take":
                 key = f"{self.namespace}/{path.split('/')[-2]}"
-                pod = self._witness.pods.get(key)
-                if pod is not None and self.stage.may_take(pod):
-                    await self.stage.take(pod)
+                pod = self._checker.pods.get(key)
+                if pod is not None and self.environment.may_take(pod):
+                    await self.environment.take(pod)
             case "node-blink":
                 index = self._rng.randrange(len(self.plan.nodes))
                 await self._do_node("node-gone", index)
@@ -292,8 +298,8 @@ class Run:
         """Compare the queue before and after: of pods that wait in both, made in different seconds."""
         before, replica.positions = replica.positions, {}
         after: dict[str, int] = state["positions"]
-        both = sorted((key for key in before if key in after and key in self._witness.pods), key=before.__getitem__)
-        pods = [self._witness.pods[key] for key in both]
+        both = sorted((key for key in before if key in after and key in self._checker.pods), key=before.__getitem__)
+        pods = [self._checker.pods[key] for key in both]
         for first in range(len(pods)):
             for second in range(first + 1, len(pods)):
                 one, other = pods[first], pods[second]
@@ -305,11 +311,11 @@ class Run:
                     )
 
     async def _take(self, of: str, which: float) -> None:
-        pods = [pod for _, pod in sorted(self._witness.pods.items()) if self.stage.may_take(pod)]
+        pods = [pod for _, pod in sorted(self._checker.pods.items()) if self.environment.may_take(pod)]
         if of != "any":
             pods = [pod for pod in pods if bool(pod.node) == (of == "bound")]
         if pods:
-            await self.stage.take(pods[int(which * len(pods))])
+            await self.environment.take(pods[int(which * len(pods))])
 
     async def _heal(self) -> None:
         self.trouble.calm()
@@ -329,7 +335,7 @@ class Run:
             left = check()
             if asyncio.iscoroutine(left):
                 left = await left
-            broken = self._witness.violations or any(replica.violations for replica in self.replicas)
+            broken = self._checker.violations or any(replica.violations for replica in self.replicas)
             if not left or time.monotonic() > deadline or broken:
                 return str(left)
             await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
@@ -338,11 +344,11 @@ class Run:
         waiting = [f"{pod.key} ({pod.phase} on {pod.node or '-'})" for pod in self._mine() if not self._settled(pod)]
         jobs = [
             f"{key}: {job.get('status', {}).get('phase')}, {job.get('status', {}).get('succeeded')} succeeded"
-            for key, job in self._witness.jobs.items()
+            for key, job in self._checker.jobs.items()
             if not self._complete(key, job)
         ]
         wanted = [f"{self.namespace}/{step.how['name']}" for step in self.plan.steps if step.what == "job"]
-        missing = [name for name in wanted if name not in self._witness.jobs]
+        missing = [name for name in wanted if name not in self._checker.jobs]
         services = [
             f"{step.how['name']} has {alive} of {step.how['replicas']} pods"
             for step in self.plan.steps
@@ -352,7 +358,7 @@ class Run:
         return "; ".join([*waiting, *jobs, *missing, *services])
 
     def _mine(self) -> list[SeenPod]:
-        return [pod for pod in self._witness.pods.values() if pod.key.partition("/")[0] == self.namespace]
+        return [pod for pod in self._checker.pods.values() if pod.key.partition("/")[0] == self.namespace]
 
     @staticmethod
     def _settled(pod: SeenPod) -> bool:
@@ -362,7 +368,7 @@ class Run:
 
     def _complete(self, key: str, job: dict[str, Any]) -> bool:
         status, wanted = job.get("status", {}), job["spec"]["completions"]
-        done = {index for (name, index) in self._witness.succeeded if name == key}
+        done = {index for (name, index) in self._checker.succeeded if name == key}
         return (
             status.get("phase") == "Succeeded"
             and status.get("succeeded") == wanted
@@ -385,11 +391,11 @@ class Run:
             )
         return ""
 
-    def _look_back(self, account: Account) -> None:
-        account.violations += self._orders
-        account.violations += [f"the stage failed: {error!r}" for error in self.stage.faults]
-        account.of_witness(self._witness)
-        account.of_evictions(self.trouble.evictions, self._witness)
+    def _look_back(self, report: Report) -> None:
+        report.violations += self._orders
+        report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
+        report.of_witness(self._checker)
+        report.of_evictions(self.trouble.evictions, self._checker)
         for replica in self.replicas:
-            account.of_replica(replica, self._folder)
-        account.struck = self.trouble.struck
+            report.of_replica(replica, self._folder)
+        report.struck = self.trouble.struck

@@ -1,30 +1,26 @@
-"""Options of the chaos runs, the nursery of operators, and the servers that they are hurt on."""
+"""Options of the chaos runs, the fork_server of operators, and the servers that they are hurt on."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr
+from chaos_plan import Plan
+from chaos_run import Run
+from emulated_site import emulated_site
+from fork_server import ForkServer, open_fork_server
+from invariant_checker import InvariantChecker
+from report import Report
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "controlplane"), str(Path(__file__).parent)]
+from cotide_kube.client import KubeClient
 
-from account import Account  # noqa: E402 - beside these tests
-from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr  # noqa: E402
-from chaos_plan import Plan  # noqa: E402
-from chaos_run import Run  # noqa: E402
-from emulated_site import emulated_site  # noqa: E402
-from nursery import Nursery, open_nursery  # noqa: E402
-from witness import Witness  # noqa: E402
-
-from cotide_kube.client import KubeClient  # noqa: E402
-
-RunPlan = Callable[[Plan], Account]
+RunPlan = Callable[[Plan], Report]
 SHOWN_LINES = 120
 SURELY_SECONDS = 300.0
 """Beyond the time that a run has to settle in, and longer than any step of one: one that hangs fails."""
@@ -79,13 +75,13 @@ def burst(pytestconfig: pytest.Config) -> int:
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with open_nursery(tmp_path_factory.mktemp("nursery")) as running:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with open_fork_server(tmp_path_factory.mktemp("fork_server")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
+def account_of(server: str, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
     """Carry plans out on the chosen server."""
     with contextlib.ExitStack() as stack:
         if server == "real":
@@ -99,18 +95,18 @@ def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathF
                 pytest.skip(f"no real API server: {reason}")
             plane = stack.enter_context(readable_plane(binaries, tmp_path_factory.mktemp("plane")))
 
-        async def carry_out(plan: Plan, folder: Path) -> Account:
-            witness = Witness()
-            at = real_site(plane, witness, f"chaos-{plan.seed}") if server == "real" else emulated_site(folder, witness)
+        async def carry_out(plan: Plan, folder: Path) -> Report:
+            checker = InvariantChecker()
+            at = real_site(plane, checker, f"chaos-{plan.seed}") if server == "real" else emulated_site(folder, checker)
             limit = asyncio.timeout(plan.liveness_seconds + SURELY_SECONDS)
             async with limit, at as site, KubeClient(site.credentials()) as client:
-                return await Run(plan, site, witness, nursery, folder, client).carry_out()
+                return await Run(plan, site, checker, fork_server, folder, client).carry_out()
 
-        def run(plan: Plan) -> Account:
+        def run(plan: Plan) -> Report:
             folder = Path(tempfile.mkdtemp(prefix=f"{plan.seed}-", dir=tmp_path_factory.getbasetemp()))
-            account = asyncio.run(carry_out(plan, folder))
-            account.folder = folder
-            return account
+            report = asyncio.run(carry_out(plan, folder))
+            report.folder = folder
+            return report
 
         yield run
 
@@ -119,26 +115,26 @@ def account_of(server: str, nursery: Nursery, tmp_path_factory: pytest.TempPathF
 def run_plan(server: str, account_of: RunPlan) -> RunPlan:
     """Carry plans out; one that is not clean fails the test."""
 
-    def run(plan: Plan) -> Account:
-        account = account_of(plan)
-        if account.violations:
-            pytest.fail(report(plan, account, server), pytrace=False)
-        return account
+    def run(plan: Plan) -> Report:
+        report = account_of(plan)
+        if report.violations:
+            pytest.fail(report(plan, report, server), pytrace=False)
+        return report
 
     return run
 
 
-def report(plan: Plan, account: Account, server: str) -> str:
+def report(plan: Plan, report: Report, server: str) -> str:
     """Say what was planned, what broke, and how to see it again."""
     return "\n".join(
         (
             f"seed {plan.seed} on the {server} server is not clean:",
-            *(f"  {line}" for line in account.violations),
+            *(f"  {line}" for line in report.violations),
             "the plan:",
             plan.words(),
             f"the last {SHOWN_LINES} changes:",
-            *(f"  {line}" for line in account.history[-SHOWN_LINES:]),
-            f"logs and ledgers: {account.folder}",
+            *(f"  {line}" for line in report.history[-SHOWN_LINES:]),
+            f"logs and ledgers: {report.folder}",
             f"again: .venv/bin/python -m pytest tests/chaos/test_seeded_runs.py --chaos-server {server} "
             f"--chaos-seed {plan.seed} --chaos-runs 1",
         )

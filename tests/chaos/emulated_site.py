@@ -1,4 +1,4 @@
-"""Chaos on the emulator: a server of its own for each run, whose store tells the witness every change at once."""
+"""Chaos on the emulator: a server of its own for each run, whose store tells the checker every change at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from witness import Witness
+from invariant_checker import InvariantChecker
 
 from cotide_kube.credentials import Credentials
 from cotide_sim.apiserver.server import ApiServer
@@ -22,8 +22,8 @@ class EmulatedSite:
 
     name = "emulated"
 
-    def __init__(self, folder: Path, witness: Witness) -> None:
-        self._file, self._witness = folder / "objects.sqlite", witness
+    def __init__(self, folder: Path, checker: InvariantChecker) -> None:
+        self._file, self._checker = folder / "objects.sqlite", checker
         self._server = ApiServer(data=self._file)
         self._port = 0
 
@@ -46,9 +46,9 @@ class EmulatedSite:
         await self.start()
         pods = self._server.cluster.collection("pods")
         kept = {f"{one.namespace}/{one.name}": one.uid for one in pods.entries()}
-        known = {key: pod.uid for key, pod in self._witness.pods.items()}
+        known = {key: pod.uid for key, pod in self._checker.pods.items()}
         if kept != known:
-            self._witness.violations.append(f"the restarted server holds {kept}, its history has {known}")
+            self._checker.violations.append(f"the restarted server holds {kept}, its history has {known}")
 
     async def restart_store(self, down_seconds: float) -> None:
         """The emulator is its own store."""
@@ -67,12 +67,12 @@ class EmulatedSite:
             return
         old = change.old.decode() if change.old is not None else None
         new = change.new.decode() if change.new is not None else None
-        self._witness.see(plural, change.version, old, new)
+        self._checker.see(plural, change.version, old, new)
 
 
 @asynccontextmanager
-async def emulated_site(folder: Path, witness: Witness) -> AsyncIterator[EmulatedSite]:
-    site = EmulatedSite(folder, witness)
+async def emulated_site(folder: Path, checker: InvariantChecker) -> AsyncIterator[EmulatedSite]:
+    site = EmulatedSite(folder, checker)
     await site.start()
     try:
         yield site

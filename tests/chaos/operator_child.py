@@ -1,8 +1,8 @@
-"""The nursery: a process that has loaded the operator and forks a fresh one for each line on its standard input.
+"""The fork_server: a process that has loaded the operator and forks a fresh one for each line on its standard input.
 
-Started by `nursery`. A fork costs milliseconds where an import costs seconds, and what is forked is a whole process:
-it can be killed, frozen and started again as on a node. Invariant: when the input ends, for whatever reason, every
-operator is killed.
+Started by `fork_server`. A fork costs milliseconds where an import costs seconds, and what is forked is a whole
+process: it can be killed, frozen and started again as on a node. Invariant: when the input ends, for whatever reason,
+every operator is killed.
 
 A child is told what to do by signals: SIGTERM stops it, SIGUSR1 has it write its state, SIGUSR2 lets its wall clock
 jump.
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import breakages
+import mutants
 from kill_points import KillPoints, install
 
 REQUEST_SECONDS: Final = 2.0
@@ -115,7 +115,7 @@ def live(spec: dict[str, Any]) -> int:
     install(spec["kill_path"], points)
     hasten()
     if spec["broken"]:
-        breakages.install(spec["broken"])
+        mutants.install(spec["broken"])
     try:
         asyncio_run(spec, points)
     except CotideError as error:

@@ -1,6 +1,6 @@
 """Chaos on a real control plane: kube-apiserver and etcd are killed and started again, history is compacted.
 
-One control plane serves a whole test session, one run after the other. The witness does not ask the API server, which
+One control plane serves a whole test session, one run after the other. The checker does not ask the API server, which
 forgets what it showed when it dies: it watches etcd itself, every key from the run's first revision on (the server
 writes JSON there, see `ReadablePlane`). Invariant: nothing of a run but its empty namespace is left to the next.
 """
@@ -19,8 +19,8 @@ from typing import Any, Final
 import aiohttp
 from binaries import Binaries
 from control_plane import ControlPlane
+from invariant_checker import InvariantChecker
 from processes import Pen
-from witness import Witness
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -39,7 +39,8 @@ CAUGHT_UP_SECONDS: Final = 30.0
 
 @contextmanager
 def readable_plane(binaries: Binaries, folder: Path) -> Iterator[ControlPlane]:
-    """Run etcd and kube-apiserver, which keeps its objects as JSON; without controllers: the stage stands for them."""
+    """Run etcd and kube-apiserver, which keeps its objects as JSON; without controllers: the environment stands for
+    them."""
     with Pen(folder) as pen:
         plane = ControlPlane(binaries, folder, pen, storage_media="application/json")
         plane.start()
@@ -51,8 +52,8 @@ class RealSite:
 
     name = "real"
 
-    def __init__(self, plane: ControlPlane, witness: Witness) -> None:
-        self._plane, self._witness = plane, witness
+    def __init__(self, plane: ControlPlane, checker: InvariantChecker) -> None:
+        self._plane, self._checker = plane, checker
         self._admin = plane.admin
         self._session: aiohttp.ClientSession
         self._watching: asyncio.Task[None] | None = None
@@ -91,7 +92,7 @@ class RealSite:
         await asyncio.to_thread(self._plane.wait_until_ready)
 
     async def compact(self) -> None:
-        """Throw away all history that the witness has seen."""
+        """Throw away all history that the checker has seen."""
         head = await self._head()
         async with asyncio.timeout(CAUGHT_UP_SECONDS), self._seen:
             await self._seen.wait_for(lambda: self._next > head)
@@ -131,7 +132,7 @@ class RealSite:
 
     async def _take(self, result: dict[str, Any]) -> None:
         if result.get("canceled"):
-            raise ClusterError(f"etcd ended the witness's watch: {result}")
+            raise ClusterError(f"etcd ended the checker's watch: {result}")
         for event in result.get("events", ()):
             revision = int(event["kv"]["mod_revision"])
             if revision >= self._next - 1:
@@ -147,7 +148,7 @@ class RealSite:
             return
         gone = event.get("type") == "DELETE"
         old = _value(event.get("prev_kv"))
-        self._witness.see(plural, revision, old, None if gone else _value(event["kv"]))
+        self._checker.see(plural, revision, old, None if gone else _value(event["kv"]))
 
 
 def _value(pair: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -158,9 +159,9 @@ def _value(pair: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 @asynccontextmanager
-async def real_site(plane: ControlPlane, witness: Witness, namespace: str) -> AsyncIterator[RealSite]:
+async def real_site(plane: ControlPlane, checker: InvariantChecker, namespace: str) -> AsyncIterator[RealSite]:
     """Watch the plane for one run, and take away afterwards what it made."""
-    site = RealSite(plane, witness)
+    site = RealSite(plane, checker)
     await site.start()
     try:
         yield site

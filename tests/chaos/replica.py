@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fault_proxy import FaultProxy, Trouble
-from nursery import Birth, Nursery, Operator
+from fork_server import Birth, ForkServer, Operator
 
 from cotide_kube.credentials import Credentials
 
@@ -38,13 +38,13 @@ class Replica:
     def __init__(
         self,
         name: str,
-        nursery: Nursery,
+        fork_server: ForkServer,
         folder: Path,
         upstream: Callable[[], Credentials],
         trouble: Trouble,
         birth: Callable[[str], Birth],
     ) -> None:
-        self.name, self._nursery, self._folder = name, nursery, folder
+        self.name, self._fork_server, self._folder = name, fork_server, folder
         self._upstream, self._trouble, self._birth = upstream, trouble, birth
         self.operator: Operator | None = None
         self.proxy: FaultProxy | None = None
@@ -73,7 +73,7 @@ class Replica:
                 if self._ending:  # told while it was opened: whoever is started now would never be ended
                     return
                 self.proxy = proxy
-                self.operator = operator = self._nursery.start(self._birth(proxy.url), self._folder, self.name)
+                self.operator = operator = self._fork_server.start(self._birth(proxy.url), self._folder, self.name)
                 self.starts += 1
                 told = False
                 while operator.exit_code is None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from account import Account
 from chaos_plan import Plan, Step
 from fault_proxy import Rule
+from report import Report
 
 SOME = {"cls": "gratis", "cpu": "1"}
 CALM = Plan(
@@ -82,7 +82,7 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
 @pytest.mark.parametrize(
     "broken", [one if one == "forgetful" else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
 )
-def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Account]) -> None:
+def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
     told = account_of(replace(plan, broken=broken, liveness_seconds=8.0)).violations
     assert any(caught_by in line for line in told), told

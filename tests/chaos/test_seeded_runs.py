@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from account import Account
 from chaos_plan import Plan, plan_of
+from report import Report
 
 
-def test_a_seeded_run_is_clean(seed: int, run_plan: Callable[[Plan], Account]) -> None:
-    account = run_plan(plan_of(seed))
-    assert account.bound > 0
-    assert account.starts >= 1
+def test_a_seeded_run_is_clean(seed: int, run_plan: Callable[[Plan], Report]) -> None:
+    report = run_plan(plan_of(seed))
+    assert report.bound > 0
+    assert report.starts >= 1

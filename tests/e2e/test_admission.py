@@ -12,12 +12,13 @@ from typing import Any, Final
 import pytest
 import yaml
 from programs import HEAD, Running, free_port, running
+from repository import ROOT
 from servers import Server
 
 from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
 
-ADMISSION: Final = Path(__file__).resolve().parents[2] / "deploy" / "admission"
+ADMISSION: Final = ROOT / "deploy" / "admission"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 ASKS, QUIET = "/api/v1/namespaces/asks/pods", "/api/v1/namespaces/quiet/pods"
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"

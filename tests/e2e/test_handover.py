@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from operator_world import LEASE, PODS, QUICK_LEASE, World, settings, watch_bindings
 from relay import Relay, relaying
 from servers import Server
-from test_operator_binding import LEASE, PODS, QUICK_LEASE, World, settings, watch_bindings
 
 from cotide_kube.client import KubeClient
 from cotide_operator import assembly

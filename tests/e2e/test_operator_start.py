@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 import pytest
+from operator_world import ALONE, World, settings
 from servers import Server
-from test_operator_binding import ALONE, World, settings
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import json
 import logging
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_server import ROOT, Prometheus, needs_prometheus, running_prometheus
 from servers import Server
 
 from cotide_kube.client import KubeClient
@@ -22,9 +22,6 @@ from cotide_operator.reclaimed.node_outlook import NodeOutlook
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
-from prometheus_server import ROOT, Prometheus, needs_prometheus, running_prometheus
 
 STALE_SECONDS = 2.0
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"

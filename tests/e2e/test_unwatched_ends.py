@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from operator_world import ALONE, PODS, World
 from servers import Server
-from test_operator_binding import ALONE, PODS, World
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient

@@ -1,13 +1,12 @@
 import asyncio
 import gzip
 import socket
-import sys
 import time
-from pathlib import Path
 
 import orjson
 import pytest
 from aiohttp import web
+from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -15,9 +14,6 @@ from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, FileToken
 from cotide_kube.transport import MAX_TRIES
-
-sys.path.insert(0, str(Path(__file__).parent))
-from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client
 
 POD = "/api/v1/namespaces/shop/pods/web"
 

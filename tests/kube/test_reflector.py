@@ -2,19 +2,15 @@ import asyncio
 import gzip
 import json
 import random
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import web
+from scripted_server import QUICK, answers, lists, refuses, scripted_client, watches
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
-
-sys.path.insert(0, str(Path(__file__).parent))
-from scripted_server import QUICK, answers, lists, refuses, scripted_client, watches
 
 
 def pod(name, version, uid=None):

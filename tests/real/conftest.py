@@ -6,14 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from binaries import Binaries
 from control_plane import ControlPlane, control_plane
 from real_cluster import DEPLOY, RealCluster, apply, until_served

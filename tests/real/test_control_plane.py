@@ -13,6 +13,7 @@ import pytest
 from binaries import Binaries
 from control_plane import ControlPlane
 from processes import Pen
+from repository import ROOT
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
@@ -63,7 +64,7 @@ def test_what_was_started_ends_even_when_the_test_run_is_killed(tmp_path: Path) 
         "pen = Pen(Path(sys.argv[1])).__enter__()\n"
         "print(pen.start('sleep', ['sleep', '600']).pid, flush=True); time.sleep(600)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "controlplane")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "controlplane")}
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -93,7 +94,7 @@ def test_programs_are_looked_for_where_the_caller_says(
 
 def test_where_nothing_can_be_had_one_line_says_so(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
-    program = Path(__file__).resolve().parents[1] / "controlplane" / "binaries.py"
+    program = ROOT / "tests" / "controlplane" / "binaries.py"
     for required, code in (("", 77), ("required", 1)):
         done = subprocess.run(
             [sys.executable, str(program)],

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 from real_cluster import RealCluster
-
-from cotide_kube.answers import ApiError
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "operator"))
 from refused_resources import cases, resource
 from schema_violations import refusal, violations
+
+from cotide_kube.answers import ApiError
 
 
 async def test_each_is_refused_in_our_words(cluster: RealCluster) -> None:

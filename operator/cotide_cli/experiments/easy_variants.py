@@ -31,7 +31,7 @@ LOGS: Final = ("KTH-SP2", "CTC-SP2", "SDSC-BLUE")
     help=f"Directory that holds the logs with published figures ({', '.join(LOGS)}), itself or under swf.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def easy_variants(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
+def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
     """Replay SWF logs under EASY in each way that simulators differ in, and name the jobs that make the difference."""
     from cotide_sim.experiments.backfilling.easy_variants import run
     from cotide_sim.traces.jobs.swf import read_swf

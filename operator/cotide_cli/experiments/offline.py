@@ -50,7 +50,7 @@ PIPE_WIDTH: Final = 160
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write the figures, as .png or .svg.")
-def offline_experiment(
+def command(
     trace: Path | None,
     repeats: int,
     most_jobs: int,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("--quick", is_flag=True, help="Small instances only: a second instead of a minute.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def offline_readings_experiment(trace: Path | None, seed: int, quick: bool, output: str) -> int:
+def command(trace: Path | None, seed: int, quick: bool, output: str) -> int:
     """Try every reading of Naghshnejad 2019's HYBRID for the order of its Figs. 3.6 and 3.7."""
     from cotide_cli.experiments.offline import log_sizes
     from cotide_sim.experiments.offline.readings import Settings, run

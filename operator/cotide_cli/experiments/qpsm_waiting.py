@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
-def qpsm_waiting_experiment(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
+def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
     """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -25,7 +25,7 @@ PIPE_WIDTH = 120
 @click.command("run-times")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def run_times_experiment(logs: tuple[Path, ...], output: str) -> int:
+def command(logs: tuple[Path, ...], output: str) -> int:
     """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
     from rich.console import Console
     from rich.progress import Progress

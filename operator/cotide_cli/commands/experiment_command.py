@@ -1,0 +1,71 @@
+"""`cotide experiment NAME`: an experiment of a paper, its numbers beside ours.
+
+Called by `main`. Each experiment is a module of `cotide_cli.experiments` that holds a click command; it is loaded only
+when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+EXPERIMENTS: Final = {
+    "host-load": ("host_load", "command", "Forecast host load on real series, beside the predictors that others use."),
+    "hierarchical": ("hierarchical", "command", "Schedule days of tasks with and without predicted slack."),
+    "qpsm-waiting": ("qpsm_waiting", "command", "Total waiting of batch jobs under QPSM, FIFO and random order."),
+    "offline": ("offline", "command", "Approximation algorithms on jobs that are known beforehand."),
+    "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
+    "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),
+    "reliable-share": ("backfilling", "reliable_share_experiment", "The hybrid platform beside backfilling and plans."),
+    "forecast-accuracy": (
+        "backfilling",
+        "forecast_accuracy_experiment",
+        "How much backfilling and plans depend on the accuracy of run times.",
+    ),
+    "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
+}
+"""Name: module of `cotide_cli.experiments`, its click command, one line of help."""
+
+RENAMED: Final = {
+    "s1-forecast": "host-load",
+    "s1-schedule": "hierarchical",
+    "s2-table4": "qpsm-waiting",
+    "s7-completion": "offline",
+    "s7-readings": "offline-readings",
+    "s8-platform": "reliable-share",
+    "s8-sensitivity": "forecast-accuracy",
+    "runtime-forecasts": "run-times",
+}
+"""Names of version 0.1: they answer with one line that gives today's."""
+
+
+class LazyExperiments(click.Group):
+    """Loads an experiment's module only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the experiments."""
+        del ctx
+        return list(EXPERIMENTS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one experiment; an earlier name is refused with today's."""
+        if cmd_name in RENAMED:
+            raise click.UsageError(f"experiment {cmd_name!r} is called {RENAMED[cmd_name]!r} now", ctx)
+        if cmd_name not in EXPERIMENTS:
+            return None
+        module, attribute, _ = EXPERIMENTS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"cotide_cli.experiments.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the experiments from their one-liners, without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in EXPERIMENTS.items()])
+
+
+@click.group("experiment", cls=LazyExperiments)
+def command() -> None:
+    """Run an experiment of one of the papers and print its numbers beside ours."""

@@ -1,0 +1,167 @@
+"""`cotide experiment host-load`: forecasts of host load beside the predictors that others use.
+
+Called by `experiment_command`. Invariant: same files and seed, same numbers; a stated bar that was missed is said and
+is exit code 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.experiments.host_load.forecasts import SetReport
+    from cotide_sim.traces.load.load_series import LoadSeries
+
+SETS: Final = ("google2011", "google2019", "alibaba2018", "azure2017-avg", "azure2017-max", "planetlab2011")
+_NUMBER: Final = ".6f"
+
+
+@click.command("host-load")
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces (docs/host-load.md).")
+@click.option(
+    "--series",
+    "own",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="CSV file with columns series, slot, load, or in a public trace's format; may be given again.",
+)
+@click.option("--set", "sets", type=click.Choice(SETS), multiple=True, help="Only these sets of --data.")
+@click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Processes that fit ARMA.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+def command(
+    data: Path | None,
+    own: tuple[Path, ...],
+    sets: tuple[str, ...],
+    hosts: int | None,
+    seed: int,
+    workers: int,
+    output: str,
+    plot: Path | None,
+) -> int:
+    """Forecast host load on real series, beside the predictors that others use.
+
+    Without --data and --series it runs on generated series.
+    """
+    from cotide_sim.experiments.host_load import plot as forecast_plot
+    from cotide_sim.experiments.host_load.forecasts import run_set
+
+    if plot is not None:
+        forecast_plot.check_suffix(plot)
+    if sets and data is None:
+        raise InputError("names a set of --data, which is not given", field="--set")
+    reports = []
+    for read in _readers(data, own, sets, seed):
+        series = _drawn(read(), hosts, seed)
+        reports.append(run_set(series, seed=seed, workers=workers, progress=lambda text: click.echo(text, err=True)))
+    if plot is not None:
+        forecast_plot.draw(reports, plot)
+    missed = [text for report in reports for text in report.missed]
+    if output == "json":
+        click.echo(json.dumps({"seed": seed, "sets": [_as_data(report) for report in reports], "missed": missed}))
+    else:
+        for report in reports:
+            _print_report(report)
+        click.echo("every stated bar was reached" if not missed else "\n".join(["missed:", *missed]))
+    return 3 if missed else 0
+
+
+def _readers(
+    data: Path | None, own: tuple[Path, ...], sets: tuple[str, ...], seed: int
+) -> list[Callable[[], LoadSeries]]:
+    """Return what reads each set, so that only one is in memory at a time."""
+    from cotide_sim.traces.load import alibaba2018, google_load, vm_load
+    from cotide_sim.traces.load.any_load import read_load_series
+    from cotide_sim.workloads.generated_load import generated_load
+
+    found: list[Callable[[], LoadSeries]] = [lambda path=path: read_load_series(path) for path in own]  # type: ignore[misc]  # bound now
+    if data is not None:
+        if not data.is_dir():
+            raise InputError("no such directory", file=str(data), field="--data")
+        place: Path = data
+        known: dict[str, Callable[[], LoadSeries]] = {
+            "google2011": lambda: google_load.read_google2011_load(place),
+            "google2019": lambda: google_load.read_google2019_load(place),
+            "alibaba2018": lambda: alibaba2018.read_alibaba2018_usage(place),
+            "azure2017-avg": lambda: vm_load.read_azure_cpu(place, "avg"),
+            "azure2017-max": lambda: vm_load.read_azure_cpu(place, "max"),
+            "planetlab2011": lambda: vm_load.read_planetlab_cpu(place),
+        }
+        found += [known[name] for name in SETS if not sets or name in sets]
+    return found or [lambda: generated_load(seed)]
+
+
+def _drawn(series: LoadSeries, hosts: int | None, seed: int) -> LoadSeries:
+    import numpy as np
+
+    from cotide_sim.traces.load.load_series import LoadSeries
+
+    if hosts is None or hosts >= len(series.hosts):
+        return series
+    rows = np.sort(np.random.default_rng(seed).choice(len(series.hosts), hosts, replace=False))
+    return LoadSeries(series.name, tuple(series.hosts[row] for row in rows), series.load[rows])
+
+
+def _as_data(report: SetReport) -> dict[str, Any]:
+    """Return a report without its example, which is for the plot."""
+    names = ("name", "hosts", "slots", "warm_up_slots", "records", "arma")
+    return {
+        **{name: getattr(report, name) for name in names},
+        "points": [asdict(score) for score in report.points],
+        "quantiles": [asdict(score) for score in report.quantiles],
+        "same_violation": asdict(report.same_violation),
+        "curve": [{"violation": violation, "slack": slack} for violation, slack in report.curve],
+        "missed": list(report.missed),
+    }
+
+
+def _print_report(report: SetReport) -> None:
+    click.echo(
+        f"{report.name}: {report.hosts} hosts x {report.slots} slots, {report.records} scored after"
+        f" {report.warm_up_slots}; ARMA {report.arma}"
+    )
+    points = [["point", "MSE", "under-estimates", "mean size", "mean over all"]]
+    points += [
+        [
+            score.method,
+            f"{score.mse:{_NUMBER}}",
+            f"{score.underestimates:.2%}",
+            f"{score.underestimate_size:.4f}",
+            f"{score.underestimate_mean:.4f}",
+        ]
+        for score in report.points
+    ]
+    quantiles = [["quantile", "pinball p90", "pinball p99", "covers p90", "covers p99", "slack at p99"]]
+    quantiles += [
+        [
+            score.method,
+            f"{score.pinball_p90:{_NUMBER}}",
+            f"{score.pinball_p99:{_NUMBER}}",
+            f"{score.coverage_p90:.2%}",
+            f"{score.coverage_p99:.2%}",
+            f"{score.slack_p99:.2%}",
+        ]
+        for score in report.quantiles
+    ]
+    for lines in (points, quantiles):
+        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        for line in lines:
+            cells = [line[0].ljust(widths[0])] + [
+                cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)
+            ]
+            click.echo("  " + "  ".join(cells))
+    same = report.same_violation
+    click.echo(
+        f"  slack when {same.violation:.2%} of slots are above the forecast: {same.slack:.2%},"
+        f" max(N-sigma, percentile) {same.rival_slack:.2%}\n"
+    )

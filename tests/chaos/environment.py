@@ -1,0 +1,273 @@
+"""The rest of the cluster: nodes with their kubelets, the collector of orphaned pods, and the users.
+
+Acts on what the checker sees, straight on the API server, and keeps trying while that is away. A pod that is told to
+stop tells how it ended before its kubelet lets it go, and may have finished its work by then. Invariant: a pod that was
+taken away by force never succeeds, so that "exactly once" can be asked of every index of a Job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from invariant_checker import ENDED, InvariantChecker, SeenPod
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+
+PAUSE_SECONDS: Final = 0.05
+"""Between two tries on a server that is away; chosen."""
+INSIST_SECONDS: Final = 60.0
+"""How long a server may be away; chosen."""
+_TAINT: Final = "node.kubernetes.io/not-ready"
+
+Object = dict[str, Any]
+
+
+class Environment:
+    """Kubelets and users of one run.
+
+    Parameters
+    ----------
+    client : KubeClient
+        An administrator's, straight to the server.
+    namespace : str
+        Of the run's pods and Jobs.
+    tidy : bool
+        Whether somebody deletes each pod of a Job as soon as it has ended.
+    """
+
+    def __init__(self, client: KubeClient, checker: InvariantChecker, namespace: str, *, tidy: bool = False) -> None:
+        self._client, self._checker, self.namespace, self._tidy = client, checker, namespace, tidy
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.jobs = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/jobs"
+        self.services = f"/apis/cotide.dev/v1alpha1/namespaces/{namespace}/workloads"
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._served: set[str] = set()
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._worked: set[str] = set()
+        """Uids of pods whose work is done, whatever the API says yet."""
+        self._stopping: set[str] = set()
+        self._removing: set[str] = set()
+        self.faults: list[BaseException] = []
+        self.closed = False
+        checker.listeners.append(self._changed)
+
+    async def close(self) -> None:
+        """Stop acting."""
+        self.closed = True
+        for timer in self._due.values():
+            timer.cancel()
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def insist(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeat until the server answers; None when it says that there is nothing to do (404, 409)."""
+        deadline = time.monotonic() + INSIST_SECONDS
+        while True:
+            try:
+                return await call()
+            except ApiError as error:
+                if error.status in (404, 409):
+                    return None
+                passing = error.status >= 500 or error.status in (429, 403, 401)
+                if not passing or time.monotonic() > deadline:
+                    raise
+            except ClusterError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    # What users and administrators do.
+
+    async def pod(self, name: str, cls: str, cpu: str, seconds: float | None) -> None:
+        metadata: Object = {"name": name, "labels": {"cotide.dev/class": cls}}
+        if seconds is not None:
+            metadata["annotations"] = {"chaos/seconds": f"{seconds:g}"}
+        await self.insist(
+            lambda: self._client.create(self.pods, {"metadata": metadata, "spec": _spec(cpu, seconds is None)})
+        )
+
+    async def job(self, name: str, cls: str, *, completions: int, parallelism: int, cpu: str, seconds: float) -> None:
+        template = {"metadata": {"annotations": {"chaos/seconds": f"{seconds:g}"}}, "spec": _spec(cpu, forever=False)}
+        del template["spec"]["schedulerName"]
+        spec = {"class": cls, "completions": completions, "parallelism": parallelism, "template": template}
+        body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+        await self.until_made(self.jobs, body)
+
+    async def service(self, name: str, replicas: int, cpu: str) -> None:
+        spec = _spec(cpu, forever=True)
+        del spec["schedulerName"]
+        body = {
+            "apiVersion": "cotide.dev/v1alpha1",
+            "kind": "Workload",
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "template": {"spec": spec}},
+        }
+        await self.until_made(self.services, body)
+
+    async def until_made(self, path: str, body: Object) -> None:
+        """Create an object of ours; its kind may not be served yet."""
+        name = body["metadata"]["name"]
+        while True:
+            if await self.insist(lambda: self._client.create(path, body)) is not None:
+                return
+            if await self.insist(lambda: self._client.get(f"{path}/{name}")) is not None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def node(self, name: str, cpu: int) -> None:
+        offered = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+        status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        await self.insist(lambda: self._client.create("/api/v1/nodes", body))
+        # A real server closes a new node until a controller finds it ready.
+        await self.change_node(name, {"taints": None})
+
+    async def change_node(self, name: str, spec: Object) -> None:
+        await self.insist(lambda: self._client.patch(f"/api/v1/nodes/{name}", {"spec": spec}))
+
+    async def ready(self, name: str, *, ready: bool) -> None:
+        condition = {"type": "Ready", "status": "True" if ready else "False"}
+        await self.insist(
+            lambda: self._client.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}})
+        )
+
+    async def remove_node(self, name: str) -> None:
+        """Delete a node; its pods go the way of all pods without one."""
+        await self.insist(lambda: self._client.delete(f"/api/v1/nodes/{name}"))
+
+    def may_take(self, pod: SeenPod) -> bool:
+        return pod.phase not in ENDED and not pod.leaving and pod.uid not in self._worked | self._checker.taken
+
+    async def take(self, pod: SeenPod) -> None:
+        """Delete a pod at once."""
+        self._checker.taken.add(pod.uid)
+        self._served.add(pod.uid)
+        await self._remove(pod)
+
+    # What kubelets do.
+
+    def _changed(self, plural: str, old: SeenPod | Object | None, new: SeenPod | Object | None) -> None:
+        if self.closed:
+            return
+        if plural == "nodes":
+            for pod in list(self._checker.pods.values()):
+                self._serve(pod)
+        elif isinstance(new, SeenPod):
+            self._serve(new)
+            if self._tidy and new.job and new.phase in ENDED and not new.leaving:
+                self._do(self._sweep(new))
+
+    def _serve(self, pod: SeenPod) -> None:
+        if pod.key.partition("/")[0] != self.namespace or not pod.node:
+            if pod.leaving:
+                self._do(self._remove(pod))
+            return
+        node = self._checker.nodes.get(pod.node)
+        if node is None:
+            if pod.uid not in self._removing:
+                self._checker.taken.add(pod.uid)
+                self._do(self._remove(pod))
+        elif pod.leaving:
+            if pod.uid not in self._stopping | self._removing:
+                self._stopping.add(pod.uid)
+                self._do(self._stop(pod))
+        elif _is_ready(node) and pod.uid not in self._served and pod.phase == "Pending":
+            self._served.add(pod.uid)
+            self._do(self._run(pod))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.faults.append(error)
+
+    async def _run(self, pod: SeenPod) -> None:
+        await self._become(pod, "Running", lambda now: now.phase == "Pending" and not now.leaving)
+        if pod.seconds is not None and not self.closed:
+            loop = asyncio.get_running_loop()
+            self._due[pod.uid] = loop.call_later(pod.seconds, lambda: self._do(self._finish(pod)))
+
+    async def _finish(self, pod: SeenPod) -> None:
+        """Let a pod succeed, unless it was taken, evicted or cut off before."""
+        self._due.pop(pod.uid, None)
+        while True:
+            now = self._checker.pods.get(pod.key)
+            if now is None or now.uid != pod.uid or now.leaving or now.phase in ENDED or not self._mine(now):
+                return
+            if not _is_ready(self._checker.nodes.get(now.node, {})):
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            self._worked.add(pod.uid)
+            # At the very version that was looked at: an eviction meanwhile refuses this, and the pod fails instead.
+            if await self.insist(lambda seen=now: self._write(seen, "Succeeded", seen.version)) is not None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _stop(self, pod: SeenPod) -> None:
+        """Stop a pod with its grace: some have finished their work by then; then let it go."""
+        lucky = pod.job and pod.phase == "Running" and pod.seconds is not None and self._mine(pod)
+        done = lucky and random.Random(pod.key).random() < 0.3
+        if done:
+            self._worked.add(pod.uid)
+        await self._become(pod, "Succeeded" if done else "Failed", lambda now: True)
+        await self._remove(pod)
+
+    async def _become(self, pod: SeenPod, phase: str, still: Callable[[SeenPod], bool]) -> None:
+        """Write a phase at the very version that was looked at, unless the pod ended or is another by now."""
+        while True:
+            now = self._checker.pods.get(pod.key)
+            if now is None or now.uid != pod.uid or now.phase in ENDED or not still(now):
+                return
+            if await self.insist(lambda seen=now: self._write(seen, phase, seen.version)) is not None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _sweep(self, pod: SeenPod) -> None:
+        """Delete a pod that ended, as a user or a collector of old pods does."""
+        name = pod.key.partition("/")[2]
+        await self.insist(lambda: self._client.delete(f"{self.pods}/{name}", uid=pod.uid))
+
+    def _mine(self, pod: SeenPod) -> bool:
+        return pod.uid not in self._checker.taken
+
+    async def _write(self, pod: SeenPod, phase: str, version: int | None = None) -> Object:
+        metadata: Object = {"uid": pod.uid}
+        if version is not None:
+            metadata["resourceVersion"] = str(version)
+        name = pod.key.partition("/")[2]
+        return await self._client.patch(
+            f"{self.pods}/{name}/status", {"metadata": metadata, "status": {"phase": phase}}
+        )
+
+    async def _remove(self, pod: SeenPod) -> None:
+        if pod.uid in self._removing:
+            return
+        self._removing.add(pod.uid)
+        name = pod.key.partition("/")[2]
+        await self.insist(lambda: self._client.delete(f"{self.pods}/{name}", grace_seconds=0, uid=pod.uid))
+
+
+def _spec(cpu: str, forever: bool) -> Object:
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    return {
+        "schedulerName": "cotide",
+        "restartPolicy": "Always" if forever else "Never",
+        "containers": [container],
+    }
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

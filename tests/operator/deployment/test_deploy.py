@@ -1,0 +1,189 @@
+"""deploy/ and examples/: every file parses, every reference exists, nothing more is granted than used."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from repository import ROOT
+
+from cotide_operator.admission.server import PATH
+from cotide_operator.apis.types import read_job, read_workload
+from cotide_operator.cache.preflight import PRIORITIES
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.config.settings import read_settings
+
+DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
+KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
+MANIFESTS = sorted([*DEPLOY.rglob("*.yaml"), *EXAMPLES.glob("*.yaml")])
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def documents(*paths: Path) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        yield from (document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document)
+
+
+def found(kind: str, name: str) -> dict[str, Any]:
+    return next(one for one in documents(*MANIFESTS) if one["kind"] == kind and one["metadata"]["name"] == name)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=short)
+def test_every_manifest_parses_and_names_its_kind(path: Path) -> None:
+    for document in documents(path):
+        assert document["apiVersion"]
+        assert document["kind"]
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=short)
+def test_every_kustomization_names_files_that_exist(path: Path) -> None:
+    body = next(documents(path))
+    names = [*body.get("resources", ())]
+    names += [patch["path"] for patch in body.get("patches", ())]
+    names += [name for generator in body.get("configMapGenerator", ()) for name in generator["files"]]
+    assert names
+    for name in names:
+        target = path.parent / name
+        assert target.is_file() or (target / "kustomization.yaml").is_file(), name
+
+
+def test_every_file_of_a_kustomized_folder_is_used() -> None:
+    for path in KUSTOMIZATIONS:
+        text = path.read_text(encoding="utf-8")
+        unused = {other.name for other in path.parent.glob("*.yaml")} - {"kustomization.yaml", "cluster.yaml"}
+        assert all(name in text for name in unused), (path, unused)
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("cotide.yaml")), ids=short)
+def test_the_shipped_configurations_are_accepted(path: Path) -> None:
+    settings = read_settings(path)
+    reclaims = path.parent.name == "reclaimed"
+    assert settings.policy == ("hierarchical" if reclaims else "qpsm")
+    assert (settings.publishes_reclaimed, settings.admission.enabled) == (reclaims, reclaims)
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs the kubectl binary")
+@pytest.mark.parametrize(
+    "folder", ["crds", "rbac", "base", "admission", "overlays/kind", "overlays/prod", "overlays/reclaimed"]
+)
+def test_kubectl_builds_it(folder: str) -> None:
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(DEPLOY / folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    assert all(document["kind"] for document in yaml.safe_load_all(built.stdout))
+
+
+def test_the_operator_runs_with_as_little_as_it_can() -> None:
+    pod = found("Deployment", "cotide-operator")["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["schedulerName"] == "default-scheduler"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["resources"]["requests"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
+    rules = [rule for one in documents(*sorted((DEPLOY / "rbac").glob("*.yaml"))) for rule in one.get("rules", ())]
+    for rule in rules:
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
+        assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
+        assert not {"escalate", "impersonate", "bind", "deletecollection"} & set(rule["verbs"]), rule
+
+
+def test_the_webhook_is_shown_only_what_namespaces_ask_for_and_never_blocks() -> None:
+    (hook,) = found("MutatingWebhookConfiguration", "cotide-admission")["webhooks"]
+    assert hook["failurePolicy"] == "Ignore"
+    assert hook["sideEffects"] == "None"
+    assert hook["timeoutSeconds"] <= 5
+    assert hook["admissionReviewVersions"] == ["v1"]
+    (rule,) = hook["rules"]
+    assert (rule["operations"], rule["apiGroups"], rule["resources"]) == (["CREATE"], [""], ["pods"])
+    assert hook["namespaceSelector"]["matchLabels"] == {"cotide.dev/reclaim": "enabled"}
+    (term,) = hook["namespaceSelector"]["matchExpressions"]
+    assert (term["key"], term["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+    assert {"kube-system", "cotide-system"} <= set(term["values"])
+
+
+def test_the_webhook_leads_to_the_port_that_the_operator_listens_on() -> None:
+    (hook,) = found("MutatingWebhookConfiguration", "cotide-admission")["webhooks"]
+    wanted, settings = hook["clientConfig"]["service"], AdmissionSettings()
+    assert wanted["path"] == PATH
+    assert (wanted["name"], wanted["namespace"]) == (settings.service_name, settings.service_namespace)
+    service = found("Service", wanted["name"])
+    assert service["metadata"]["namespace"] == wanted["namespace"]
+    (port,) = service["spec"]["ports"]
+    assert port["port"] == wanted["port"]
+    deployment = found("Deployment", "cotide-operator")["spec"]["template"]
+    assert service["spec"]["selector"].items() <= deployment["metadata"]["labels"].items()
+    ports = {one["name"]: one["containerPort"] for one in deployment["spec"]["containers"][0]["ports"]}
+    assert ports[port["targetPort"]] == settings.port
+
+
+def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
+    rules = [rule for one in documents(DEPLOY / "admission" / "rbac.yaml") for rule in one.get("rules", ())]
+    granted = {
+        (resource, verb, *rule.get("resourceNames", ()))
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {
+        ("secrets", "create"),
+        ("secrets", "get", "cotide-admission-certificate"),
+        ("secrets", "update", "cotide-admission-certificate"),
+        ("mutatingwebhookconfigurations", "get", "cotide-admission"),
+        ("mutatingwebhookconfigurations", "patch", "cotide-admission"),
+    }
+    # The Secret is one of the operator's own namespace: no rule of the cluster names secrets.
+    assert [one["kind"] for one in documents(DEPLOY / "admission" / "rbac.yaml")] == [
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ]
+
+
+def test_priority_classes_are_those_that_the_operator_installs() -> None:
+    shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
+    assert {name: one["value"] for name, one in shipped.items()} == PRIORITIES
+    assert all(one["preemptionPolicy"] == "Never" for one in shipped.values())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=short)
+def test_examples_are_what_our_resources_accept(path: Path) -> None:
+    for document in documents(path):
+        if document["kind"] == "Job":
+            assert read_job(document).completions >= 1
+        elif document["kind"] == "Workload":
+            assert read_workload(document).qos.latency_p95_milliseconds > 0
+        else:
+            assert document["spec"]["schedulerName"] == "cotide"
+        assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_image_is_pinned_built_in_two_stages_and_not_run_as_root() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    stages = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)
+    assert len(stages) == 2
+    assert re.search(r"^ARG PYTHON=\d+\.\d+\.\d+-slim-\w+$", text, flags=re.MULTILINE)
+    assert "--constraint constraints.txt" in text
+    assert re.search(r"^USER 65532:65532$", text, flags=re.MULTILINE)
+    copied = set(re.findall(r"^COPY (?!--)([\w./ -]+) \S+$", text, flags=re.MULTILINE))
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
+    assert {name for names in copied for name in names.split()} == kept

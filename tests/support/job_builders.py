@@ -1,0 +1,34 @@
+"""Builders of a Job's next steps: its spec, its pods as seen, and the plan."""
+
+from __future__ import annotations
+
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
+from cotide_operator.controllers.job_reconciler import (
+    JobPlan,
+    Progress,
+    ReconcilerCache,
+    plan_job,
+)
+
+
+def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "completions": completions,
+            "parallelism": parallelism,
+            "backoffLimit": backoff_limit,
+            "template": {"spec": {"containers": [{"name": "work", "image": "none"}]}},
+        }
+    )
+
+
+def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: object) -> SeenPod:
+    name = job_pod_name("count", index, retry)
+    return SeenPod(name=name, uid=f"uid-{name}", index=index, retry=retry, phase=phase, **more)  # type: ignore[arg-type]  # a builder
+
+
+def plan(
+    pods: list[SeenPod], *, progress: Progress | None = None, memory: ReconcilerCache | None = None, **wanted: int
+) -> JobPlan:
+    return plan_job(spec(**wanted), progress or Progress(), pods, memory or ReconcilerCache(), now_seconds=1000.0)

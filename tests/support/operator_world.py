@@ -1,0 +1,106 @@
+"""The operator in its own event loop against an API server, for the end-to-end tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from servers import Server
+
+from cotide_kube.client import KubeClient
+from cotide_operator.assembly import Operator, Options
+from cotide_operator.config.settings import Settings, parse_settings
+
+PODS = "/api/v1/namespaces/default/pods"
+HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
+ALONE = "leaderElection: {enabled: false}\n"
+QUICK_QUEUE = "queue: {backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4}\n"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
+QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 15, renewDeadlineSeconds: 10, retryPeriodSeconds: 0.1}\n"
+
+
+class World:
+    """A server with a client for the test, and operators that come and go."""
+
+    def __init__(self, server: Server, client: KubeClient) -> None:
+        self.server = server
+        self.client = client
+        self.until = server.until
+
+    async def nodes(self, count: int, cpu: str = "4") -> None:
+        offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+        for index in range(count):
+            status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": status}
+            await self.client.create("/api/v1/nodes", body)
+        await self.server.until_open(self.client)
+
+    async def pods(self, count: int, cpu: str = "1", prefix: str = "p", **spec: Any) -> None:
+        for index in range(count):
+            container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+            wanted = {"schedulerName": "cotide", "containers": [container], **spec}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{prefix}{index}"}, "spec": wanted}
+            await self.client.create(PODS, body)
+
+    async def placed(self) -> dict[str, str]:
+        """Node by pod name, of the pods that have one."""
+        pods = await self.client.list(PODS)
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+    async def until_placed(self, count: int) -> None:
+        async def enough() -> bool:
+            return len(await self.placed()) >= count
+
+        await self.until(f"{count} pods on nodes", enough)
+
+    @contextlib.asynccontextmanager
+    async def operator(
+        self,
+        text: str = ALONE,
+        *,
+        crash: bool = False,
+        begun: Callable[[Operator], bool] = lambda one: not one._missing(),
+    ) -> AsyncIterator[Operator]:
+        """Run an operator from when it has begun; ``crash`` ends it without any of its good manners."""
+        operator = self.make(text)
+        stop = asyncio.Event()
+        task = asyncio.create_task(operator.run(stop))
+        try:
+            await self.until("the operator decides", lambda: begun(operator) or task.done())
+            yield operator
+        finally:
+            if crash:
+                task.cancel()
+            stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def make(self, text: str = ALONE) -> Operator:
+        return Operator(settings(text), Options(metrics_port=0, install_crds=True), self.server.credentials)
+
+
+def settings(text: str) -> Settings:
+    return parse_settings(HEAD + text)
+
+
+@pytest.fixture
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
+        yield World(server, client)
+
+
+def watch_bindings(operator: Operator) -> Counter[str]:
+    """Count the bindings that an operator posts, by pod."""
+    posted: Counter[str] = Counter()
+    original = operator.client.bind
+
+    async def bind(namespace: str, name: str, *rest: Any) -> Any:
+        posted[name] += 1
+        return await original(namespace, name, *rest)
+
+    operator.client.bind = bind  # type: ignore[method-assign]  # a spy; everything else is the real thing
+    return posted
