@@ -3,13 +3,15 @@
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
 way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
-is exactly what the engine knows, so that a change that does not matter is found by comparing and never told. Pods may
-be translated ahead of the first collection (see `ahead`), which makes no difference but in time.
+is exactly what the engine knows, so that a change that does not matter is found by comparing and never told; an object
+that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
+`pretranslation`), which makes no difference but in time.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from cotide_core.classes import MAX_CLASS_LABEL
@@ -95,17 +97,24 @@ class EventSource:
         if not self._live:
             self._sightings.refresh()
         for name in _taken(self._changed["nodes"]):
-            self._tell_node(name, events)
+            self._guarded("nodes", name, self._tell_node, events)
         for key in _taken(self._changed["workloads"]):
-            self._tell_workload(key, events)
+            self._guarded("workloads", key, self._tell_workload, events)
         pods = _taken(self._changed["pods"])
         if not self._live:
             # A list comes by name; who came first is before who came later, as when they came one by one.
             pods.sort(key=self._created)
         for key in pods:
-            self._tell_pod(key, events)
+            self._guarded("pods", key, self._tell_pod, events)
         self._ahead = None
         return events
+
+    def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
+        """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
+        try:
+            tell(key, events)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._mirror.set_aside(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
         pod = self._mirror.pods.get(key)
@@ -136,8 +145,12 @@ class EventSource:
         pod = self._mirror.pods.get(key)
         if pod is None:
             return None
-        seen = self._sightings.glance(pod, self._job_status(key))
-        return seen, self._translate(pod, seen)
+        try:
+            seen = self._sightings.glance(pod, self._job_status(key))
+            return seen, self._translate(pod, seen)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._mirror.set_aside("pods", key, "translation", error)
+            return None
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
         return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
