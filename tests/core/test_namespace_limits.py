@@ -59,7 +59,7 @@ def waits(out: list[Instruction]) -> dict[str, Wait]:
     return {one.key: one for one in out if isinstance(one, Wait)}
 
 
-@pytest.mark.parametrize("policy", ["fifo", "qpsm", "easy", "conservative", "predictive"])
+@pytest.mark.parametrize("policy", ["fifo", "qpsm", "easy", "conservative", "slack-guarded"])
 def test_batch_above_its_cpu_waits_and_names_the_limit_while_others_start(policy: str) -> None:
     # 2 of 3 pods of 1000m are within 2500m; the namespace beside it has no limit.
     own = [pod(f"a/{number}") for number in range(3)]

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from cotide_core.classes import MAX_CLASS_LABEL, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
@@ -109,11 +110,14 @@ class ObjectCache:
         latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
     quarantine :
         what made a part of the operator raise; see its module.
+    max_class_without_label :
+        what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
     pods_version :
         up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
     """
 
     def __init__(self) -> None:
+        self.max_class_without_label = UNRAISED
         self.pods: dict[str, PodObject] = {}
         self.nodes: dict[str, NodeObject] = {}
         self.priorityclasses: dict[str, PriorityClassObject] = {}
