@@ -13,7 +13,7 @@ instructions, byte for byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import (
@@ -226,20 +226,23 @@ class Scheduler:
                     self._hierarchy.take(event, now)
             case ModelsChanged(qos, completion):
                 self._change_models(qos, completion, now)
-            case WorkloadUpserted() | WorkloadDeleted():
+            case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
                 self.state.apply(event)
-                key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
-                self._admit_anew(lambda pod: pod.workload == key)
-            case NamespaceUpserted() | NamespaceDeleted():
-                self.state.apply(event)
-                name = event.namespace.name if isinstance(event, NamespaceUpserted) else event.name
-                self._admit_anew(lambda pod: namespace_of(pod) == name)
+                self._admit_concerned(event)
             case _:
                 self.state.apply(event)
 
-    def _admit_anew(self, concerned: Callable[[Pod], bool]) -> None:
+    def _admit_concerned(
+        self, event: WorkloadUpserted | WorkloadDeleted | NamespaceUpserted | NamespaceDeleted
+    ) -> None:
         """Queue waiting pods anew: a Workload's promise gives them their shape, a namespace's limits their turn."""
-        for entry in [entry for entry in self._queue if concerned(entry.pod)]:
+        if isinstance(event, WorkloadUpserted | WorkloadDeleted):
+            key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
+            concerned = [entry for entry in self._queue if entry.pod.workload == key]
+        else:
+            name = event.namespace.name if isinstance(event, NamespaceUpserted) else event.name
+            concerned = [entry for entry in self._queue if namespace_of(entry.pod) == name]
+        for entry in concerned:
             self._admit(entry.pod, entry)
 
     def _note_pod(self, pod: Pod, now: float) -> None:

@@ -185,12 +185,8 @@ class ClusterState:
                     self.forget(key)
             case NodeUsageSampled() | NodeForecasted():
                 self.host_load.apply(event)
-            case NamespaceUpserted(namespace):
-                self.namespaces.put(namespace, self._held_in(namespace.name))
-            case NamespaceDeleted(name):
-                self.namespaces.remove(name)
             case _:
-                pass
+                self._apply_limits(event)
 
     def assume(self, key: str, node: str, now: float) -> None:
         """Count a pending pod on a node from now on: its bind was just decided."""
@@ -294,6 +290,12 @@ class ClusterState:
                 self.columns.touch(record.row, relief=fell)
                 if fell:
                     self.eased.add(record.row)
+
+    def _apply_limits(self, event: Event) -> None:
+        if isinstance(event, NamespaceUpserted):
+            self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
+        elif isinstance(event, NamespaceDeleted):
+            self.namespaces.remove(event.name)
 
     def _held_in(self, namespace: str) -> list[Demand]:
         """Return what the batch and gratis pods of a namespace hold."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from live_cluster import Catalogue, node
+
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
@@ -24,10 +23,6 @@ from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 from cotide_core.ledger import LedgerWriter
 from cotide_core.policies import POLICIES
 from cotide_core.replay import replay
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from live_cluster import Catalogue, node
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
 
