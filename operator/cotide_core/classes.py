@@ -13,8 +13,8 @@ from typing import Final
 CLASS_LABEL: Final = "cotide.dev/class"
 MAX_CLASS_LABEL: Final = "cotide.dev/max-class"
 UNRAISED: Final = "unraised"
-"""A cap that is no class: what would be batch or gratis by its owner, or asks for reclaimed capacity, can't be raised
-by what its namespace's users may write on it."""
+"""A cap that is no class: what is batch or gratis by its owner, or asks for reclaimed capacity, is not made online by a
+label or a PriorityClass."""
 
 
 class WorkloadClass(StrEnum):
@@ -95,4 +95,5 @@ def _unraised(owner_class: WorkloadClass | None, owner_kind: str | None, *, recl
     """Return what a pod that claims to be online is where claims don't raise: what it is without them."""
     if owner_class is not None and owner_class is not WorkloadClass.ONLINE:
         return owner_class
-    return WorkloadClass.BATCH if reclaims or owner_kind == "Job.batch" else WorkloadClass.ONLINE
+    work = owner_kind == "Job.batch" and owner_class is None
+    return WorkloadClass.BATCH if reclaims or work else WorkloadClass.ONLINE
