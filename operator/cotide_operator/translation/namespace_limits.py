@@ -15,6 +15,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.events import Namespace
+from cotide_core.limits import EXACT, QUANTITY_CHARACTERS
 from cotide_core.state.namespace_use import MAX_BATCH_CPU, MAX_BATCH_MEMORY, MAX_QUEUED_PODS
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import NamespaceObject
@@ -23,12 +24,8 @@ MAX_PRIORITY: Final = "cotide.dev/max-priority"
 """Annotation: highest pod priority that counts for the order of the queue; what is above counts as this."""
 MAX_JOB_PRIORITY: Final = "cotide.dev/max-job-priority"
 """The same of the priority of a Job of ours, 0-1000."""
-AMOUNT_MAX: Final = 1 << 53
-"""Above it is no limit of anything: what a float holds exactly (IEEE 754)."""
 PRIORITY_MIN: Final = -(1 << 31)
 """Of a pod: an int32 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/)."""
-TEXT_MAX: Final = 64
-"""Characters of a limit; chosen, no amount needs more."""
 _INTEGERS: Final = (MAX_QUEUED_PODS, MAX_PRIORITY, MAX_JOB_PRIORITY)
 
 
@@ -57,7 +54,7 @@ def limit_faults(namespace: NamespaceObject) -> list[str]:
         if text is not None and _parsed(annotation, text) is None:
             kind = "whole number" if annotation in _INTEGERS else "quantity"
             found.append(
-                f"annotation {annotation}: {text[:TEXT_MAX]!r} is no {kind}; until it is corrected it counts as 0"
+                f"annotation {annotation}: {text[:QUANTITY_CHARACTERS]!r} is no {kind}; until it is corrected it counts as 0"
             )
     return found
 
@@ -72,8 +69,8 @@ def _read(annotations: Mapping[str, str], annotation: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _parsed(annotation: str, text: str) -> int | None:
-    """Return a limit, at most `AMOUNT_MAX`; None for what is none."""
-    if len(text) > TEXT_MAX:
+    """Return a limit, at most `EXACT`; None for what is none."""
+    if len(text) > QUANTITY_CHARACTERS:
         return None
     try:
         if annotation in _INTEGERS:
@@ -83,4 +80,4 @@ def _parsed(annotation: str, text: str) -> int | None:
     except (InputError, ValueError, ArithmeticError):
         return None
     least = PRIORITY_MIN if annotation == MAX_PRIORITY else 0
-    return min(max(value, least), AMOUNT_MAX)
+    return min(max(value, least), EXACT)

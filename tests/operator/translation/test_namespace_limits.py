@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Namespace, NamespaceDeleted, NamespaceUpserted, Pod, PodUpserted
+from cotide_core.limits import EXACT
 from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.translation.event_source import EventSource
-from cotide_operator.translation.namespace_limits import AMOUNT_MAX, limit_faults, translate_namespace
+from cotide_operator.translation.namespace_limits import limit_faults, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_pod
 
@@ -114,7 +115,7 @@ def test_a_limit_that_cant_be_read_lets_nothing_through_and_is_named(which: str,
         value for value in (found.batch_millicores, found.batch_memory_bytes, found.queued_pods) if value is not None
     ]
     (value,) = values
-    assert 0 <= value <= AMOUNT_MAX
+    assert 0 <= value <= EXACT
     if limit_faults(one):
         assert value == 0
 
