@@ -188,6 +188,7 @@ class PodSpec(ApiStruct, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     restart_policy: str = "Always"
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
@@ -355,7 +356,7 @@ class PodDisruptionBudgetObject(ApiStruct, frozen=True):
 
 
 class NamespaceObject(ApiStruct, frozen=True):
-    """A namespace: only its labels matter."""
+    """A namespace: only its labels and annotations matter, which tenants may not write."""
 
     metadata: Metadata
 

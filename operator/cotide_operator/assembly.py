@@ -126,6 +126,7 @@ class Operator:
         self.telemetry = Metrics()
         self.board = DecisionStore()
         self.mirror = self._following.mirror
+        self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
         self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
         self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)

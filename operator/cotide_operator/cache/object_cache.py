@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
@@ -109,11 +110,14 @@ class ObjectCache:
         latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
     quarantine :
         what made a part of the operator raise; see its module.
+    max_class_without_label :
+        what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
     pods_version :
         up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
     """
 
     def __init__(self) -> None:
+        self.max_class_without_label = UNRAISED
         self.pods: dict[str, PodObject] = {}
         self.nodes: dict[str, NodeObject] = {}
         self.priorityclasses: dict[str, PriorityClassObject] = {}
@@ -227,6 +231,12 @@ class ObjectCache:
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
         _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
         _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
+
+    def max_class_of(self, namespace: str) -> str:
+        """Return what the pods of a namespace may claim: its label, or what holds for those without one."""
+        found = self.namespaces.get(namespace)
+        label = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
+        return label if label in CLASSES else self.max_class_without_label
 
     def workload_for(self, pod: PodObject) -> str | None:
         """Return the key of the Workload that controls or selects a pod, which need not be in the mirror."""

@@ -14,9 +14,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from cotide_core.classes import MAX_CLASS_LABEL
 from cotide_core.events import (
     Event,
+    Namespace,
+    NamespaceDeleted,
+    NamespaceUpserted,
     Node,
     NodeDeleted,
     NodeUpserted,
@@ -32,6 +34,7 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
@@ -60,7 +63,7 @@ class EventSource:
         self._clock = clock
         self._sightings = Sightings(clock)
         self._scheduler_name = scheduler_name
-        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
+        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
         self._surroundings: dict[tuple[Kind, str], Any] = {}
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
@@ -68,6 +71,7 @@ class EventSource:
         """Pods as told."""
         self._nodes: dict[str, Node] = {}
         self._workloads: dict[str, Workload] = {}
+        self._namespaces: dict[str, Namespace] = {}
         self.arrivals: list[Pod] = []
         """Pods of ours that were told for the first time, unbound, since the loop last took them."""
         for kind in KINDS:  # the lists may have begun before we were there
@@ -92,7 +96,7 @@ class EventSource:
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
-        """Return the events of all changes since the last call: nodes, then Workloads, then pods."""
+        """Return the events of all changes since the last call: nodes, Workloads, limits of namespaces, then pods."""
         events: list[Event] = []
         if not self._live:
             self._sightings.refresh()
@@ -100,6 +104,8 @@ class EventSource:
             self._guarded("nodes", name, self._tell_node, events)
         for key in _taken(self._changed["workloads"]):
             self._guarded("workloads", key, self._tell_workload, events)
+        for name in _taken(self._changed["namespaces"]):
+            self._guarded("namespaces", name, self._tell_namespace, events)
         pods = _taken(self._changed["pods"])
         if not self._live:
             # A list comes by name; who came first is before who came later, as when they came one by one.
@@ -129,7 +135,7 @@ class EventSource:
             self._changed["pods"][key] = None
             if self._ahead is not None:
                 self._ahead.repeat(key)
-        elif kind in self._changed:
+        elif kind in ("nodes", "workloads"):
             self._changed[kind][key] = None
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
@@ -160,6 +166,8 @@ class EventSource:
         if self._ahead is not None and kind == "jobs":  # its status counts, too
             for pod in self._mirror.pods_of_job(key):
                 self._ahead.repeat(key_of(pod.metadata))
+        if kind == "namespaces":
+            self._mark_limits(key)
         matter = self._matter(kind, key)
         if self._surroundings.get((kind, key)) == matter:
             return
@@ -188,7 +196,27 @@ class EventSource:
             priority = self._mirror.priorityclasses.get(key)
             return priority.value if priority else None
         namespace = self._mirror.namespaces.get(key)
-        return namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
+        return (self._mirror.max_class_of(key), *max_priorities(namespace)) if namespace else None
+
+    def _mark_limits(self, name: str) -> None:
+        """A namespace changed: its limits are told where it has any, or had."""
+        namespace = self._mirror.namespaces.get(name)
+        limits = translate_namespace(namespace) if namespace is not None else None
+        if limits != self._namespaces.get(name):
+            self._changed["namespaces"][name] = None
+
+    def _tell_namespace(self, name: str, events: list[Event]) -> None:
+        namespace = self._mirror.namespaces.get(name)
+        told = translate_namespace(namespace) if namespace is not None else None
+        if namespace is not None:
+            for fault in limit_faults(namespace):
+                _LOG.warning("namespace %s: %s", name, fault)
+        if told is None:
+            if self._namespaces.pop(name, None) is not None:
+                events.append(NamespaceDeleted(name))
+        elif self._namespaces.get(name) != told:
+            self._namespaces[name] = told
+            events.append(NamespaceUpserted(told))
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
         node = self._mirror.nodes.get(name)

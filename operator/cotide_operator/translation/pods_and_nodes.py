@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass, classify
 from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.limits import (
@@ -25,11 +25,12 @@ from cotide_core.limits import (
     QUALIFIED_NAME_CHARACTERS,
     SECONDS_MOST,
 )
-from cotide_core.units import bounded_amount, resource_amount
-from cotide_kube.objects import Metadata, NodeObject, PodObject
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY, bounded_amount, resource_amount
+from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
 
@@ -44,6 +45,8 @@ DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of Ou 2024, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
+NEVER: Final = "Never"
+"""``preemptionPolicy`` of a pod for which nobody is evicted."""
 REMEMBERED: Final = 4096
 """Surroundings, and answers about them, that are kept; chosen: thousands of pods share theirs."""
 
@@ -64,6 +67,9 @@ class PodOwnership:
     max_class: str | None = None
     job_priority: int | None = None
     """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
+    max_priority: int | None = None
+    """Highest pod priority that counts in its namespace; so is the next of Job priorities."""
+    max_job_priority: int | None = None
 
 
 def affiliation(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
@@ -95,8 +101,9 @@ def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workl
         owner_class,
         _owner_kind(pod.metadata),
         named.value if named is not None else None,
-        namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None,
+        mirror.max_class_of(pod.metadata.namespace),
         job_priority,
+        *(max_priorities(namespace) if namespace is not None else (None, None)),
     )
 
 
@@ -120,6 +127,15 @@ def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
         around.priority_class_value,
         around.owner_kind,
         around.max_class,
+        _reclaims(pod.spec),
+    )
+
+
+def _reclaims(spec: PodSpec) -> bool:
+    return any(
+        name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
+        for container in (*spec.containers, *spec.init_containers)
+        for name in (*container.resources.requests, *container.resources.limits)
     )
 
 
@@ -130,6 +146,7 @@ def _class(
     priority_class_value: int | None,
     owner_kind: str | None,
     max_class: str | None,
+    reclaims: bool,
 ) -> WorkloadClass:
     return classify(
         label=label,
@@ -137,6 +154,7 @@ def _class(
         priority_class_value=priority_class_value,
         owner_kind=owner_kind,
         max_class=max_class,
+        reclaims=reclaims,
     )
 
 
@@ -167,11 +185,14 @@ def translate_pod(
         node=node,
         ours=ours,
         terminating=metadata.deletion_timestamp is not None,
-        priority=priority,
+        priority=_at_most(priority, around.max_priority),
         job=around.job,
         workload=around.workload,
         # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
-        job_priority=around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
+        job_priority=_at_most(
+            around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
+            around.max_job_priority,
+        ),
         type=_type(annotations.get(TYPE_ANNOTATION)),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
         requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
@@ -189,7 +210,12 @@ def translate_pod(
         prefer_no_eviction=wished.prefer_no_eviction,
         deletion_cost=wished.deletion_cost,
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
+        preempts=spec.preemption_policy != NEVER,
     )
+
+
+def _at_most(value: int, limit: int | None) -> int:
+    return value if limit is None else min(value, limit)
 
 
 def _annotated_priority(annotations: Mapping[str, str]) -> int:
