@@ -12,6 +12,9 @@ from typing import Final
 
 CLASS_LABEL: Final = "cotide.dev/class"
 MAX_CLASS_LABEL: Final = "cotide.dev/max-class"
+UNRAISED: Final = "unraised"
+"""A cap that is no class: what is batch or gratis by its owner, or asks for reclaimed capacity, is not made online by a
+label or a PriorityClass."""
 
 
 class WorkloadClass(StrEnum):
@@ -51,6 +54,7 @@ def classify(
     priority_class_value: int | None = None,
     owner_kind: str | None = None,
     max_class: str | None = None,
+    reclaims: bool = False,
 ) -> WorkloadClass:
     """Decide a pod's class, in the order that users are promised.
 
@@ -65,7 +69,9 @@ def classify(
     owner_kind : str, optional
         Kind of the controlling owner, as ``Job.batch``.
     max_class : str, optional
-        The namespace's ``cotide.dev/max-class`` label: caps what its pods may claim.
+        The namespace's ``cotide.dev/max-class`` label, or `UNRAISED`: caps what its pods may claim.
+    reclaims : bool
+        Whether the pod asks for reclaimed capacity.
     """
     decided = WorkloadClass.ONLINE
     if label is not None and label in CLASSES:
@@ -76,8 +82,18 @@ def classify(
         decided = class_of_priority(priority_class_value)
     elif owner_kind == "Job.batch":
         decided = WorkloadClass.BATCH
+    if max_class == UNRAISED and decided is WorkloadClass.ONLINE:
+        return _unraised(owner_class, owner_kind, reclaims=reclaims)
     if max_class is not None and max_class in CLASSES:
         cap = CLASSES[max_class]
         if cap.rank < decided.rank:
             return cap
     return decided
+
+
+def _unraised(owner_class: WorkloadClass | None, owner_kind: str | None, *, reclaims: bool) -> WorkloadClass:
+    """Return what a pod that claims to be online is where claims don't raise: what it is without them."""
+    if owner_class is not None and owner_class is not WorkloadClass.ONLINE:
+        return owner_class
+    work = owner_kind == "Job.batch" and owner_class is None
+    return WorkloadClass.BATCH if reclaims or work else WorkloadClass.ONLINE

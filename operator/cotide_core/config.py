@@ -37,6 +37,8 @@ class HierarchicalConfig:
     overload_evictions : most victims in a round on a node.
     flap_episodes, flap_window_seconds, cordon_seconds : a node that was overloaded so often within the window gets no
         batch or gratis pod for a while.
+    overload_overrides_owners : whether gratis pods leave an overloaded node even where their owner or a disruption
+        budget says no: else one tenant's word sends the pods of others away in their place.
     """
 
     victims: str = "cheapest"
@@ -54,6 +56,7 @@ class HierarchicalConfig:
     flap_episodes: int = 3
     flap_window_seconds: float = 1800.0
     cordon_seconds: float = 600.0
+    overload_overrides_owners: bool = False
 
     def __post_init__(self) -> None:
         if self.victims not in ("cheapest", "random"):

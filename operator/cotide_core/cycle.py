@@ -21,6 +21,8 @@ from cotide_core.events import (
     Event,
     EvictRefused,
     ModelsChanged,
+    NamespaceDeleted,
+    NamespaceUpserted,
     NodeUpserted,
     Pod,
     PodDeleted,
@@ -46,6 +48,7 @@ from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.reclaiming.slack_scheduler import SlackScheduler
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
@@ -75,7 +78,7 @@ class Scheduler:
         self.state = ClusterState()
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
-        self._queue = SchedulingQueue(self._placer.policy.order, config)
+        self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
         looks_ahead = policy.guard is not None or policy.by_slack or policy.plan is not None
         self._shapes = ShapeTable(by_class=policy.by_slack, by_job=looks_ahead)
@@ -171,6 +174,7 @@ class Scheduler:
         waiting = self._queue.in_order(now)
         if self._planner is not None:
             waiting = [entry for entry in waiting if entry.shape.online]
+        waiting = [entry for entry in waiting if entry.place is not Place.CAPPED]
         starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
         return starts | {key: one.start_seconds for key, one in self.planned().items()}
 
@@ -222,16 +226,23 @@ class Scheduler:
                     self._hierarchy.take(event, now)
             case ModelsChanged(qos, completion):
                 self._change_models(qos, completion, now)
-            case WorkloadUpserted() | WorkloadDeleted():
+            case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
                 self.state.apply(event)
-                key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
-                self._admit_anew(key)
+                self._admit_concerned(event)
             case _:
                 self.state.apply(event)
 
-    def _admit_anew(self, workload: str) -> None:
-        """Give the waiting pods of a Workload the shape that goes with its promise."""
-        for entry in [entry for entry in self._queue if entry.pod.workload == workload]:
+    def _admit_concerned(
+        self, event: WorkloadUpserted | WorkloadDeleted | NamespaceUpserted | NamespaceDeleted
+    ) -> None:
+        """Queue waiting pods anew: a Workload's promise gives them their shape, a namespace's limits their turn."""
+        if isinstance(event, WorkloadUpserted | WorkloadDeleted):
+            key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
+            concerned = [entry for entry in self._queue if entry.pod.workload == key]
+        else:
+            name = event.namespace.name if isinstance(event, NamespaceUpserted) else event.name
+            concerned = [entry for entry in self._queue if namespace_of(entry.pod) == name]
+        for entry in concerned:
             self._admit(entry.pod, entry)
 
     def _note_pod(self, pod: Pod, now: float) -> None:
@@ -297,6 +308,8 @@ class Scheduler:
                 fields = ", ".join(entry.pod.unsupported)
                 message = f"{fields} is not supported and is never ignored: remove it"
                 self._tell(wait(entry, WaitReason.MISCONFIGURED, message))
+            elif place is Place.CAPPED and (capped := self._queue.over_queued(entry)) is not None:
+                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
             elif place is Place.ASIDE:
                 limit = self.config.max_queue
                 message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
@@ -315,6 +328,10 @@ class Scheduler:
         left = self.config.max_decisions_per_cycle
         while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
+            if (capped := self._queue.over_held(entry)) is not None:
+                self._queue.cap(entry, now)
+                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
+                continue
             if self._planner is not None and not shape.online:
                 self._planner.join(entry, now)
                 continue

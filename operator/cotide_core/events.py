@@ -136,6 +136,8 @@ class Pod(NamedTuple):
     """As of the ReplicaSet controller: the cheaper pod of two goes first."""
     nominated_node: str | None = None
     """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
+    preempts: bool = True
+    """False under ``preemptionPolicy: Never``: nobody is evicted for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,18 @@ class Workload:
     key: str
     latency_p95_milliseconds: float = 10.0
     exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What an administrator allows the batch and gratis pods of a namespace; None is no limit."""
+
+    name: str
+    batch_millicores: int | None = None
+    """Most cpu that they may hold together, plain and reclaimed."""
+    batch_memory_bytes: int | None = None
+    queued_pods: int | None = None
+    """Most of them that may wait in the queue; more are kept aside and admitted in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +202,20 @@ class WorkloadDeleted:
     """A Workload is gone; its pods stay online pods without a promise."""
 
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceUpserted:
+    """A namespace with limits appeared, or its limits changed; those without any are never told of."""
+
+    namespace: Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDeleted:
+    """A namespace is gone, or has no limits any more."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +335,8 @@ Event = (
     | NodeUsageSampled
     | NodeForecasted
     | ForecastScored
+    | NamespaceUpserted
+    | NamespaceDeleted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -324,4 +354,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NodeUsageSampled,
     NodeForecasted,
     ForecastScored,
+    NamespaceUpserted,
+    NamespaceDeleted,
 )

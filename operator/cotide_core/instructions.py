@@ -84,6 +84,8 @@ class Wait:
     """Where space is being freed or kept for it; empty when nowhere."""
     victims: tuple[str, ...] = ()
     """Keys of the pods that leave for it."""
+    cap: str = ""
+    """The limit of its namespace that it waits for, as administrators write it; empty when it waits for none."""
 
 
 class EvictCause(StrEnum):
@@ -106,6 +108,8 @@ class Evict:
     nominee: str = ""
     """Key of the pod that gets the space; its claim is written down before anybody goes."""
     nominee_uid: str = ""
+    override: bool = False
+    """Whether it goes even where its owner or a disruption budget says no: an administrator's word, of gratis only."""
 
 
 Instruction = Bind | Wait | Evict

@@ -9,7 +9,7 @@ each sort are kept, the latest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted, Se
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.instructions import Bind
 from cotide_core.ledger import read_ledger
-from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.node_columns import CPU_COLUMN, Floats
 
 
@@ -57,9 +57,12 @@ class SampleCollector:
     Parameters
     ----------
     capacity : samples of each sort that are kept.
+    teaches : whether the pods of a namespace teach the forecasts of all. A latency is kept where the service and all
+        batch and gratis pods beside it do: types are words of their users, and a foreign word must not be learned.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, teaches: Callable[[str], bool] = lambda _: True) -> None:
+        self._teaches = teaches
         self._measured: deque[_Measured] = deque(maxlen=capacity)
         self._finished: deque[_Finished] = deque(maxlen=capacity)
         self._running: dict[str, _Running] = {}
@@ -76,7 +79,7 @@ class SampleCollector:
             match event:
                 case ServiceSampled(key, rate, latency) if latency is not None:
                     self._measure(state, key, rate, latency)
-                case PodUpserted(pod) if pod.workload_class is not WorkloadClass.ONLINE:
+                case PodUpserted(pod) if pod.workload_class is not WorkloadClass.ONLINE and self._may(pod.key):
                     self._follow(state, pod, now)
                 case PodDeleted(key, uid) if key in self._running and self._running[key].uid == uid:
                     del self._running[key]
@@ -138,6 +141,8 @@ class SampleCollector:
         workload = state.workload(record.pod.workload) if record is not None else None
         if record is None or workload is None or record.row < 0:
             return
+        if not all(self._may(one.pod.key) for one in (record, *batch_on(state, record.row))):
+            return
         columns, row = state.columns, record.row
         jobs = tuple(
             (name, int(columns.type_counts[index, row]), int(columns.type_bytes[index, row]))
@@ -147,6 +152,9 @@ class SampleCollector:
         other = max(0.0, float(columns.service_rates[row]) - rate)
         pressure = float(self._pressures[row])
         self._measured.append(_Measured(rate, other, workload.latency_p95_milliseconds, pressure, jobs, latency))
+
+    def _may(self, key: str) -> bool:
+        return self._teaches(key.partition("/")[0])
 
     def _follow(self, state: ClusterState, pod: Pod, now: float) -> None:
         known = self._running.get(pod.key)
@@ -173,6 +181,11 @@ class SampleCollector:
         rate = (float(self._rate_integrals[known.row]) - known.rate_integral) / watched
         pressure = (float(self._pressure_integrals[known.row]) - known.pressure_integral) / watched
         self._finished.append(_Finished(pod.type, pod.input_bytes, rate, pressure, seconds))
+
+
+def batch_on(state: ClusterState, row: int) -> list[PodRecord]:
+    """Return the batch and gratis pods that are counted on a row."""
+    return [one for one in state.records_on(row) if one.pod.workload_class is not WorkloadClass.ONLINE]
 
 
 def samples_from_ledger(lines: Iterable[bytes], capacity: int = 100_000) -> tuple[QosSamples, CompletionSamples]:

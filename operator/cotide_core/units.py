@@ -9,11 +9,12 @@ Source of the grammar: https://kubernetes.io/docs/reference/kubernetes-api/commo
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal, Overflow
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
 
 from cotide_core.errors import InputError
+from cotide_core.limits import EXACT, QUANTITY_CHARACTERS
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -22,7 +23,12 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 RECLAIMED_CPU: Final = "cotide.dev/reclaimed-cpu"
 RECLAIMED_MEMORY: Final = "cotide.dev/reclaimed-memory"
 
-_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?$")
+_QUANTITY = re.compile(
+    r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?", re.ASCII
+)
+"""Each character can be read in one way only: the time is linear in the text."""
+_EXPONENT_MOST: Final = 64
+"""Beyond it a number of `limits.QUANTITY_CHARACTERS` digits is far above `limits.EXACT`, or less than a nano-unit."""
 _SUFFIX: Final[dict[str, Decimal]] = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,
@@ -32,36 +38,82 @@ _SUFFIX: Final[dict[str, Decimal]] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
+_BEYOND: Final = "{} is beyond 2^53, the largest amount that is counted exactly"
+
+
+class QuantityBeyond(InputError):
+    """A quantity that can be read, and is larger than any amount that there is."""
+
+
 def parse_quantity(text: str | int | float) -> Decimal:
     """Return a Kubernetes quantity as an exact number of base units (cores, bytes, pieces).
 
     Raises
     ------
     InputError
-        When the text is no quantity.
+        When the text is no quantity, is longer than `limits.QUANTITY_CHARACTERS`, or stands for more than any amount
+        that there is. The time is linear in what is read.
     """
-    match = _QUANTITY.match(str(text).strip())
-    if match is None:
-        raise InputError(f"{text!r} is not a quantity (write for example 250m, 2, 512Mi or 1.5G)")
-    number, exponent, suffix = match.groups()
-    try:
-        return Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
-    except Overflow:
-        raise InputError(f"{text!r} is beyond any amount that there is") from None
+    if isinstance(text, str):
+        if len(text) > QUANTITY_CHARACTERS:
+            raise InputError(f"{text[:16]!r}... has {len(text)} characters, a quantity at most {QUANTITY_CHARACTERS}")
+        return _parsed(text)
+    if not isinstance(text, int | float):
+        raise InputError(f"{str(text)[:40]} is not a quantity")
+    if isinstance(text, int) and abs(text) > EXACT:
+        raise QuantityBeyond(_BEYOND.format("an amount"))
+    return _parsed(str(text))
 
 
 @lru_cache(maxsize=4096)
+def _parsed(text: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
+        raise InputError(f"{text!r} is not a quantity (write for example 250m, 2, 512Mi or 1.5G)")
+    sign, whole, part, exponent, suffix = match.groups()
+    number = Decimal(f"{sign}{whole or '0'}.{part or '0'}")
+    if exponent is not None:
+        power = int(exponent)
+        if power > _EXPONENT_MOST and number:
+            raise QuantityBeyond(_BEYOND.format(repr(text)))
+        number = number.scaleb(max(-2 * _EXPONENT_MOST, min(power, _EXPONENT_MOST)))
+    return number * _SUFFIX[suffix or ""]
+
+
 def resource_amount(resource: str, quantity: str | int | float) -> int:
     """Return a quantity as the engine's integer: millicores for cpu, base units for the rest, rounded up.
 
     ``cotide.dev/reclaimed-cpu`` is counted in millicores by its own definition: an extended resource must
     be a whole number, so it is published as millicores and never multiplied here.
+
+    Raises
+    ------
+    InputError
+        When it is no quantity, or beyond `limits.EXACT`.
     """
     value = parse_quantity(quantity)
     if resource == CPU:
         value *= 1000
+    if not -EXACT <= value <= EXACT:
+        raise QuantityBeyond(_BEYOND.format(repr(quantity)))
     return int(value.to_integral_value(rounding=ROUND_CEILING))
+
+
+def bounded_amount(resource: str, quantity: str | int | float) -> int:
+    """Return the same of what somebody holds or offers already, clamped to 0 ... `limits.EXACT`.
+
+    Raises
+    ------
+    InputError
+        When it is no quantity.
+    """
+    try:
+        value = parse_quantity(quantity)
+    except QuantityBeyond:
+        return EXACT if not str(quantity).lstrip().startswith("-") else 0
+    if resource == CPU:
+        value *= 1000
+    return EXACT if value > EXACT else max(0, int(value.to_integral_value(rounding=ROUND_CEILING)))
 
 
 def format_amount(resource: str, amount: int) -> str:

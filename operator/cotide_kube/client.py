@@ -150,6 +150,11 @@ class KubeClient:
         body = await self.request("PATCH", path, patch, params, PATCH_TYPES[kind], idempotent=may_repeat)
         return _loads(body)
 
+    async def patch_blindly(self, path: str, patch: Any, kind: PatchKind = "merge") -> None:
+        """Patch an object and don't read what it is then: it may be one that can't be read."""
+        params = {"fieldManager": f"{FIELD_MANAGER}-aside", "force": "true"} if kind == "apply" else None
+        await self.request("PATCH", path, patch, params, PATCH_TYPES[kind], idempotent=kind != "json")
+
     async def delete(
         self, path: str, *, grace_seconds: int | None = None, uid: str | None = None, propagation: str | None = None
     ) -> Object:

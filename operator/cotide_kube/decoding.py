@@ -2,16 +2,20 @@
 
 Called by the reflector. The fast path decodes once, straight into the wanted type. Objects that this refuses are
 tried again without their nulls (clients and custom resources may write ``labels: null`` for none), and one that
-is still refused is handed back as `Malformed`, so that a single bad object never stops a stream.
+is still refused is handed back as `Malformed`, so that a single bad object never stops a stream. What is nested deeper
+than `limits.DEPTH` is cut before it is looked at: its key and version are read, whatever else it holds.
+Invariant: nothing here raises because of one object, and the time is linear in its bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
+import numpy as np
 
+from cotide_core.limits import DEPTH, LINE_BYTES, NAME_CHARACTERS
 from cotide_kube.answers import Status
 
 T = TypeVar("T")
@@ -59,12 +63,14 @@ class Malformed:
     key : namespace and name, as far as they could be read.
     resource_version : so that a watch can go on behind it; empty when unreadable.
     kind : what the watch said happened to it; empty in a list.
+    uid : as far as it could be read.
     """
 
     fault: str
     key: tuple[str, str] = ("", "")
     resource_version: str = ""
     kind: str = ""
+    uid: str = ""
 
     @property
     def name(self) -> str:
@@ -97,6 +103,16 @@ class ListPage(Generic[T]):
     continue_token: str
 
 
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+"""What a decoder raises of bytes that it can't read: a whole number of too many digits is a ValueError."""
+
+
+class _Bare(msgspec.Struct):
+    """What must be known of an object that can't be read."""
+
+    metadata: dict[str, Any] = {}
+
+
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
@@ -105,11 +121,47 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-class ObjectDecoder(Generic[T]):
-    """Decodes list pages and watch lines of one type; holds the compiled decoders."""
+def shallow(text: bytes, depth: int = DEPTH) -> bytes:
+    """Return JSON without what is nested deeper: each such object or list becomes null. Needs no stack.
 
-    def __init__(self, object_type: type[T]) -> None:
+    Parameters
+    ----------
+    text : JSON, or anything else, which then is returned as something that is no JSON either.
+    """
+    # Escapes are blanked out first, so that each quote that is left begins or ends a string. In JSON a backslash
+    # stands in strings only.
+    plain = np.frombuffer(text.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
+    outside = (np.cumsum(plain == ord('"'), dtype=np.int64) & 1) == 0
+    opens = outside & ((plain == ord("{")) | (plain == ord("[")))
+    closes = outside & ((plain == ord("}")) | (plain == ord("]")))
+    level = np.cumsum(opens.astype(np.int8) - closes.astype(np.int8), dtype=np.int64)
+    # A bracket belongs to the level that it opens or ends.
+    inside = level + closes
+    if not (inside > depth).any():
+        return text
+    begins = np.flatnonzero(opens & (inside == depth + 1))
+    ends = np.flatnonzero(closes & (inside == depth + 1))
+    pieces, kept_from = [], 0
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
+        pieces += [text[kept_from:begin], b"null"]
+        kept_from = end + 1
+    return b"".join([*pieces, text[kept_from:]])
+
+
+class ObjectDecoder(Generic[T]):
+    """Decodes list pages and watch lines of one type; holds the compiled decoders.
+
+    Parameters
+    ----------
+    object_type : the struct to decode into.
+    most_bytes : for types that hold plain data of any shape: larger objects, and those that are nested deeper than
+        `limits.DEPTH`, are handed back as `Malformed` before they are decoded. None for types whose fields are known,
+        of which what is not read costs nothing.
+    """
+
+    def __init__(self, object_type: type[T], most_bytes: int | None = None) -> None:
         self._type = object_type
+        self._most_bytes = most_bytes
         # msgspec builds its decoders from types that only exist at run time, which mypy can't follow.
         self._page = msgspec.json.Decoder(_Page[object_type])  # type: ignore[valid-type]
         self._line = msgspec.json.Decoder(_Line[object_type])  # type: ignore[valid-type]
@@ -124,57 +176,99 @@ class ObjectDecoder(Generic[T]):
         msgspec.DecodeError
             When the body as a whole is no list.
         """
-        try:
-            page = self._page.decode(body)
-            return ListPage(page.items, [], page.metadata.resource_version, page.metadata.continue_)
-        except msgspec.ValidationError:
-            raw = self._raw_page.decode(body)
+        if self._most_bytes is None:  # else each object is measured by itself
+            try:
+                page = self._page.decode(body)
+                return ListPage(page.items, [], page.metadata.resource_version, page.metadata.continue_)
+            except _UNREADABLE as error:
+                if type(error) is msgspec.DecodeError:
+                    raise
+        raw = self._raw_items(body)
         items: list[T] = []
         malformed: list[Malformed] = []
         for one in raw.items or ():
-            decoded = self._tolerant(bytes(one))
+            decoded = self._one(bytes(one))
             if isinstance(decoded, Malformed):
                 malformed.append(decoded)
             else:
                 items.append(decoded)
         return ListPage(items, malformed, raw.metadata.resource_version, raw.metadata.continue_)
 
+    def _raw_items(self, body: bytes) -> _RawPage:
+        try:
+            return self._raw_page.decode(body)
+        except RecursionError:  # passing over an object takes as much stack as reading it
+            return self._raw_page.decode(shallow(body, _PAGE_DEPTH))
+
     def line(self, line: bytes) -> tuple[ChangeKind, T] | Bookmark | WatchFailed | Malformed:
         """Decode one line of a watch; never raises."""
+        if len(line) > LINE_BYTES:
+            return Malformed(f"a line of {len(line)} bytes, at most {LINE_BYTES} are read: {line[:80]!r}")
         try:
+            if self._most_bytes is not None and self._is_too_much(line, _LINE_DEPTH):
+                return self._odd_line(line)
             event = self._line.decode(line)
             return event.type, event.object
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             return self._odd_line(line)
 
     def _odd_line(self, line: bytes) -> tuple[ChangeKind, T] | Bookmark | WatchFailed | Malformed:
         try:
-            raw = self._raw_line.decode(line)
+            try:
+                raw = self._raw_line.decode(line)
+            except RecursionError:
+                raw = self._raw_line.decode(shallow(line, _LINE_DEPTH + 1))  # one more: it is still seen to be too deep
             if raw.type == "BOOKMARK":
                 return Bookmark(msgspec.json.decode(raw.object, type=_Bookmark).metadata.resource_version)
             if raw.type == "ERROR":
                 status = msgspec.json.decode(raw.object, type=Status)
                 code = 410 if status.reason in ("Expired", "Gone") else status.code or 0
                 return WatchFailed(code, status.message or status.reason or "the watch failed")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             return Malformed(f"{error}: {line[:80]!r}")
         if raw.type not in ("ADDED", "MODIFIED", "DELETED"):
-            return Malformed(f"unknown watch event type {raw.type!r}")
-        decoded = self._tolerant(bytes(raw.object))
+            return Malformed(f"unknown watch event type {raw.type[:80]!r}")
+        decoded = self._one(bytes(raw.object))
         if isinstance(decoded, Malformed):
             return replace(decoded, kind=raw.type)
         kind: ChangeKind = raw.type  # type: ignore[assignment]  # just checked against the three words
         return kind, decoded
 
-    def _tolerant(self, body: bytes) -> T | Malformed:
+    def _is_too_much(self, text: bytes, depth: int) -> bool:
+        if self._most_bytes is not None and len(text) > self._most_bytes:
+            return True
+        return text.count(b"{") + text.count(b"[") > depth and shallow(text, depth) is not text
+
+    def _one(self, body: bytes) -> T | Malformed:
+        """Decode one object that the fast path refused."""
+        if self._most_bytes is not None and len(body) > self._most_bytes:
+            fault = f"has {len(body)} bytes as JSON, at most {self._most_bytes} are read"
+            return _malformed(fault, shallow(body, _BARE_DEPTH))
+        cut = shallow(body)
+        if cut is not body:
+            return _malformed(f"is nested deeper than {DEPTH} levels", cut)
         try:
-            plain = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Malformed(str(error))
-        try:
-            return msgspec.convert(_without_nulls(plain), self._type)
-        except msgspec.ValidationError as error:
-            found = plain.get("metadata") if isinstance(plain, dict) else None
-            metadata: dict[str, Any] = found if isinstance(found, dict) else {}
-            key = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-            return Malformed(str(error), key, str(metadata.get("resourceVersion") or ""))
+            return msgspec.convert(_without_nulls(msgspec.json.decode(body)), self._type)
+        except _UNREADABLE as error:
+            return _malformed(str(error), body)
+
+
+_PAGE_DEPTH: Final = DEPTH + 3
+"""Levels of a page of a list: the page, its items, and one more, so that what is cut is still known as too deep."""
+_LINE_DEPTH: Final = DEPTH + 1
+_BARE_DEPTH: Final = 2
+"""The object and its metadata."""
+
+
+def _malformed(fault: str, body: bytes) -> Malformed:
+    """Return what can be said of an object that can't be read."""
+    try:
+        metadata = msgspec.json.decode(body, type=_Bare).metadata
+    except _UNREADABLE:
+        return Malformed(fault)
+    key = (_text(metadata.get("namespace")), _text(metadata.get("name")))
+    return Malformed(fault, key, _text(metadata.get("resourceVersion")), uid=_text(metadata.get("uid")))
+
+
+def _text(value: object) -> str:
+    return value[:NAME_CHARACTERS] if isinstance(value, str) else ""

@@ -188,6 +188,7 @@ class PodSpec(ApiStruct, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     restart_policy: str = "Always"
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
@@ -246,6 +247,10 @@ class ContainerStatus(ApiStruct, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    resources: Resources | None = None
+    """What the kubelet has set for it, which lags behind the spec while a resize is under way."""
+    allocated_resources: dict[str, Quantity] = {}
+    """What the kubelet has put aside for it."""
 
 
 class PodStatus(ApiStruct, frozen=True):
@@ -260,6 +265,12 @@ class PodStatus(ApiStruct, frozen=True):
     qos_class: str = ""
     nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: Resources | None = None
+    """The same of pod-level resources."""
+    allocated_resources: dict[str, Quantity] = {}
+    resize: str = ""
+    """``Infeasible`` and the like, up to Kubernetes 1.32; since then a condition says it."""
 
 
 class PodObject(ApiStruct, frozen=True):
@@ -345,7 +356,7 @@ class PodDisruptionBudgetObject(ApiStruct, frozen=True):
 
 
 class NamespaceObject(ApiStruct, frozen=True):
-    """A namespace: only its labels matter."""
+    """A namespace: only its labels and annotations matter, which tenants may not write."""
 
     metadata: Metadata
 

@@ -22,6 +22,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -83,7 +84,12 @@ class Reflector(Generic[T]):
     label_selector, field_selector : str, optional
         As the API takes them.
     keep : callable, optional
-        Makes of each decoded object the one that is told and kept, with the same metadata.
+        Makes of each decoded object the one that is told and kept, with the same metadata. One of which it can't is
+        passed over like one that can't be decoded.
+    malformed : callable, optional
+        Told of each object that is passed over.
+    most_bytes : int, optional
+        See `decoding.ObjectDecoder`.
     rng : random.Random, optional
         For jitter.
 
@@ -105,6 +111,8 @@ class Reflector(Generic[T]):
         field_selector: str | None = None,
         *,
         keep: Callable[[T], T] | None = None,
+        malformed: Callable[[Malformed], None] | None = None,
+        most_bytes: int | None = None,
         page_limit: int = PAGE_LIMIT,
         silence_seconds: float = SILENCE_SECONDS,
         backoff: Backoff | None = None,
@@ -116,8 +124,8 @@ class Reflector(Generic[T]):
             self._selectors["labelSelector"] = label_selector
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
-        self._decoder = ObjectDecoder(object_type)
-        self._keep = keep
+        self._decoder = ObjectDecoder(object_type, most_bytes)
+        self._keep, self._hear = keep, malformed
         self._page_limit, self._silence_seconds = page_limit, silence_seconds
         self._backoff, self._rng = backoff or Backoff(cap_seconds=30.0), rng or random.Random()
         self._known: dict[tuple[str, str], T] = {}
@@ -235,9 +243,12 @@ class Reflector(Generic[T]):
                 except msgspec.DecodeError as error:
                     raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
                 self._alive()
+                items = page.items if self._keep is None else self._kept(page.items, page.malformed)
                 for bad in page.malformed:
                     self._report(bad)
-                yield page.items if self._keep is None else list(map(self._keep, page.items)), page.resource_version
+                    if (before := self._known.get(bad.key)) is not None:
+                        items.append(before)  # it is there: what was last known of it holds
+                yield items, page.resource_version
                 if not page.continue_token:
                     return
                 query["continue"] = page.continue_token
@@ -295,8 +306,12 @@ class Reflector(Generic[T]):
         event = self._decoder.line(line)
         if isinstance(event, tuple):
             kind, found = event
-            self._fold(kind, found if self._keep is None else self._keep(found), batch)
-        elif isinstance(event, Bookmark):
+            kept = found if self._keep is None else self._made(found)
+            if not isinstance(kept, Malformed):
+                self._fold(kind, kept, batch)
+                return None
+            event = replace(kept, kind=kind)
+        if isinstance(event, Bookmark):
             self._version = event.resource_version or self._version
         elif isinstance(event, WatchFailed):
             return event
@@ -306,6 +321,20 @@ class Reflector(Generic[T]):
                 self._fold("DELETED", known, batch)
             self._version = event.resource_version or self._version
         return None
+
+    def _kept(self, items: list[T], malformed: list[Malformed]) -> list[T]:
+        made = [self._made(item) for item in items]
+        malformed += [one for one in made if isinstance(one, Malformed)]
+        return [one for one in made if not isinstance(one, Malformed)]
+
+    def _made(self, found: T) -> T | Malformed:
+        assert self._keep is not None  # noqa: S101 - asked by both callers
+        try:
+            return self._keep(found)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not end the stream of all others
+            metadata = found.metadata
+            fault = f"{type(error).__name__}: {error}"
+            return Malformed(fault, (metadata.namespace, metadata.name), metadata.resource_version, uid=metadata.uid)
 
     def _fold(self, kind: ChangeKind, found: T, batch: list[Change[T]]) -> None:
         metadata = found.metadata
@@ -324,4 +353,7 @@ class Reflector(Generic[T]):
 
     def _report(self, bad: Malformed) -> None:
         self.malformed += 1
-        _LOG.warning("%s %s can't be read and is passed over: %s", self._path, bad.name or "(unnamed)", bad.fault)
+        if self._hear is not None:
+            self._hear(bad)
+        else:
+            _LOG.warning("%s %s can't be read and is passed over: %s", self._path, bad.name or "(unnamed)", bad.fault)

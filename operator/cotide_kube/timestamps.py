@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from cotide_core.errors import InputError
+from cotide_core.limits import EPOCH_MOST, TIMESTAMP_CHARACTERS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@lru_cache(maxsize=8192)
 def parse_timestamp(text: str) -> float:
     """Return seconds since the epoch of an RFC 3339 time such as ``2026-11-20T13:00:00Z``.
 
@@ -26,6 +26,13 @@ def parse_timestamp(text: str) -> float:
     InputError
         When the text is no time, or carries no zone.
     """
+    if len(text) > TIMESTAMP_CHARACTERS:
+        raise InputError(f"{text[:16]!r}... is not a time: it has {len(text)} characters")
+    return _parsed(text)
+
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -41,10 +48,24 @@ def _whole(seconds: int) -> str:
 
 
 def format_timestamp(seconds: float) -> str:
-    """Write seconds since the epoch as a ``Time``: whole seconds, cut off rather than rounded, as the API does."""
-    return _whole(math.floor(seconds))
+    """Write seconds since the epoch as a ``Time``: whole seconds, cut off rather than rounded, as the API does.
+
+    What is before 1970 or after the year 9999 becomes the first or the last second of them.
+
+    Raises
+    ------
+    InputError
+        For what is no number.
+    """
+    return _whole(math.floor(_writable(seconds)))
 
 
 def format_micro_timestamp(seconds: float) -> str:
-    """Write seconds since the epoch as a ``MicroTime`` with six decimals (lease and event times)."""
-    return (_EPOCH + timedelta(microseconds=round(seconds * 1e6))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Write seconds since the epoch as a ``MicroTime`` with six decimals (lease and event times); bounded as above."""
+    return (_EPOCH + timedelta(microseconds=round(_writable(seconds) * 1e6))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _writable(seconds: float) -> float:
+    if math.isnan(seconds):
+        raise InputError("a time is no number")
+    return min(max(seconds, 0.0), EPOCH_MOST)

@@ -16,7 +16,9 @@ import contextlib
 import gc
 import logging
 import os
+import random
 import socket
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -24,9 +26,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from cotide_core.cycle import Scheduler
-from cotide_core.errors import ClusterError
 from cotide_core.events import Event
 from cotide_core.state.reclaimed import holdings
+from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
@@ -44,11 +46,13 @@ from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.http_server import HealthServer
 from cotide_operator.observability.ledger_file import LedgerFile
+from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
 from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.reporting.factory import make_outcomes
+from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
@@ -70,6 +74,9 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
+KOPF_AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
+KOPF_STEADY_SECONDS: Final = 600.0
+"""Kopf that ran for so long is started again at once when it ends. Chosen."""
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
@@ -119,6 +126,7 @@ class Operator:
         self.telemetry = Metrics()
         self.board = DecisionStore()
         self.mirror = self._following.mirror
+        self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
         self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
         self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
@@ -158,6 +166,14 @@ class Operator:
             record=self._ledger,
             watcher=self._retraining,
         )
+        self._aside = QuarantineReporter(
+            self.client,
+            self.lane,
+            self.mirror,
+            self._recorder,
+            self.telemetry,
+            scheduler_name=settings.scheduler_name,
+        )
         self._handover = Handover(self.client, self.mirror)
         self.binder = Binder(
             self.client,
@@ -173,6 +189,8 @@ class Operator:
         self._leading = False
         self._deciding = False
         self._kopf: KopfThread | None = None
+        self._kopf_was_ready = False
+        self._blocks = LoopBlocks()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set.
@@ -199,6 +217,7 @@ class Operator:
     async def _run(self, stop: asyncio.Event) -> None:
         async with TaskSupervisor() as crew:
             crew.take(self._following.begin())
+            crew.start(self._blocks.watch(), "longest block of the loop")
             if not await self._reached(crew, stop):
                 return
             crew.start(self.loop.translate_ahead(), "translation ahead")
@@ -255,6 +274,7 @@ class Operator:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
         self.telemetry.leader.set(1)
+        self._aside.lead()
         await self.models.look()
         if leadership is not None:
             crew.start(leadership.hold(), "lease")
@@ -322,10 +342,19 @@ class Operator:
         from cotide_operator.controllers.kopf_handlers import quiet_kopf, start_kopf
 
         quiet_kopf(logging.ERROR)
-        kopf = self._kopf = start_kopf(enqueue, self._credentials)
-        while kopf.alive:
-            await asyncio.sleep(1.0)
-        raise ClusterError(f"kopf stopped watching the custom resources: {kopf.fault or 'it ended by itself'}")
+        failures = 0
+        while True:
+            started = time.monotonic()
+            kopf = self._kopf = start_kopf(enqueue, self._credentials)
+            while kopf.alive:
+                self._kopf_was_ready = self._kopf_was_ready or kopf.ready
+                await asyncio.sleep(1.0)
+            # The controllers follow the mirror: without kopf only its events on a spec that can't be followed are late.
+            failures = 1 if time.monotonic() - started > KOPF_STEADY_SECONDS else failures + 1
+            self.telemetry.kopf_restarts.inc()
+            wait = KOPF_AGAIN.wait_seconds(failures, random.Random())
+            _LOG.error("kopf ended (%s) and is started again in %.0f s", kopf.fault or "by itself", wait)
+            await asyncio.sleep(wait)
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
@@ -390,10 +419,12 @@ class Operator:
             return missing
         if not self._deciding:
             missing.append("the first decision cycle")
-        if self._kopf is None or not self._kopf.ready:
+        if not (self._kopf_was_ready or (self._kopf is not None and self._kopf.ready)):
             missing.append("kopf")
         return missing
 
     def _refresh(self) -> None:
         for kind in KINDS:
             self.telemetry.mirror_objects.labels(kind).set(len(self.mirror.objects(kind)))
+        self._aside.refresh(KINDS)
+        self.telemetry.longest_block.set(self._blocks.longest_seconds())

@@ -22,6 +22,9 @@ from cotide_core.events import (
     ForecastScored,
     HostPort,
     ModelsChanged,
+    Namespace,
+    NamespaceDeleted,
+    NamespaceUpserted,
     Node,
     NodeDeleted,
     NodeForecasted,
@@ -95,8 +98,10 @@ VALUES: tuple[Event | Instruction, ...] = (
         2,
         0.7,
     ),
-    Wait("d/p", "u", WaitReason.MISCONFIGURED, "m", retry_at_seconds=5.0),
-    Evict("d/p", "u", "a", "why"),
+    Wait("d/p", "u", WaitReason.MISCONFIGURED, "m", retry_at_seconds=5.0, cap="c"),
+    Evict("d/p", "u", "a", "why", override=True),
+    NamespaceUpserted(Namespace("d", 1500, 2**40, 7)),
+    NamespaceDeleted("d"),
 )
 
 

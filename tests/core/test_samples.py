@@ -128,3 +128,14 @@ def test_a_ledger_gives_the_samples_that_were_taken_live() -> None:
     assert qos.mixes.counts.tolist() == live.qos().mixes.counts.tolist() == [[1.0], [0.0]]
     assert completion.seconds.tolist() == live.completion().seconds.tolist() == [6.0]
     assert completion.requests_per_second.tolist() == live.completion().requests_per_second.tolist() == [70.0]
+
+
+def test_only_namespaces_that_are_pooled_teach_and_no_foreign_type_is_learned_beside_them() -> None:
+    tape = Tape()
+    tape.collector = SampleCollector(100, lambda namespace: namespace == "d")
+    foreign = SECOND._replace(key="hostile/second")
+    tape(1.0, PodUpserted(JOB), ServiceSampled("d/web", 500.0, 3.5))
+    tape(2.0, PodUpserted(foreign), ServiceSampled("d/web", 500.0, 1e9))
+    assert tape.collector.qos().latency_milliseconds.tolist() == [3.5]
+    tape(20.0, finished(JOB, started=1.0, ended=20.0), finished(foreign, started=2.0, ended=1e12))
+    assert tape.collector.completion().types == ("sort",)

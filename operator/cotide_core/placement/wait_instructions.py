@@ -34,6 +34,7 @@ def wait(
     forecast: Forecast = NO_FORECAST,
     retry_at: float | None = None,
     room: Room | None = None,
+    cap: str = "",
 ) -> Wait | None:
     """Return what to tell, or None when it was told already.
 
@@ -41,6 +42,7 @@ def wait(
     ----------
     placement : the attempt that failed, for its verdicts.
     room : what is being freed for the pod.
+    cap : the limit of its namespace that it waits for.
     """
     node = "" if room is None else room.node
     if entry.told == (reason, message, node):
@@ -58,6 +60,7 @@ def wait(
         retry_at_seconds=retry_at,
         nominated_node=node,
         victims=() if room is None else room.victims,
+        cap=cap,
     )
 
 

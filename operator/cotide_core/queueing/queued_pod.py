@@ -22,6 +22,7 @@ class Place(StrEnum):
     PLANNED = "planned"
     GATED = "gated"
     ASIDE = "aside"
+    CAPPED = "capped"
     HELD = "held"
     IN_HAND = "in hand"
 

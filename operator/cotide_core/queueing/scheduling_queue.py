@@ -4,6 +4,7 @@ Owned by `cycle.Scheduler`. Where a waiting pod stands::
 
                  +-> GATED (scheduling gates)      +-> HELD (unsupported field: until the pod changes)
     arrival -----+-> ASIDE (the queue is full) ----+
+                 +-> CAPPED (by its namespace) ----+   <--its turn, but its namespace holds all that it may-- in hand
                  v                                 v
                ACTIVE --pop--> in hand --placed--> out
                  ^                |  \\--bind refused--> BACKOFF --time--> ACTIVE
@@ -26,8 +27,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.queueing.capped_pods import Capped, CappedPods
 from cotide_core.queueing.ordering import Key, Order, full_key
 from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.namespace_use import NamespaceUse
 from cotide_core.state.shapes import Shape
 
 _Heap = list[tuple[Key, int, QueuedPod]]
@@ -42,9 +45,14 @@ class _Parked:
 
 
 class SchedulingQueue:
-    """Waiting pods in the order of a policy."""
+    """Waiting pods in the order of a policy.
 
-    def __init__(self, order: Order, config: SchedulerConfig) -> None:
+    Parameters
+    ----------
+    namespaces : of the engine's state; None for none with limits.
+    """
+
+    def __init__(self, order: Order, config: SchedulerConfig, namespaces: NamespaceUse | None = None) -> None:
         self._order = order
         self._config = config
         self._entries: dict[str, QueuedPod] = {}
@@ -54,6 +62,7 @@ class SchedulingQueue:
         self._flushes: list[tuple[float, int, Shape]] = []
         self._parked: dict[Shape, _Parked] = {}
         self._aside: dict[str, QueuedPod] = {}
+        self._capped = CappedPods(namespaces or NamespaceUse())
         self._count = dict.fromkeys(Place, 0)
         self._tickets = 0
         first, most = config.backoff_initial_seconds, config.backoff_max_seconds
@@ -76,7 +85,9 @@ class SchedulingQueue:
         return {
             "active": count[Place.ACTIVE],
             "backoff": count[Place.BACKOFF],
-            "unschedulable": count[Place.PARKED] + count[Place.PLANNED] + count[Place.ASIDE] + count[Place.HELD],
+            "unschedulable": sum(
+                count[place] for place in (Place.PARKED, Place.PLANNED, Place.ASIDE, Place.HELD, Place.CAPPED)
+            ),
             "gated": count[Place.GATED],
         }
 
@@ -94,6 +105,8 @@ class SchedulingQueue:
             self._stand(entry, Place.HELD)
         elif entry.pod.gates:
             self._stand(entry, Place.GATED)
+        elif self._capped.over_queued(entry) is not None:
+            self._keep_capped(entry, now)
         elif self.is_full():
             self._stand(entry, Place.ASIDE)
             self._aside[entry.pod.key] = entry
@@ -106,14 +119,11 @@ class SchedulingQueue:
         """Take a pod out for good: it is bound, finished or gone."""
         entry = self._entries.pop(key, None)
         if entry is not None:
-            group = self._parked.get(entry.shape)
-            if group is not None and group.scout is entry:
-                # Nobody speaks for the others any more: the flush will, unless an event does before.
-                group.scout = None
-                self._schedule_flush(entry.shape, group, now)
+            self._dismiss_scout(entry, now)
             self._aside.pop(key, None)
             self._count[entry.place] -= 1
             entry.place, entry.ticket = Place.IN_HAND, -1
+            self._capped.moved(entry, None)
         return entry
 
     def pop(self) -> QueuedPod | None:
@@ -140,6 +150,19 @@ class SchedulingQueue:
     def plan(self, entry: QueuedPod) -> None:
         """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
         self._stand(entry, Place.PLANNED)
+
+    def over_queued(self, entry: QueuedPod) -> Capped | None:
+        """Return the limit of its namespace that keeps a pod out of the queue, if one does."""
+        return self._capped.over_queued(entry)
+
+    def over_held(self, entry: QueuedPod) -> Capped | None:
+        """Return the limit of its namespace that a popped pod would break by starting, if there is one."""
+        return self._capped.over_held(entry)
+
+    def cap(self, entry: QueuedPod, now: float) -> None:
+        """Keep a popped pod until its namespace may hold it."""
+        self._dismiss_scout(entry, now)
+        self._keep_capped(entry, now)
 
     def placed(self, entry: QueuedPod, now: float) -> None:
         """Let a pod go that has a node, and wake the next of its shape."""
@@ -237,6 +260,9 @@ class SchedulingQueue:
             if self._entries.get(entry.pod.key) is entry:
                 self._resort(entry, now)
                 self._announce(entry, now)
+        for entry in self._capped.released():
+            self._activate(entry, now)
+            self._announce(entry, now)
         admitted = []
         while self._aside and not self.is_full():
             entry = self._aside.pop(next(iter(self._aside)))
@@ -252,7 +278,7 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        if self._count[Place.ACTIVE] or (self._aside and not self.is_full()):
+        if self._count[Place.ACTIVE] or self._capped.due or (self._aside and not self.is_full()):
             return now
         while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
             heapq.heappop(self._backoff)
@@ -265,8 +291,8 @@ class SchedulingQueue:
         """Return the pods that can be tried at all, sorted as the policy would try them were all woken now."""
         held = (Place.GATED, Place.HELD)
         waiting = [entry for entry in self._entries.values() if entry.place not in held]
-        aside = Place.ASIDE
-        waiting.sort(key=lambda entry: (entry.place is aside, full_key(self._order, entry, now)))
+        kept = (Place.ASIDE, Place.CAPPED)
+        waiting.sort(key=lambda entry: (entry.place in kept, full_key(self._order, entry, now)))
         return waiting
 
     def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:
@@ -278,6 +304,17 @@ class SchedulingQueue:
         if group.flush_seconds != due:
             group.flush_seconds = due
             heapq.heappush(self._flushes, (due, self._ticket(), shape))
+
+    def _keep_capped(self, entry: QueuedPod, now: float) -> None:
+        self._stand(entry, Place.CAPPED)
+        self._capped.keep(entry, full_key(self._order, entry, now))
+
+    def _dismiss_scout(self, entry: QueuedPod, now: float) -> None:
+        """Let the others of a parked shape find another to speak for them: the flush, unless an event is before."""
+        group = self._parked.get(entry.shape)
+        if group is not None and group.scout is entry:
+            group.scout = None
+            self._schedule_flush(entry.shape, group, now)
 
     def _activate(self, entry: QueuedPod, now: float) -> None:
         self._stand(entry, Place.ACTIVE)
@@ -304,6 +341,7 @@ class SchedulingQueue:
         entry.place = place
         self._tickets += 1
         entry.ticket = self._tickets
+        self._capped.moved(entry, place)
 
     def _ticket(self) -> int:
         self._tickets += 1

@@ -8,8 +8,9 @@ measurement is never judged. The states of a node::
                                                        |  round of evictions, pause, round, ...
       too many episodes within the window --> cordoned for batch and gratis, for a while
 
-Victims: gratis before batch, the least work lost first. Invariants: online pods are never touched; pods on their way
-out count as gone, so nobody is evicted twice or in their place; same state, samples and time give the same evictions.
+Victims: gratis before batch, the least work lost first; gratis pods whose owner says no only where an administrator
+overrides that, and then before any batch pod. Invariants: online pods are never touched; pods on their way out count as
+gone, so nobody is evicted twice or in their place; same state, samples and time give the same evictions.
 """
 
 from __future__ import annotations
@@ -171,7 +172,10 @@ class OverloadMonitor:
             pod = one.record.pod
             evictions.ask(one.record, now)
             reason = f"{present.name} is overloaded ({why}); a {pod.workload_class} pod with {one.lost:.0f} core s done"
-            out.append(Evict(pod.key, pod.uid, present.name, reason, EvictCause.OVERLOADED))
+            if pod.do_not_disrupt:
+                reason += "; an administrator's setting overrides its do-not-disrupt"
+            override = config.overload_overrides_owners and pod.workload_class is WorkloadClass.GRATIS
+            out.append(Evict(pod.key, pod.uid, present.name, reason, EvictCause.OVERLOADED, override=override))
         return out
 
     def _open_episode(self, node: _Node, now: float) -> None:
@@ -194,13 +198,16 @@ class OverloadMonitor:
             if one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE:
                 counted = one.pod.key in evictions.asked()
                 lacking = lacking if counted else lacking - _amounts(state, one)
-        for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
+        gratis, batch = WorkloadClass.GRATIS, WorkloadClass.BATCH
+        for cls, despite_owner in ((gratis, False), (gratis, True), (batch, False)):
             if (lacking <= 0).all():
                 break
+            if despite_owner and not self._config.overload_overrides_owners:
+                continue
             candidates = [
                 Candidate(one, _amounts(state, one), lost(one))
                 for one in records
-                if may_go(one, cls) and evictions.open(one, now)
+                if may_go(one, cls, despite_owner=despite_owner) and evictions.open(one, now)
             ]
             helpful = [one for one in candidates if (one.frees[lacking > 0] > 0).any()]
             found = self._choose(helpful, lacking)

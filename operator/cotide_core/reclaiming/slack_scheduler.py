@@ -150,7 +150,7 @@ class SlackScheduler:
     def make_room(self, snapshot: Snapshot, entry: QueuedPod) -> Room | None:
         """Choose gratis pods to evict for a batch pod that found no node; None when that would not help."""
         pod = entry.pod
-        if pod.workload_class is not WorkloadClass.BATCH:
+        if pod.workload_class is not WorkloadClass.BATCH or not pod.preempts:
             return None
         standing = self._nominations.of(pod.key)
         room = self._room(gratis=False)
@@ -175,6 +175,8 @@ class SlackScheduler:
         pod = entry.pod
         row = self._state.columns.row_of.get(pod.nominated_node or "")
         if row is None or pod.nominated_node is None or pod.workload_class is not WorkloadClass.BATCH:
+            return
+        if not pod.preempts:
             return
         coming = frozenset(one.pod.key for one in self._reservations.going(row))
         self._nominate(entry, pod.nominated_node, coming, now, restored=True)

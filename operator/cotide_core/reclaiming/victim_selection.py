@@ -2,8 +2,8 @@
 
 Called by `hierarchy` for a batch pod that needs room and by `overload` for a node that has too little. A candidate
 frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without. Invariants:
-no online pod and no pod marked do-not-disrupt is ever a candidate; pods that would rather stay are chosen only where
-the others don't suffice; same candidates, same choice.
+no online pod is ever a candidate, and a pod marked do-not-disrupt only where an administrator overrides its owner; pods
+that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
 """
 
 from __future__ import annotations
@@ -42,8 +42,13 @@ class Candidate:
         return (pod.deletion_cost, self.lost, pod.key)
 
 
-def may_go(record: PodRecord, workload_class: WorkloadClass) -> bool:
-    """Whether a pod of this class, bound and confirmed, may be asked to go."""
+def may_go(record: PodRecord, workload_class: WorkloadClass, *, despite_owner: bool = False) -> bool:
+    """Whether a pod of this class, bound and confirmed, may be asked to go.
+
+    Parameters
+    ----------
+    despite_owner : of the gratis pods, those whose owner says that they must not be disrupted, and no others.
+    """
     pod = record.pod
     return (
         workload_class is not WorkloadClass.ONLINE
@@ -51,7 +56,7 @@ def may_go(record: PodRecord, workload_class: WorkloadClass) -> bool:
         and record.assumed_seconds is None
         and record.row >= 0
         and not pod.terminating
-        and not pod.do_not_disrupt
+        and pod.do_not_disrupt is (despite_owner and workload_class is WorkloadClass.GRATIS)
     )
 
 

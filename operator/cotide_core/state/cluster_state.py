@@ -21,6 +21,8 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     BindRefused,
     Event,
+    NamespaceDeleted,
+    NamespaceUpserted,
     Node,
     NodeDeleted,
     NodeForecasted,
@@ -36,6 +38,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.state.host_load import HostLoad
+from cotide_core.state.namespace_use import Demand, NamespaceUse, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
@@ -44,18 +47,6 @@ _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 DEMANDS_KEPT: Final = 65_536
 """Distinct requests that are remembered before all are worked out again (chosen: a few MB)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Requests in terms of the columns."""
-
-    amounts: tuple[tuple[int, int], ...]
-    """(resource column, amount)."""
-    millicores: int
-    """Cpu, plain and reclaimed."""
-    memory_bytes: int
-    """Memory, plain and reclaimed."""
 
 
 @dataclass(slots=True)
@@ -80,6 +71,7 @@ class ClusterState:
     ----------
     columns : the arrays; read them through `snapshot.Snapshot`.
     host_load : measured and predicted load of each row.
+    namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -87,6 +79,7 @@ class ClusterState:
     def __init__(self) -> None:
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
+        self.namespaces = NamespaceUse()
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -193,7 +186,7 @@ class ClusterState:
             case NodeUsageSampled() | NodeForecasted():
                 self.host_load.apply(event)
             case _:
-                pass
+                self._apply_limits(event)
 
     def assume(self, key: str, node: str, now: float) -> None:
         """Count a pending pod on a node from now on: its bind was just decided."""
@@ -298,6 +291,22 @@ class ClusterState:
                 if fell:
                     self.eased.add(record.row)
 
+    def _apply_limits(self, event: Event) -> None:
+        if isinstance(event, NamespaceUpserted):
+            self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
+        elif isinstance(event, NamespaceDeleted):
+            self.namespaces.remove(event.name)
+
+    def _held_in(self, namespace: str) -> list[Demand]:
+        """Return what the batch and gratis pods of a namespace hold."""
+        return [
+            self.demand(record.pod.requests)
+            for record in self._pods.values()
+            if record.row >= 0
+            and record.pod.workload_class is not WorkloadClass.ONLINE
+            and namespace_of(record.pod) == namespace
+        ]
+
     def _drop(self, record: PodRecord) -> None:
         self._release(record)
         self._assumed.pop(record.pod.key, None)
@@ -360,6 +369,7 @@ class ClusterState:
             columns.type_counts[column, row] += sign
             columns.type_bytes[column, row] += sign * pod.input_bytes
             columns.batch_millicores[row] += sign * demand.millicores
+            self.namespaces.count(pod, demand, sign)
 
     def _count_service(self, record: PodRecord, sign: int) -> None:
         pod, row, columns = record.pod, record.row, self.columns

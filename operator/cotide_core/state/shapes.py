@@ -115,6 +115,8 @@ class ShapeTable:
         key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
         if gratis:
             key = (key, gratis)
+        elif self._by_class and not online and not pod.preempts:
+            key = (key, "never preempts")  # of a parked shape one speaks for all
         column = -1 if online else state.columns.type_column(pod.type)
         shape = self._shapes.get(key)
         if shape is None:

@@ -38,7 +38,9 @@ class Decision:
     nominated_node: str = ""
     """Where space is freed or kept for it while it waits; empty when nowhere."""
     victims: tuple[str, ...] = ()
-    """Keys of the pods that leave for it."""
+    """Keys of the pods that leave for it; in a note, uids of those of other namespaces."""
+    cap: str = ""
+    """The limit of its namespace that it waits for."""
 
 
 class DecisionStore:

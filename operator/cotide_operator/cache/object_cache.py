@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
@@ -27,6 +28,7 @@ from cotide_kube.objects import (
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.pod_interning import PodKeeping
+from cotide_operator.cache.quarantine import Quarantine
 
 Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -106,11 +108,16 @@ class ObjectCache:
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs :
         latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
+    quarantine :
+        what made a part of the operator raise; see its module.
+    max_class_without_label :
+        what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
     pods_version :
         up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
     """
 
     def __init__(self) -> None:
+        self.max_class_without_label = UNRAISED
         self.pods: dict[str, PodObject] = {}
         self.nodes: dict[str, NodeObject] = {}
         self.priorityclasses: dict[str, PriorityClassObject] = {}
@@ -119,6 +126,7 @@ class ObjectCache:
         self.workloads: dict[str, CustomObject] = {}
         self.jobs: dict[str, CustomObject] = {}
         self.pods_version = ""
+        self.quarantine = Quarantine()
         self._synced: set[Kind] = set()
         self._listeners: list[Listener] = []
         self._pods_by_job: dict[str, dict[str, None]] = {}
@@ -184,31 +192,51 @@ class ObjectCache:
         return self._workload_of.get(pod_key)
 
     def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
-        """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners."""
+        """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners; never raises because of it."""
         key = key_of(item.metadata)
         objects: dict[str, Mirrored] = getattr(self, kind)
         if change == "DELETED":
             objects.pop(key, None)
+            self.quarantine.forget(kind, key)
         else:
             objects[key] = item
+            self.quarantine.changed(kind, key, item.metadata.resource_version)
         affected: list[str] = []
-        if kind == "pods":
-            self._index(key)
-        elif kind == "workloads":
-            affected = self._reselect(key, item.metadata.namespace)
+        try:
+            if kind == "pods":
+                self._index(key)
+            elif kind == "workloads":
+                affected = self._reselect(key, item.metadata.namespace)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self.set_aside(kind, key, "indexes of the mirror", error)
         self._tell(kind, key)
         for pod_key in affected:
             self._tell("pods", pod_key)
 
+    def set_aside(self, kind: Kind, key: str, place: str, error: BaseException | str) -> None:
+        """Set an object aside at the version that is here."""
+        item = self.objects(kind).get(key)
+        metadata = item.metadata if item is not None else Metadata()
+        self.quarantine.put(kind, key, place, error, uid=metadata.uid, version=metadata.resource_version)
+
     def _tell(self, kind: Kind, key: str) -> None:
         for listener in self._listeners:
-            listener(kind, key)
+            try:
+                listener(kind, key)
+            except Exception as error:  # noqa: BLE001 - the other listeners must hear of it all the same
+                self.set_aside(kind, key, f"listener {getattr(listener, '__qualname__', 'of the mirror')}", error)
 
     def _index(self, key: str) -> None:
         pod = self.pods.get(key)
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
         _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
         _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
+
+    def max_class_of(self, namespace: str) -> str:
+        """Return what the pods of a namespace may claim: its label, or what holds for those without one."""
+        found = self.namespaces.get(namespace)
+        label = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
+        return label if label in CLASSES else self.max_class_without_label
 
     def workload_for(self, pod: PodObject) -> str | None:
         """Return the key of the Workload that controls or selects a pod, which need not be in the mirror."""

@@ -14,11 +14,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from cotide_kube.objects import PodObject, PodSpec
+from cotide_kube.objects import Container, ContainerStatus, PodObject, PodSpec
 
 T = TypeVar("T")
 MOST: Final = 20_000
 """Parts that are remembered before sharing begins anew; chosen: a few MB."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+LARGEST_BYTES: Final = 64 * 1024
+"""Of the keys of all parts together, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -27,6 +30,7 @@ class PodKeeping:
 
     def __init__(self) -> None:
         self._parts: dict[bytes, Any] = {}
+        self._bytes = 0
 
     def __call__(self, pod: PodObject) -> PodObject:
         """Return a pod that shares what it has in common with others."""
@@ -41,7 +45,14 @@ class PodKeeping:
                 creation_timestamp=intern(metadata.creation_timestamp) if metadata.creation_timestamp else None,
             ),
             self._spec(pod.spec),
-            replace(status, phase=intern(status.phase), conditions=self._shared(status.conditions), pod_ip=""),
+            replace(
+                status,
+                phase=intern(status.phase),
+                conditions=self._shared(status.conditions),
+                pod_ip="",
+                container_statuses=_without_echo(pod.spec.containers, status.container_statuses),
+                init_container_statuses=_without_echo(pod.spec.init_containers, status.init_container_statuses),
+            ),
         )
 
     def _spec(self, spec: PodSpec) -> PodSpec:
@@ -52,10 +63,30 @@ class PodKeeping:
         if not part:
             return part
         key = _encode(part)
+        if len(key) > LARGEST_BYTES:
+            return part
         known: T | None = self._parts.get(key)
         if known is not None:
             return known
-        if len(self._parts) >= MOST:
+        if len(self._parts) >= MOST or self._bytes >= MOST_BYTES:
             self._parts.clear()
+            self._bytes = 0
         self._parts[key] = part
+        self._bytes += len(key)
         return part
+
+
+def _without_echo(
+    containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]
+) -> tuple[ContainerStatus, ...]:
+    """Leave out what a kubelet repeats of the spec: only while a pod is resized does it say anything else."""
+    if not any(one.resources is not None or one.allocated_resources for one in statuses):
+        return statuses
+    asked = {container.name: container.resources.requests for container in containers}
+    return tuple(
+        replace(one, resources=None, allocated_resources={})
+        if (one.resources is None or one.resources.requests == asked.get(one.name))
+        and (not one.allocated_resources or one.allocated_resources == asked.get(one.name))
+        else one
+        for one in statuses
+    )

@@ -13,11 +13,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from cotide_core.limits import CUSTOM_OBJECT_BYTES
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
+from cotide_kube.decoding import Malformed
 from cotide_kube.reflector import Reflector
 from cotide_operator.cache import preflight
-from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, CustomObject, Kind, ObjectCache
 from cotide_operator.task_supervisor import TaskSupervisor
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +95,14 @@ class Informers:
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""
         keep = KEPT_AS[kind]() if kind in KEPT_AS else None
-        reflector: Reflector[Any] = Reflector(self._client, PATHS[kind], TYPES[kind], keep=keep)
+        reflector: Reflector[Any] = Reflector(
+            self._client,
+            PATHS[kind],
+            TYPES[kind],
+            keep=keep,
+            malformed=lambda bad: self._set_aside(kind, bad),
+            most_bytes=CUSTOM_OBJECT_BYTES if TYPES[kind] is CustomObject else None,
+        )
         async for batch in reflector.batches():
             for change in batch:
                 if change.object is None:
@@ -103,6 +112,13 @@ class Informers:
             # Right after the changes, with no pause between: whoever hears of one may ask for the version.
             if kind == "pods" and reflector.version:
                 self.mirror.pods_version = reflector.version
+
+    def _set_aside(self, kind: Kind, bad: Malformed) -> None:
+        if bad.kind == "DELETED":
+            self.mirror.quarantine.forget(kind, bad.name)
+        else:
+            version = bad.resource_version
+            self.mirror.quarantine.put(kind, bad.name, "decoding", bad.fault, uid=bad.uid, version=version)
 
     def _synced(self, kind: Kind) -> None:
         self.mirror.mark_synced(kind)

@@ -77,6 +77,9 @@ class OverloadSettings(Section):
     flap_window_seconds: float = Field(default=_ENGINE.flap_window_seconds, ge=0)
     cordon_seconds: float = Field(default=_ENGINE.cordon_seconds, ge=0)
     """For how long."""
+    overrides_owners: bool = False
+    """Whether gratis pods leave an overloaded node even where their owner wrote do-not-disrupt or a disruption budget
+    keeps them: else one tenant's word sends the pods of others away in their place."""
 
     @model_validator(mode="after")
     def _ordered(self) -> OverloadSettings:

@@ -25,6 +25,7 @@ from cotide_operator.config.host_load_settings import (
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.config.section import Section
+from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, written
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "RetrainingSettings",
     "Settings",
     "SimulatedTimeSettings",
+    "TenancySettings",
     "engine_config",
     "parse_settings",
     "read_settings",
@@ -92,6 +94,10 @@ class PlansSettings(Section):
     """Waiting pods that are planned, the first in the policy's order."""
 
 
+EVERY: Final = "*"
+"""Of a list of namespaces: all of them."""
+
+
 class RetrainingSettings(Section):
     """When the predictors are trained anew from what this cluster showed."""
 
@@ -106,6 +112,9 @@ class RetrainingSettings(Section):
     """Finished jobs of a type the model never saw that call for one (Ou 2024: an unseen type retrains); chosen."""
     capacity_samples: int = Field(default=20_000, ge=100)
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
+    pooled_namespaces: tuple[str, ...] = ()
+    """Whose pods teach the forecasts of all; ``*`` for every namespace. Others are forecast by what is learned of
+    these, and teach nothing: a tenant could otherwise bend what is predicted for the others."""
 
 
 class ModelSettings(Section):
@@ -120,6 +129,10 @@ class ModelSettings(Section):
     def _has_a_place(self) -> ModelSettings:
         if self.retraining.enabled and self.directory is None:
             raise ValueError("retraining needs a directory to put new models into")
+        if self.retraining.enabled and not self.retraining.pooled_namespaces:
+            raise ValueError(
+                "retraining needs pooledNamespaces: the namespaces whose pods teach the forecasts of all, or ['*']"
+            )
         return self
 
 
@@ -184,6 +197,7 @@ class Settings(Section):
     overload: OverloadSettings = OverloadSettings()
     hierarchical: HierarchicalSettings = HierarchicalSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    tenancy: TenancySettings = TenancySettings()
 
     @property
     def speed(self) -> float:
@@ -296,6 +310,7 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
         flap_episodes=overload.flap_episodes,
         flap_window_seconds=overload.flap_window_seconds,
         cordon_seconds=overload.cordon_seconds,
+        overload_overrides_owners=overload.overrides_owners,
     )
 
 

@@ -27,6 +27,7 @@ from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinal
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 TROUBLE_SECONDS: Final = 30.0
@@ -66,6 +67,7 @@ class JobController:
     ) -> None:
         self._mirror = mirror
         self._board = board
+        self._view = TenantView(mirror)
         self._clock = clock
         self._scheduler_name = scheduler_name
         self._reclaim = reclaim
@@ -212,7 +214,7 @@ class JobController:
             key = f"{job.metadata.namespace}/{pod.name}"
             decision = self._board.get(key) or noted_decision(self._mirror, key)
             if decision is not None and decision.uid == pod.uid:
-                decisions[pod.name] = decision
+                decisions[pod.name] = self._view.decision(decision)
         return decisions
 
 

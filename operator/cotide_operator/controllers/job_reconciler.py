@@ -28,9 +28,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from cotide_core.limits import INDEXES_CHARACTERS, INDEXES_MOST, INT32_MOST
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod
 
+_INDEX_DIGITS: Final = 9
+"""Of an index, or of a count of retries, as they are read back; chosen: far more than `limits.INDEXES_MOST` has."""
 BACKOFF_BASE_SECONDS: Final = 10.0
 """First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
 BACKOFF_MAX_SECONDS: Final = 360.0
@@ -183,8 +186,10 @@ def _filled(
 ) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
     alive = [pod for pod in pods if pod.alive]
-    stray = [pod for pod in alive if pod.index >= spec.completions or pod.index in progress.completed]
-    current = [pod for pod in alive if pod not in stray]
+    stray: list[SeenPod] = []
+    current: list[SeenPod] = []
+    for pod in alive:
+        (stray if pod.index >= spec.completions or pod.index in progress.completed else current).append(pod)
     wanted = min(spec.parallelism, spec.completions - len(progress.completed))
     if len(current) > wanted:
         # Those that wait go first, then the last indexes: the least work is lost.
@@ -237,13 +242,19 @@ def write_indexes(indexes: Iterable[int]) -> str:
 
 
 def read_indexes(text: str) -> set[int]:
-    """Read ``0-3,7`` back; parts that are no range are passed over, as if they had not been done."""
+    """Read ``0-3,7`` back; parts that are no range, or beyond any Job, are passed over as if not done."""
     indexes: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last.isdecimal() or not last):
-            indexes.update(range(int(first), int(last or first) + 1))
+    for part in text[:INDEXES_CHARACTERS].split(","):
+        first, dash, last = part.partition("-")
+        start, end = _index(first), _index(last if dash else first)
+        if start is not None and end is not None:
+            indexes.update(range(start, min(end, INDEXES_MOST - 1) + 1))
     return indexes
+
+
+def _index(text: str) -> int | None:
+    """Return a whole number of few digits; None for anything else."""
+    return int(text) if text.isdecimal() and len(text) <= _INDEX_DIGITS else None
 
 
 def write_retries(retries: Mapping[int, int]) -> str:
@@ -253,12 +264,13 @@ def write_retries(retries: Mapping[int, int]) -> str:
 
 def _read_retries(text: str) -> dict[int, int]:
     retries: dict[int, int] = {}
-    for part in text.split(","):
-        index, _, retry = part.partition(":")
-        if index.isdecimal() and retry.isdecimal():
-            retries[int(index)] = int(retry)
+    for part in text[:INDEXES_CHARACTERS].split(","):
+        first, _, second = part.partition(":")
+        index, retry = _index(first), _index(second)
+        if index is not None and retry is not None and index < INDEXES_MOST:
+            retries[index] = retry
     return retries
 
 
 def _count(value: object) -> int:
-    return max(0, value) if isinstance(value, int) else 0
+    return min(INT32_MOST, max(0, value)) if isinstance(value, int) else 0

@@ -22,6 +22,7 @@ from cotide_core.errors import InputError
 from cotide_kube.credentials import Credentials
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.types import read_job, read_workload
+from cotide_operator.controllers.kopf_session import kopf_session
 from cotide_operator.controllers.reconciliation import Ours
 
 _LOG = logging.getLogger(__name__)
@@ -92,13 +93,13 @@ def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffB
     """Return kopf's handlers, bound to where they hand over."""
     registry = kopf.OperatorRegistry()
 
-    used: list[kopf.ConnectionInfo] = []
+    used: list[kopf.AiohttpSession] = []
 
     @kopf.on.login(registry=registry)
-    def login(**_: Any) -> kopf.ConnectionInfo:
+    async def login(**_: Any) -> kopf.AiohttpSession:
         if used:  # kopf asks again when the server refused what it had: tokens are replaced from time to time
             credentials.token.forget()
-        used[:] = [connection(credentials)]
+        used[:] = [kopf_session(credentials)]
         return used[0]
 
     for plural in _READERS:
@@ -141,23 +142,8 @@ def _tell_faults(plural: Ours, body: kopf.Body) -> None:
         _READERS[plural](body)
     except InputError as error:
         kopf.warn(body, reason="Misconfigured", message=str(error))
-
-
-def connection(credentials: Credentials) -> kopf.ConnectionInfo:
-    """Return our credentials in kopf's words."""
-    header = credentials.token() or ""
-    scheme, _, token = header.partition(" ")
-    return kopf.ConnectionInfo(
-        server=credentials.server,
-        ca_data=credentials.certificate_authority,
-        insecure=credentials.insecure or None,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_data=credentials.client_certificate,
-        private_key_data=credentials.client_key,
-        proxy_url=credentials.proxy,
-        default_namespace=credentials.namespace,
-    )
+    except Exception as error:  # noqa: BLE001 - an exception in a handler is an event of kopf's with a traceback in it
+        kopf.warn(body, reason="Misconfigured", message=f"can't be read: {type(error).__name__}")
 
 
 def build_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:

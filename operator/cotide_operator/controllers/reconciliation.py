@@ -155,9 +155,9 @@ class Controllers:
         except CotideError as error:
             seconds = self.queue.failed((kind, key))
             _LOG.warning("%s %s is looked at again in %.1f s: %s", kind, key, seconds, error)
-        except Exception:  # noqa: BLE001 - one object that trips us must not stop all others; it is told in full
-            seconds = self.queue.failed((kind, key))
-            _LOG.exception("%s %s could not be looked at; again in %.1f s", kind, key, seconds)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self.queue.failed((kind, key))
+            self._mirror.set_aside(kind, key, "controller", error)
         else:
             self.queue.done((kind, key))
             if again is not None:

@@ -22,6 +22,7 @@ from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, 
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
 from cotide_operator.controllers.status_builder import ReconcileContext, misconfigured, workload_status
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings
 
 
@@ -54,6 +55,7 @@ class WorkloadController:
     ) -> None:
         self._mirror = mirror
         self._board = board
+        self._view = TenantView(mirror)
         self._clock = clock
         self._readings = readings
         self._scheduler_name = scheduler_name
@@ -167,5 +169,5 @@ class WorkloadController:
             key = f"{workload.metadata.namespace}/{pod.name}"
             decision = self._board.get(key) or noted_decision(self._mirror, key)
             if decision is not None and decision.uid == pod.uid:
-                decisions[pod.name] = decision
+                decisions[pod.name] = self._view.decision(decision)
         return decisions

@@ -2,7 +2,7 @@
 
 Called by `explain`. The operator writes its own decision as the pod's label, so a label alone proves nothing: one that
 says what another rule says anyway is explained by that rule. Invariant: the class named here is what
-`cotide_core.classes.classify` decides.
+`cotide_core.classes.classify` decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in the API.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, UNRAISED, WorkloadClass, classify
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Object = Mapping[str, Any]
 
@@ -36,6 +37,9 @@ def class_and_reason(pod: Object, around: ClassContext) -> tuple[WorkloadClass, 
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
     cap = (((around.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
     rules = _rules(pod, around)
+    kept = classify(label=label, max_class=UNRAISED, **rules)
+    if cap not in set(WorkloadClass) and kept != classify(label=label, **rules):
+        return kept, f"because {_finite(rules)} is not made online without its namespace's label {MAX_CLASS_LABEL}"
     decided = classify(label=label, max_class=cap, **rules)
     if decided != classify(label=label, **rules):
         return decided, f"because its namespace allows {cap} at most"
@@ -60,7 +64,23 @@ def _rules(pod: Object, around: ClassContext) -> dict[str, Any]:
         "owner_class": owner_class,
         "priority_class_value": value if isinstance(value, int) else None,
         "owner_kind": _owner_kind(pod),
+        "reclaims": _reclaims(pod),
     }
+
+
+def _reclaims(pod: Object) -> bool:
+    spec = pod.get("spec") or {}
+    return any(
+        name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+        for kind in ("requests", "limits")
+        for name in ((container.get("resources") or {}).get(kind) or ())
+    )
+
+
+def _finite(rules: Mapping[str, Any]) -> str:
+    owned = rules["owner_class"] not in (None, WorkloadClass.ONLINE) or rules["owner_kind"] == "Job.batch"
+    return "work of a Job" if owned else "a pod that asks for reclaimed capacity"
 
 
 def _why(pod: Object, around: ClassContext, rules: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 def reclaimed_requests(pod: Object) -> Amounts:
     """Return the reclaimed millicores and bytes that a pod asks for; zeros where that can't be read."""
     try:
-        asked = dict(effective_requests(msgspec.convert(pod, PodObject).spec))
+        asked = dict(effective_requests(msgspec.convert(pod, PodObject).spec).amounts)
     except (InputError, msgspec.ValidationError):
         return 0, 0
     return asked.get(RECLAIMED_CPU, 0), asked.get(RECLAIMED_MEMORY, 0)

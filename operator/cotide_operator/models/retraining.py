@@ -3,7 +3,8 @@
 Fed by the loop after each cycle; looks at its interval whether there is cause (Ou 2024, section 4.3: a job of an
 unseen type has finished; or many new samples), trains, saves into the models directory and lets the model store take
 it up. Invariants: the loop never waits for a training; one training runs at a time; a failed one changes nothing but
-a log line and a metric, and is not tried again before there are new samples.
+a log line and a metric, and is not tried again before there are new samples; only pods of the namespaces that the
+administrator pools teach anything, so that no tenant's pods change what is predicted for another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cotide_core.events import Event, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples, QosSamples
 from cotide_core.samples import SampleCollector
 from cotide_core.state.cluster_state import ClusterState
-from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.config.settings import EVERY, RetrainingSettings
 from cotide_operator.models.store import COMPLETION, QOS, ModelStore
 from cotide_operator.models.training_process import Files, Samples, train_apart
 from cotide_operator.observability.metrics import Metrics
@@ -56,18 +57,21 @@ class Retraining:
         self._seed = seed
         self._telemetry = telemetry
         self._train = train_with
-        self.collector = SampleCollector(settings.capacity_samples)
+        self.collector = SampleCollector(settings.capacity_samples, self._teaches)
         self._new: Counter[str] = Counter()
         self._tried_types: Counter[str] = Counter()
+
+    def _teaches(self, namespace: str) -> bool:
+        return namespace in self._settings.pooled_namespaces or EVERY in self._settings.pooled_namespaces
 
     def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
         """Take the samples of one cycle."""
         self.collector.feed(state, events, now)
         for event in events:
             if isinstance(event, ServiceSampled) and event.latency_p95_milliseconds is not None:
-                self._new[QOS] += 1
+                self._new[QOS] += self._teaches(event.pod.partition("/")[0])
             elif isinstance(event, PodUpserted) and event.pod.phase is PodPhase.SUCCEEDED:
-                self._new[COMPLETION] += 1
+                self._new[COMPLETION] += self._teaches(event.pod.key.partition("/")[0])
 
     async def run(self) -> None:
         """Look for cause until cancelled."""

@@ -10,6 +10,7 @@ Source of names and buckets: kubernetes/pkg/scheduler/metrics/metrics.go
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -155,7 +156,22 @@ class Metrics:
         )
         self.admission_certificate_expiry.set(math.nan)
         self.leader = gauge("leader", "1 while this replica decides.")
+        self._count_faults(counter, gauge)
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")
+
+    def _count_faults(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        """Make what tells of objects that are left out, and of work that took too long."""
+        self.objects_set_aside = counter(
+            "objects_set_aside_total",
+            "Objects that made a part of the operator fail, and are left out, by kind.",
+            "kind",
+        )
+        self.quarantined = gauge("quarantined_objects", "Objects that are left out now, by kind.", "kind")
+        self.longest_block = gauge(
+            "loop_longest_block_seconds",
+            "Longest time in the last minutes for which one piece of work held the operator's event loop.",
+        )
+        self.kopf_restarts = counter("kopf_restarts_total", "How often kopf ended and was started again.")
 
     def text(self) -> bytes:
         """Return the exposition in the Prometheus text format."""

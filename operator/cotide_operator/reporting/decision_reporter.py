@@ -16,7 +16,7 @@ from prometheus_client import Counter, Histogram
 
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
-from cotide_core.instructions import Bind, Evict, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.instructions import Bind, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.models.forecast_scores import ForecastScores
@@ -25,6 +25,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.reporting.plan_messages import PlanMessages
 from cotide_operator.reporting.pod_annotator import PodAnnotator
+from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.binder import BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.scheduling.nominator import Nominator
@@ -52,6 +53,8 @@ class DecisionReporter:
         Name of the policy, for the metrics.
     plan_words : PlanWords
         Tells what a policy that plans has in mind for a pod.
+    view : TenantView
+        Takes the names of other namespaces out of what is written in one.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class DecisionReporter:
         job_uid_of: Callable[[str], str | None],
         policy: str,
         plan_words: PlanMessages,
+        view: TenantView,
     ) -> None:
         self._board = board
         self._annotator = annotator
@@ -80,6 +84,7 @@ class DecisionReporter:
         self._job_uid_of = job_uid_of
         self._policy = policy
         self._plan_words = plan_words
+        self._view = view
         self._now = 0.0
         self._said: dict[int, tuple[float, int]] = {}
         self._shares: dict[str, float] = {}
@@ -92,7 +97,7 @@ class DecisionReporter:
     def annotations(self, bind: Bind) -> dict[str, str]:
         """Return what a Binding should write on the pod."""
         decision = self._sent[bind.key] = _of_bind(bind, self._now)
-        return {DECISION_ANNOTATION: encode(decision)}
+        return {DECISION_ANNOTATION: encode(self._view.decision(decision))}
 
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
         """Follow pods that changed or went."""
@@ -138,6 +143,7 @@ class DecisionReporter:
                 predicted_finish_seconds=None,
                 nominated_node="",
                 victims=(),
+                cap="",
             )
         )
 
@@ -176,13 +182,15 @@ class DecisionReporter:
                 victims=wait.victims,
                 predicted_start_seconds=before.predicted_start_seconds if before is not None else None,
                 predicted_finish_seconds=before.predicted_finish_seconds if before is not None else None,
+                cap=wait.cap,
             )
         )
         self._annotator.note(wait.key)
         if not wait.nominated_node:
             self._nominator.withdraw(wait.key)
-        if wait.reason is not WaitReason.WAITING_FOR_TURN:
-            self._recorder.failed(wait.key, wait.uid, wait.message)
+        if wait.cap or wait.reason is not WaitReason.WAITING_FOR_TURN:
+            message = self._view.sentence(wait.message, wait.key.partition("/")[0])
+            self._recorder.failed(wait.key, wait.uid, message)
         if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
             return
         queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
@@ -263,7 +271,10 @@ class DecisionReporter:
             return
         pod = self._pod_of(evict.key)
         self._telemetry.evictions.labels(_class(pod), evict.cause.value).inc()
-        event, message = _eviction_words(evict)
+        event, message = self._view.eviction(evict)
+        if report.despite_budget:
+            message += "; an administrator's setting overrides its disruption budget"
+            _LOG.warning("%s was deleted from %s in spite of its disruption budget", evict.key, evict.node)
         if evict.cause is EvictCause.PREEMPTED:
             self._recorder.preempted(evict.key, evict.uid, message)
         else:
@@ -328,10 +339,3 @@ def _of_bind(bind: Bind, now: float) -> Decision:
         forecast=bind.forecast,
         attempts=bind.attempts,
     )
-
-
-def _eviction_words(evict: Evict) -> tuple[str, str]:
-    """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
-    if evict.cause is EvictCause.PREEMPTED:
-        return "Preempted", f"Preempted by pod {evict.nominee} on node {evict.node}: {evict.reason}"
-    return "Evicted", f"Evicted from node {evict.node}: {evict.reason}"

@@ -84,6 +84,10 @@ class EventRecorder:
         """Say of a Job of ours what happened to one of its pods; of each pod, since they are seldom hit alone."""
         self._write_soon(_About("Job", key, uid, API_VERSION), "Normal", reason, f"pod {pod}: {message}", topic=pod)
 
+    def misconfigured(self, kind: str, key: str, uid: str, message: str, api_version: str) -> None:
+        """Say of an object that it is left out, and why."""
+        self._write_soon(_About(kind, key, uid, api_version), "Warning", "Misconfigured", message)
+
     def node(self, name: str, uid: str, kind: str, reason: str, message: str) -> None:
         """Say something of a node."""
         self._write_soon(_About("Node", name, uid), kind, reason, message)

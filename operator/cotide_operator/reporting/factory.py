@@ -17,6 +17,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.reporting.plan_messages import PlanMessages
 from cotide_operator.reporting.pod_annotator import PodAnnotator
+from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.event_source import EventSource
@@ -67,4 +68,5 @@ def make_outcomes(
         job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,
         policy=config.policy,
         plan_words=PlanMessages(clock.to_wall),
+        view=TenantView(mirror),
     )

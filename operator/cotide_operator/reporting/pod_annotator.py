@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL
+from cotide_core.classes import CLASS_LABEL, CLASSES
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import WaitReason
 from cotide_kube.answers import ApiError
@@ -21,8 +21,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.object_cache import ObjectCache, key_of
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
@@ -51,6 +52,7 @@ class PodAnnotator:
         self._board = board
         self._telemetry = telemetry
         self._class_of = class_of
+        self._view = TenantView(mirror)
         self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
@@ -98,11 +100,11 @@ class PodAnnotator:
         label = pod.metadata.labels.get(CLASS_LABEL)
         if label is None or label not in CLASSES:
             return True
-        namespace = self._mirror.namespaces.get(pod.metadata.namespace)
-        cap = namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None
-        if cap is None or cap not in CLASSES:
-            return False
-        return CLASSES[cap].rank < CLASSES[label].rank
+        cap = self._mirror.max_class_of(pod.metadata.namespace)
+        if cap in CLASSES:
+            return CLASSES[cap].rank < CLASSES[label].rank
+        decided = self._class_of(key_of(pod.metadata))
+        return decided is not None and CLASSES[decided].rank < CLASSES[label].rank
 
     def _submit_label(self, key: str) -> None:
         if not self._lane.submit(("label", key), lambda: self._label(key)):
@@ -123,6 +125,7 @@ class PodAnnotator:
             return
         self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
         labels: dict[str, str] = {}
+        decision = self._view.decision(decision)
         decided = self._class_of(key)
         if decided is not None and self._lacks_class(pod):
             labels[CLASS_LABEL] = decided
@@ -130,8 +133,9 @@ class PodAnnotator:
         if labels:
             metadata["labels"] = labels
         written = await self._patch(key, "", {"metadata": metadata})
-        # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong.
-        if written and decision.reason != WaitReason.WAITING_FOR_TURN:
+        # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong. One that
+        # waits for a limit of its namespace may wait for ever, and no node would change that.
+        if written and (decision.cap or decision.reason != WaitReason.WAITING_FOR_TURN):
             await self._condition(key, decision)
 
     async def _condition(self, key: str, decision: Decision) -> None:

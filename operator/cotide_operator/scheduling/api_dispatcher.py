@@ -12,9 +12,14 @@ Invariant: at most the given rate of writes is sent, and while bindings are aske
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
+
+from cotide_core.errors import CotideError
+
+_LOG = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 10.0
 """Longest that a write waits for a calm moment; chosen: a reader's patience, and most bursts are bound by then."""
@@ -108,8 +113,14 @@ class ApiDispatcher:
             await self._pace(rate)
             # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
             if self._waiting and self.rate() > 0.0:
-                _, work = self._waiting.pop(next(iter(self._waiting)))
-                await work()
+                key = next(iter(self._waiting))
+                _, work = self._waiting.pop(key)
+                try:
+                    await work()
+                except CotideError as error:
+                    _LOG.debug("%s was not written: %s", key, error)
+                except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
+                    _LOG.exception("%s could not be written", key)
 
     async def _pace(self, rate: float) -> None:
         """Take the next free instant of the rate; re-considered when bindings end or begin."""

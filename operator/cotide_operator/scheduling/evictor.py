@@ -11,8 +11,9 @@ Called by `binder`, which hands its reports to the loop. What becomes of one evi
             -> the claim is written on the pod that gets the room -> posted -> 2xx   it has its grace period
                                                                            -> 429, 5xx, silence   refused
 
-Invariants: no pod of class online is ever posted; nobody is posted twice at a time; each eviction that is handed over
-ends in exactly one report.
+An administrator may let gratis pods leave an overloaded node even so (`Evict.override`): its owner's word is then
+passed over, and what a budget keeps is deleted. Invariants: no pod of class online is ever posted; nobody is posted
+twice at a time; each eviction that is handed over ends in exactly one report.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.errors import ClusterError
 from cotide_core.instructions import Evict
-from cotide_kube.answers import Answer
+from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
@@ -50,6 +52,8 @@ class EvictReport:
     answer: Answer
     retry: bool = False
     """When refused: whether the reason was not the victim's own, so that it may be asked again at once."""
+    despite_budget: bool = False
+    """Whether a disruption budget kept it and an administrator's setting overrode that."""
 
 
 class Evictor:
@@ -94,13 +98,28 @@ class Evictor:
             if not written.ok:
                 return EvictReport(evict, written, retry=written.reason == NOT_NEEDED)
         namespace, _, name = evict.key.partition("/")
-        return EvictReport(evict, await self._client.evict(namespace, name, evict.uid))
+        answer = await self._client.evict(namespace, name, evict.uid)
+        pod = self._mirror.pods.get(evict.key) if evict.override and answer.code == 429 else None
+        if pod is not None and self._class(pod) is WorkloadClass.GRATIS:
+            return await self._delete(evict, namespace, name)
+        return EvictReport(evict, answer)
+
+    async def _delete(self, evict: Evict, namespace: str, name: str) -> EvictReport:
+        """Delete a gratis pod that its disruption budget keeps, with its own grace period and no other of its name."""
+        try:
+            await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", uid=evict.uid)
+        except ApiError as error:
+            return EvictReport(evict, Answer(error.status, error.reason, str(error)))
+        except ClusterError as error:
+            return EvictReport(evict, Answer(0, "Unreachable", str(error)))
+        return EvictReport(evict, Answer(200), despite_budget=True)
 
     def _refusal(self, evict: Evict) -> EvictReport | None:
         pod = self._mirror.pods.get(evict.key)
         if pod is None or pod.metadata.uid != evict.uid:
             return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone"))
-        if self._is_online(pod):
+        decided = self._class(pod)
+        if decided is WorkloadClass.ONLINE:
             _LOG.error(
                 "the eviction of %s from %s was decided (%s), but it is online: refused. Please report this",
                 evict.key,
@@ -108,11 +127,12 @@ class Evictor:
                 evict.reason,
             )
             return EvictReport(evict, Answer(403, ONLINE, "an online pod is never evicted"))
-        if wishes(pod.metadata.annotations).do_not_disrupt:
+        overridden = evict.override and decided is WorkloadClass.GRATIS
+        if wishes(pod.metadata.annotations).do_not_disrupt and not overridden:
             return EvictReport(evict, Answer(403, DO_NOT_DISRUPT, "its owner wrote that it must not be disrupted"))
         if pod.metadata.deletion_timestamp is not None:
             return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
         return None
 
-    def _is_online(self, pod: PodObject) -> bool:
-        return class_of(pod, affiliation(pod, self._mirror)) is WorkloadClass.ONLINE
+    def _class(self, pod: PodObject) -> WorkloadClass:
+        return class_of(pod, affiliation(pod, self._mirror))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from cotide_core.events import HostPort, NodeTerm, Requirement, Toleration
+from cotide_core.limits import FIELDS_NAMED, GATES_MOST, HOST_PORTS_MOST, REQUIREMENTS_MOST, TOLERATIONS_MOST
 from cotide_kube.objects import Affinity, MatchExpression, NodeSelectorTerm, PodSpec
 
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -73,6 +74,7 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
         for index, constraint in enumerate(spec.topology_spread_constraints)
         if constraint.when_unsatisfiable == "DoNotSchedule"
     ]
+    paths += _too_many(spec)
     for index, volume in enumerate(spec.volumes):
         if volume.persistent_volume_claim is not None:
             paths.append(f"spec.volumes[{index}].persistentVolumeClaim")
@@ -80,7 +82,26 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
             paths.append(f"spec.volumes[{index}].ephemeral")
     if spec.resource_claims:
         paths.append("spec.resourceClaims")
+    if len(paths) > FIELDS_NAMED:
+        paths[FIELDS_NAMED:] = [f"{len(paths) - FIELDS_NAMED} more"]
     return tuple(paths)
+
+
+def _too_many(spec: PodSpec) -> list[str]:
+    """Return what has more entries than are looked at for every node."""
+    selected = 2 * len(spec.node_selector)
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    for term in required.node_selector_terms if required is not None else ():
+        selected += 1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields))
+    terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{_REQUIRED}"
+    counts = (
+        (terms, selected, REQUIREMENTS_MOST),
+        ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
+        ("hostPorts", len(host_ports(spec)), HOST_PORTS_MOST),
+        ("spec.schedulingGates", len(spec.scheduling_gates), GATES_MOST),
+    )
+    return [f"{name} ({count} entries, at most {most} are)" for name, count, most in counts if count > most]
 
 
 def _unsupported_affinity(affinity: Affinity) -> list[str]:

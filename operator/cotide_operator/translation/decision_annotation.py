@@ -18,6 +18,7 @@ import orjson
 
 from cotide_core.errors import InputError
 from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
+from cotide_core.limits import EPOCH_MOST, INT32_MOST, NOTE_BYTES, SECONDS_MOST
 from cotide_operator.cache.decision_store import Decision
 
 DECISION_ANNOTATION: Final = "cotide.dev/decision"
@@ -63,33 +64,101 @@ class _Past(msgspec.Struct):
     demotions: int = 0
 
 
+class _Qos(msgspec.Struct, frozen=True):
+    p: float | None = None
+    model: str = ""
+
+
+class _Seconds(msgspec.Struct, frozen=True):
+    p50: float | None = None
+    p90: float | None = None
+    model: str = ""
+
+
+class _Refused(msgspec.Struct):
+    n: int
+    m: str
+    r: WaitReason
+    e: str = ""
+    p: float | None = None
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    """What `_body` writes; whatever else somebody wrote there is no note."""
+
+    v: int
+    uid: str
+    at: float
+    reason: str
+    message: str
+    attempts: int
+    node: str | None = None
+    refused: list[_Refused] = []
+    more: tuple[int, int] = (0, 0)
+    qos: _Qos = _Qos()
+    seconds: _Seconds = _Seconds()
+    demotions: int = 0
+    position: int | None = None
+    retry_at: float | None = None
+    start_at: float | None = None
+    finish_at: float | None = None
+    nominated: str = ""
+    victims: list[str] = []
+
+
 _PAST: Final = msgspec.json.Decoder(_Past)
+_BODY: Final = msgspec.json.Decoder(_Body)
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
+"""What the decoder raises: nesting beyond Python's stack is a RecursionError, a lone surrogate a ValueError."""
 
 
 def decode_past(text: str) -> tuple[str, int, int] | None:
     """Return uid, attempts and demotions of a note; None when it is none: a tenth of the work of `decode`."""
+    if len(text) > NOTE_BYTES:
+        return None
     try:
         past = _PAST.decode(text)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
-    return (past.uid, past.attempts, past.demotions) if past.v == NOTE_VERSION else None
+    return (past.uid, _count(past.attempts), _count(past.demotions)) if past.v == NOTE_VERSION else None
 
 
 def decode(text: str, key: str) -> Note:
     """Read a note back; ``key`` is the ``namespace/name`` of the pod that carries it.
+
+    Counts and times are clamped to what a counter and a timestamp can hold.
 
     Raises
     ------
     InputError
         When the text is no note: someone else wrote the annotation, or another version did.
     """
+    field = f"annotation {DECISION_ANNOTATION}"
+    if len(text) > NOTE_BYTES:
+        raise InputError(f"has {len(text)} characters, a decision that Cotide wrote at most {NOTE_BYTES}", field=field)
     try:
-        body = orjson.loads(text)
-        if body["v"] != NOTE_VERSION:
-            raise InputError(f"is version {body['v']!r} of the note, this command reads {NOTE_VERSION}")
-        return _note(body, key)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError("is not a decision that Cotide wrote", field=f"annotation {DECISION_ANNOTATION}") from error
+        version = msgspec.json.decode(text, type=_Version).v
+        if version != NOTE_VERSION:
+            raise InputError(f"is version {version!r} of the note, this command reads {NOTE_VERSION}")
+        return _note(_BODY.decode(text), key)
+    except _UNREADABLE as error:
+        raise InputError("is not a decision that Cotide wrote", field=field) from error
+
+
+class _Version(msgspec.Struct):
+    v: int | str | float
+
+
+def _count(value: int) -> int:
+    return min(INT32_MOST, max(0, value))
+
+
+def _moment(value: float | None) -> float | None:
+    return None if value is None else min(float(EPOCH_MOST), max(0.0, value))
+
+
+def _probability(value: float | None) -> float | None:
+    return None if value is None else min(1.0, max(0.0, value))
 
 
 def _ascii(body: dict[str, Any]) -> str:
@@ -153,43 +222,45 @@ def _verdict(verdict: NodeVerdict) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _note(body: dict[str, Any], key: str) -> Note:
-    qos, seconds = body.get("qos", {}), body.get("seconds", {})
-    more_verdicts, more_nodes = body.get("more", (0, 0))
+def _note(body: _Body, key: str) -> Note:
     decision = Decision(
         key=key,
-        uid=body["uid"],
-        decided_seconds=float(body["at"]),
-        node=body.get("node"),
-        reason=body["reason"],
-        message=body["message"],
+        uid=body.uid,
+        decided_seconds=_moment(body.at) or 0.0,
+        node=body.node,
+        reason=body.reason,
+        message=body.message,
         refused=tuple(
             NodeVerdict(
-                nodes=int(verdict["n"]),
-                message=verdict["m"],
-                reason=WaitReason(verdict["r"]),
-                example=verdict.get("e", ""),
-                probability=verdict.get("p"),
+                nodes=_count(verdict.n),
+                message=verdict.m,
+                reason=verdict.r,
+                example=verdict.e,
+                probability=_probability(verdict.p),
             )
-            for verdict in body.get("refused", ())
+            for verdict in body.refused
         ),
         forecast=Forecast(
-            qos_violation_probability=qos.get("p"),
-            seconds_p50=seconds.get("p50"),
-            seconds_p90=seconds.get("p90"),
-            qos_model=qos.get("model", ""),
-            completion_model=seconds.get("model", ""),
+            qos_violation_probability=_probability(body.qos.p),
+            seconds_p50=_duration(body.seconds.p50),
+            seconds_p90=_duration(body.seconds.p90),
+            qos_model=body.qos.model,
+            completion_model=body.seconds.model,
         ),
-        attempts=int(body["attempts"]),
-        demotions=int(body.get("demotions", 0)),
-        queue_position=body.get("position"),
-        retry_at_seconds=body.get("retryAt"),
-        predicted_start_seconds=body.get("startAt"),
-        predicted_finish_seconds=body.get("finishAt"),
-        nominated_node=str(body.get("nominated", "")),
-        victims=tuple(str(key) for key in body.get("victims", ())),
+        attempts=_count(body.attempts),
+        demotions=_count(body.demotions),
+        queue_position=None if body.position is None else _count(body.position),
+        retry_at_seconds=_moment(body.retry_at),
+        predicted_start_seconds=_moment(body.start_at),
+        predicted_finish_seconds=_moment(body.finish_at),
+        nominated_node=body.nominated,
+        victims=tuple(body.victims),
     )
-    return Note(decision, int(more_verdicts), int(more_nodes))
+    return Note(decision, *map(_count, body.more))
+
+
+def _duration(value: float | None) -> float | None:
+    return None if value is None else min(float(SECONDS_MOST), max(0.0, value))
 
 
 def _shortened(message: str) -> str:

@@ -3,18 +3,22 @@
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
 way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
-is exactly what the engine knows, so that a change that does not matter is found by comparing and never told. Pods may
-be translated ahead of the first collection (see `ahead`), which makes no difference but in time.
+is exactly what the engine knows, so that a change that does not matter is found by comparing and never told; an object
+that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
+`pretranslation`), which makes no difference but in time.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
-from cotide_core.classes import MAX_CLASS_LABEL
 from cotide_core.events import (
     Event,
+    Namespace,
+    NamespaceDeleted,
+    NamespaceUpserted,
     Node,
     NodeDeleted,
     NodeUpserted,
@@ -30,6 +34,7 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
@@ -58,7 +63,7 @@ class EventSource:
         self._clock = clock
         self._sightings = Sightings(clock)
         self._scheduler_name = scheduler_name
-        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "pods": {}}
+        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
         self._surroundings: dict[tuple[Kind, str], Any] = {}
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
@@ -66,6 +71,7 @@ class EventSource:
         """Pods as told."""
         self._nodes: dict[str, Node] = {}
         self._workloads: dict[str, Workload] = {}
+        self._namespaces: dict[str, Namespace] = {}
         self.arrivals: list[Pod] = []
         """Pods of ours that were told for the first time, unbound, since the loop last took them."""
         for kind in KINDS:  # the lists may have begun before we were there
@@ -90,22 +96,31 @@ class EventSource:
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
-        """Return the events of all changes since the last call: nodes, then Workloads, then pods."""
+        """Return the events of all changes since the last call: nodes, Workloads, limits of namespaces, then pods."""
         events: list[Event] = []
         if not self._live:
             self._sightings.refresh()
         for name in _taken(self._changed["nodes"]):
-            self._tell_node(name, events)
+            self._guarded("nodes", name, self._tell_node, events)
         for key in _taken(self._changed["workloads"]):
-            self._tell_workload(key, events)
+            self._guarded("workloads", key, self._tell_workload, events)
+        for name in _taken(self._changed["namespaces"]):
+            self._guarded("namespaces", name, self._tell_namespace, events)
         pods = _taken(self._changed["pods"])
         if not self._live:
             # A list comes by name; who came first is before who came later, as when they came one by one.
             pods.sort(key=self._created)
         for key in pods:
-            self._tell_pod(key, events)
+            self._guarded("pods", key, self._tell_pod, events)
         self._ahead = None
         return events
+
+    def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
+        """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
+        try:
+            tell(key, events)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._mirror.set_aside(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
         pod = self._mirror.pods.get(key)
@@ -120,7 +135,7 @@ class EventSource:
             self._changed["pods"][key] = None
             if self._ahead is not None:
                 self._ahead.repeat(key)
-        elif kind in self._changed:
+        elif kind in ("nodes", "workloads"):
             self._changed[kind][key] = None
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
@@ -136,8 +151,12 @@ class EventSource:
         pod = self._mirror.pods.get(key)
         if pod is None:
             return None
-        seen = self._sightings.glance(pod, self._job_status(key))
-        return seen, self._translate(pod, seen)
+        try:
+            seen = self._sightings.glance(pod, self._job_status(key))
+            return seen, self._translate(pod, seen)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._mirror.set_aside("pods", key, "translation", error)
+            return None
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
         return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
@@ -147,6 +166,8 @@ class EventSource:
         if self._ahead is not None and kind == "jobs":  # its status counts, too
             for pod in self._mirror.pods_of_job(key):
                 self._ahead.repeat(key_of(pod.metadata))
+        if kind == "namespaces":
+            self._mark_limits(key)
         matter = self._matter(kind, key)
         if self._surroundings.get((kind, key)) == matter:
             return
@@ -175,7 +196,27 @@ class EventSource:
             priority = self._mirror.priorityclasses.get(key)
             return priority.value if priority else None
         namespace = self._mirror.namespaces.get(key)
-        return namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace else None
+        return (self._mirror.max_class_of(key), *max_priorities(namespace)) if namespace else None
+
+    def _mark_limits(self, name: str) -> None:
+        """A namespace changed: its limits are told where it has any, or had."""
+        namespace = self._mirror.namespaces.get(name)
+        limits = translate_namespace(namespace) if namespace is not None else None
+        if limits != self._namespaces.get(name):
+            self._changed["namespaces"][name] = None
+
+    def _tell_namespace(self, name: str, events: list[Event]) -> None:
+        namespace = self._mirror.namespaces.get(name)
+        told = translate_namespace(namespace) if namespace is not None else None
+        if namespace is not None:
+            for fault in limit_faults(namespace):
+                _LOG.warning("namespace %s: %s", name, fault)
+        if told is None:
+            if self._namespaces.pop(name, None) is not None:
+                events.append(NamespaceDeleted(name))
+        elif self._namespaces.get(name) != told:
+            self._namespaces[name] = told
+            events.append(NamespaceUpserted(told))
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
         node = self._mirror.nodes.get(name)

@@ -1,50 +1,147 @@
 """What a pod asks of a node: the sum that kube-scheduler and the kubelet compute.
 
-Called by `translation`. Invariant: never less than what the kubelet will count, or pods bound here would be
-refused there (OutOfcpu).
+Called by `pod_spec`. Invariant: never less than what the kubelet will count, or pods bound here would be
+refused there (OutOfcpu). While a container is resized in place it counts with the largest of what its spec asks for,
+what the kubelet has set and what it has put aside; the spec is left out of this where the kubelet has said that the
+resize is infeasible.
 
-Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+Sources: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers,
+KEP-1287 (in-place update of pod resources; "Scheduler and API server interaction") and KEP-5419 (the same of pod-level
+resources).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from cotide_core.units import PODS, resource_amount
-from cotide_kube.objects import Container, PodSpec, Quantity, Resources
+from cotide_core.errors import InputError
+from cotide_core.limits import EXACT, RESOURCES_MOST
+from cotide_core.units import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, bounded_amount, resource_amount
+from cotide_kube.objects import Container, ContainerStatus, PodSpec, PodStatus, Quantity, Resources
 
 Amounts = dict[str, int]
+_NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
-def effective_requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
-    """Return (resource, amount) sorted by name; amounts of zero are left out.
+@dataclass(frozen=True, slots=True)
+class EffectiveRequests:
+    """What a pod asks for.
+
+    Attributes
+    ----------
+    amounts : (resource, amount) sorted by name, without zeros, each clamped to 0 ... `limits.EXACT`.
+    faults : paths of amounts that can't be read or are beyond what is counted, each with what is wrong.
+    """
+
+    amounts: tuple[tuple[str, int], ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The faults found while one pod is read; each field is named once."""
+
+    faults: dict[str, None] = field(default_factory=dict)
+
+    def amounts(self, quantities: Mapping[str, Quantity], place: str) -> Amounts:
+        """Return amounts that are counted exactly; of too many only those that nodes are sure to offer."""
+        if len(quantities) > RESOURCES_MOST:
+            self.faults[f"{place} ({len(quantities)} resources, at most {RESOURCES_MOST} are)"] = None
+            kept = [*(name for name in _NATIVE if name in quantities), *sorted(quantities)[:RESOURCES_MOST]]
+            quantities = {name: quantities[name] for name in kept}
+        amounts: Amounts = {}
+        for name, quantity in quantities.items():
+            try:
+                amounts[name] = resource_amount(name, quantity)
+            except InputError as error:
+                self.faults[f"{place}[{name[:64]}] ({error})"] = None
+                amounts[name] = self._clamped(name, quantity)
+            if amounts[name] < 0:
+                self.faults[f"{place}[{name[:64]}] ({quantity!r} is negative)"] = None
+                amounts[name] = 0
+        return amounts
+
+    @staticmethod
+    def _clamped(name: str, quantity: Quantity) -> int:
+        try:
+            return bounded_amount(name, quantity)
+        except InputError:
+            return 0
+
+
+def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> EffectiveRequests:
+    """Return what a pod asks for.
 
     Per resource: the larger of (all containers + all sidecars) and, for each ordinary init container, that one
     plus the sidecars declared before it; pod-level requests replace that sum where they are given; overhead is
     added at the end.
 
-    Raises
-    ------
-    InputError
-        When a quantity can't be read (an API server never lets one through).
+    Parameters
+    ----------
+    status : of a pod whose kubelet has set or put aside other amounts than its spec asks for; see `resized`.
     """
+    reading = _Reading()
+    by_name, infeasible = _of_status(status)
     running: Amounts = {}
-    for container in spec.containers:
-        _add(running, _requests(container))
+    for place, container in enumerate(spec.containers):
+        _add(running, _requests(reading, container, f"spec.containers[{place}]", by_name, infeasible))
     if spec.init_containers:
-        running = _with_init(running, spec.init_containers)
+        running = _with_init(reading, running, spec.init_containers, by_name, infeasible)
     if spec.resources is not None:
-        running.update(_requested(spec.resources))
-    _add(running, _amounts(spec.overhead))
+        level = {} if infeasible else reading.amounts(_requested(spec.resources), "spec.resources.requests")
+        if status is not None:
+            _raise_to(level, _held(reading, status.resources, status.allocated_resources, "status"))
+        running.update(level or reading.amounts(_requested(spec.resources), "spec.resources.requests"))
+    _add(running, reading.amounts(spec.overhead, "spec.overhead"))
     running.pop(PODS, None)
-    return tuple(sorted((name, amount) for name, amount in running.items() if amount))
+    amounts = tuple(sorted((name, min(amount, EXACT)) for name, amount in running.items() if amount))
+    beyond = [f"requests[{name}] (together beyond 2^53)" for name, amount in running.items() if amount > EXACT]
+    return EffectiveRequests(amounts, (*reading.faults, *beyond))
 
 
-def _with_init(running: Amounts, init_containers: Sequence[Container]) -> Amounts:
+def resized(spec: PodSpec, status: PodStatus) -> bool:
+    """Whether a kubelet has set or put aside anything else than what a spec asks for."""
+    if status.resources is not None or status.allocated_resources:
+        asked = spec.resources.requests if spec.resources is not None else {}
+        if _differs(asked, status.resources, status.allocated_resources):
+            return True
+    if not any(one.resources is not None or one.allocated_resources for one in _statuses(status)):
+        return False
+    wanted = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
+    return any(_differs(wanted.get(one.name, {}), one.resources, one.allocated_resources) for one in _statuses(status))
+
+
+def _differs(asked: Mapping[str, Quantity], set_: Resources | None, aside: Mapping[str, Quantity]) -> bool:
+    return (set_ is not None and set_.requests != asked) or (bool(aside) and aside != asked)
+
+
+def _statuses(status: PodStatus) -> tuple[ContainerStatus, ...]:
+    if not status.init_container_statuses:
+        return status.container_statuses
+    return (*status.container_statuses, *status.init_container_statuses)
+
+
+def _of_status(status: PodStatus | None) -> tuple[dict[str, ContainerStatus], bool]:
+    """Return the container statuses by name, and whether the kubelet found the resize infeasible."""
+    if status is None:
+        return {}, False
+    pending = next((one for one in status.conditions if one.type == "PodResizePending" and one.status == "True"), None)
+    infeasible = status.resize == "Infeasible" or (pending is not None and pending.reason == "Infeasible")
+    return {one.name: one for one in _statuses(status)}, infeasible
+
+
+def _with_init(
+    reading: _Reading,
+    running: Amounts,
+    init_containers: Sequence[Container],
+    by_name: Mapping[str, ContainerStatus],
+    infeasible: bool,
+) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
-    for container in init_containers:
-        requests = _requests(container)
+    for place, container in enumerate(init_containers):
+        requests = _requests(reading, container, f"spec.initContainers[{place}]", by_name, infeasible)
         if container.restart_policy == "Always":
             _add(sidecars, requests)
             _raise_to(peak, sidecars)
@@ -58,19 +155,29 @@ def _with_init(running: Amounts, init_containers: Sequence[Container]) -> Amount
     return together
 
 
-def _requests(container: Container) -> Amounts:
-    return _requested(container.resources)
+def _requests(
+    reading: _Reading, container: Container, place: str, by_name: Mapping[str, ContainerStatus], infeasible: bool
+) -> Amounts:
+    asked = reading.amounts(_requested(container.resources), f"{place}.resources.requests")
+    status = by_name.get(container.name)
+    if status is None or not (status.resources is not None or status.allocated_resources):
+        return asked
+    held = _held(reading, status.resources, status.allocated_resources, f"status of {container.name}")
+    if infeasible:
+        return held
+    _raise_to(asked, held)
+    return asked
 
 
-def _requested(resources: Resources) -> Amounts:
+def _held(reading: _Reading, set_: Resources | None, aside: Mapping[str, Quantity], place: str) -> Amounts:
+    held = reading.amounts(set_.requests, f"{place}.resources.requests") if set_ is not None else {}
+    _raise_to(held, reading.amounts(aside, f"{place}.allocatedResources"))
+    return held
+
+
+def _requested(resources: Resources) -> Mapping[str, Quantity]:
     # The API server copies a limit into a missing request; a server that does not must not make us blind to it.
-    if not resources.limits:
-        return _amounts(resources.requests)
-    return _amounts({**resources.limits, **resources.requests})
-
-
-def _amounts(quantities: Mapping[str, Quantity]) -> Amounts:
-    return {name: resource_amount(name, quantity) for name, quantity in quantities.items()}
+    return {**resources.limits, **resources.requests} if resources.limits else resources.requests
 
 
 def _add(total: Amounts, more: Amounts) -> None:

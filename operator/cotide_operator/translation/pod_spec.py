@@ -12,14 +12,17 @@ from typing import Final
 
 import msgspec
 
-from cotide_core.errors import InputError
 from cotide_core.events import HostPort, NodeTerm, Toleration
-from cotide_kube.objects import PodSpec
+from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
+from cotide_kube.objects import PodSpec, PodStatus
 from cotide_operator.translation.constraints import host_ports, node_terms, tolerations, unsupported_fields
-from cotide_operator.translation.pod_requests import effective_requests
+from cotide_operator.translation.pod_requests import effective_requests, resized
 
 KEPT: Final = 4096
 """Templates that are remembered before all are worked out again; chosen: about 8 MB."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+KEPT_LARGEST_BYTES: Final = 64 * 1024
+"""Of all keys together, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -41,16 +44,36 @@ class SpecReader:
 
     def __init__(self) -> None:
         self._known: dict[bytes, SpecFacts] = {}
+        self._bytes = 0
 
-    def __call__(self, spec: PodSpec) -> SpecFacts:
-        """Return the facts of a spec; a request that can't be read is one of the unsupported fields."""
-        key = _key(spec)
+    def __call__(self, spec: PodSpec, status: PodStatus | None = None) -> SpecFacts:
+        """Return the facts of a spec; a request that can't be read is one of the unsupported fields.
+
+        Parameters
+        ----------
+        status : of the pod; it counts while a kubelet holds something else than the spec asks for (KEP-1287).
+        """
+        if status is not None and not resized(spec, status):
+            status = None
+        key = _key(spec) if status is None else _key(spec) + _resize_key(status)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= KEPT:
+            known = _facts(spec, status)
+            if len(key) > KEPT_LARGEST_BYTES:
+                return known
+            if len(self._known) >= KEPT or self._bytes >= KEPT_BYTES:
                 self._known.clear()
-            known = self._known[key] = _facts(spec)
+                self._bytes = 0
+            self._known[key] = known
+            self._bytes += len(key)
         return known
+
+
+def _resize_key(status: PodStatus) -> bytes:
+    held = [(one.name, one.resources, one.allocated_resources) for one in status.container_statuses]
+    inits = [(one.name, one.resources, one.allocated_resources) for one in status.init_container_statuses]
+    pending = [(one.status, one.reason) for one in status.conditions if one.type == "PodResizePending"]
+    return _encode((held, inits, status.resources, status.allocated_resources, pending, status.resize))
 
 
 def _key(spec: PodSpec) -> bytes:
@@ -72,16 +95,14 @@ def _key(spec: PodSpec) -> bytes:
     )
 
 
-def _facts(spec: PodSpec) -> SpecFacts:
-    faults: list[str] = []
-    requests: tuple[tuple[str, int], ...] = ()
-    try:
-        requests = effective_requests(spec)
-    except InputError as error:
-        faults.append(f"spec.containers.resources ({error})")
+def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
+    requests = effective_requests(spec, status)
+    faults = [fault if fault.startswith(("spec.", "status")) else f"spec.{fault}" for fault in requests.faults]
+    if len(faults) > FIELDS_NAMED:
+        faults[FIELDS_NAMED:] = [f"{len(faults) - FIELDS_NAMED} more"]
     return SpecFacts(
-        requests=requests,
-        host_ports=host_ports(spec),
+        requests=requests.amounts,
+        host_ports=host_ports(spec)[:HOST_PORTS_MOST],
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=node_terms(spec.affinity),
         tolerations=tolerations(spec),

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotide_core.errors import InputError
+from cotide_core.limits import INT32_MOST
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
@@ -169,7 +170,7 @@ def _past(pod: PodObject, job_status: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _count(value: object) -> int:
-    return max(0, value) if isinstance(value, int) else 0
+    return min(INT32_MOST, max(0, value)) if isinstance(value, int) else 0
 
 
 def _parsed(text: str) -> float | None:

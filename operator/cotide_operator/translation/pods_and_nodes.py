@@ -8,19 +8,29 @@ scheduling (a heartbeat, a label of somebody else) is recognised by comparing, a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, CLASSES, MAX_CLASS_LABEL, WorkloadClass, classify
+from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass, classify
 from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
-from cotide_core.units import parse_quantity, resource_amount
-from cotide_kube.objects import Metadata, NodeObject, PodObject
+from cotide_core.limits import (
+    INT32_MOST,
+    LABEL_CHARACTERS,
+    LATENCY_MILLISECONDS_MOST,
+    NUMBER_CHARACTERS,
+    QUALIFIED_NAME_CHARACTERS,
+    SECONDS_MOST,
+)
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY, bounded_amount, resource_amount
+from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
 
@@ -35,9 +45,12 @@ DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of Ou 2024, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
+NEVER: Final = "Never"
+"""``preemptionPolicy`` of a pod for which nobody is evicted."""
 REMEMBERED: Final = 4096
 """Surroundings, and answers about them, that are kept; chosen: thousands of pods share theirs."""
 
+_TYPE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
 
@@ -54,6 +67,9 @@ class PodOwnership:
     max_class: str | None = None
     job_priority: int | None = None
     """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
+    max_priority: int | None = None
+    """Highest pod priority that counts in its namespace; so is the next of Job priorities."""
+    max_job_priority: int | None = None
 
 
 def affiliation(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
@@ -85,8 +101,9 @@ def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workl
         owner_class,
         _owner_kind(pod.metadata),
         named.value if named is not None else None,
-        namespace.metadata.labels.get(MAX_CLASS_LABEL) if namespace is not None else None,
+        mirror.max_class_of(pod.metadata.namespace),
         job_priority,
+        *(max_priorities(namespace) if namespace is not None else (None, None)),
     )
 
 
@@ -98,7 +115,8 @@ def _owner_kind(metadata: Metadata) -> str | None:
     if owner is None:
         return None
     group = owner.api_version.partition("/")[0] if "/" in owner.api_version else ""
-    return f"{owner.kind}.{group}" if group else owner.kind
+    # It is kept for comparing: no server bounds its length.
+    return (f"{owner.kind}.{group}" if group else owner.kind)[:QUALIFIED_NAME_CHARACTERS]
 
 
 def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
@@ -109,6 +127,15 @@ def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
         around.priority_class_value,
         around.owner_kind,
         around.max_class,
+        _reclaims(pod.spec),
+    )
+
+
+def _reclaims(spec: PodSpec) -> bool:
+    return any(
+        name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
+        for container in (*spec.containers, *spec.init_containers)
+        for name in (*container.resources.requests, *container.resources.limits)
     )
 
 
@@ -119,6 +146,7 @@ def _class(
     priority_class_value: int | None,
     owner_kind: str | None,
     max_class: str | None,
+    reclaims: bool,
 ) -> WorkloadClass:
     return classify(
         label=label,
@@ -126,6 +154,7 @@ def _class(
         priority_class_value=priority_class_value,
         owner_kind=owner_kind,
         max_class=max_class,
+        reclaims=reclaims,
     )
 
 
@@ -135,14 +164,15 @@ def translate_pod(
     """Return what the engine must know of a pod.
 
     A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read
-    (no API server lets one through) is a Misconfigured pod, never one that asks for nothing.
+    (no API server lets one through) or is beyond any node is a Misconfigured pod, never one that asks for nothing.
     """
     metadata, spec = pod.metadata, pod.spec
     ours = spec.scheduler_name == scheduler_name
-    facts = _read_spec(spec)
+    facts = _read_spec(spec, pod.status)
     annotations = metadata.annotations
     wished = wishes(annotations)
     priority = spec.priority if spec.priority is not None else (around.priority_class_value or 0)
+    priority = min(INT32_MOST, max(-INT32_MOST - 1, priority))
     node = spec.node_name or None
     to_place = ours and node is None
     return Pod(
@@ -155,12 +185,15 @@ def translate_pod(
         node=node,
         ours=ours,
         terminating=metadata.deletion_timestamp is not None,
-        priority=priority,
+        priority=_at_most(priority, around.max_priority),
         job=around.job,
         workload=around.workload,
         # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
-        job_priority=around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
-        type=annotations.get(TYPE_ANNOTATION, ""),
+        job_priority=_at_most(
+            around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
+            around.max_job_priority,
+        ),
+        type=_type(annotations.get(TYPE_ANNOTATION)),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
         requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
         node_selector=facts.node_selector if to_place else (),
@@ -177,7 +210,12 @@ def translate_pod(
         prefer_no_eviction=wished.prefer_no_eviction,
         deletion_cost=wished.deletion_cost,
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
+        preempts=spec.preemption_policy != NEVER,
     )
+
+
+def _at_most(value: int, limit: int | None) -> int:
+    return value if limit is None else min(value, limit)
 
 
 def _annotated_priority(annotations: Mapping[str, str]) -> int:
@@ -185,7 +223,7 @@ def _annotated_priority(annotations: Mapping[str, str]) -> int:
     if text is None:
         return DEFAULT_JOB_PRIORITY
     try:
-        return _bounded_priority(int(text))
+        return _bounded_priority(int(text) if len(text) <= NUMBER_CHARACTERS else None)
     except ValueError:
         return DEFAULT_JOB_PRIORITY
 
@@ -196,24 +234,51 @@ def _bounded_priority(value: object) -> int:
     return min(JOB_PRIORITY_MAX, max(0, value))
 
 
+def _type(text: str | None) -> str:
+    """A job type is what a Job's definition takes for one; anything else, as from a copied manifest, is none."""
+    return text if text and len(text) <= LABEL_CHARACTERS and _TYPE.fullmatch(text) else ""
+
+
 def _bytes(text: str | None) -> int:
-    """An input size that can't be read is no size: predictors then treat it as unknown, the pod still runs."""
+    """An input size that can't be read, or that nobody has, is none: predictors treat it as unknown, the pod runs."""
     if text is None:
         return 0
     try:
-        return max(0, int(parse_quantity(text)))
+        return max(0, resource_amount("bytes", text))
     except InputError:
         return 0
 
 
 def _positive(text: str | None) -> float | None:
-    if text is None:
+    """A wish that can't be read is none; one beyond `limits.SECONDS_MOST` means as long as may be."""
+    if text is None or len(text) > NUMBER_CHARACTERS:
         return None
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    return min(value, float(SECONDS_MOST)) if math.isfinite(value) and value > 0 else None
+
+
+def annotation_faults(annotations: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each of our annotations that was not followed as it was written."""
+    found: list[str] = []
+    kind = annotations.get(TYPE_ANNOTATION)
+    if kind and not _type(kind):
+        found.append(f"annotation {TYPE_ANNOTATION}: {kind[:40]!r} is no job type, and counts as not written")
+    size = annotations.get(INPUT_SIZE_ANNOTATION)
+    if size is not None:
+        try:
+            resource_amount("bytes", size)
+        except InputError as error:
+            found.append(f"annotation {INPUT_SIZE_ANNOTATION}: {error}; it counts as not written")
+    seconds = annotations.get(REQUESTED_SECONDS_ANNOTATION)
+    if seconds is not None and (_positive(seconds) is None or _positive(seconds) == SECONDS_MOST):
+        found.append(
+            f"annotation {REQUESTED_SECONDS_ANNOTATION}: {seconds[:40]!r} is no number of seconds between 0 and "
+            f"{SECONDS_MOST}"
+        )
+    return found
 
 
 def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float) -> Node:
@@ -228,7 +293,7 @@ def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float
     offered = status.allocatable or status.capacity
     return Node(
         name=metadata.name,
-        allocatable=tuple(sorted((name, resource_amount(name, amount)) for name, amount in offered.items())),
+        allocatable=tuple(sorted((name, bounded_amount(name, amount)) for name, amount in offered.items())),
         labels=tuple(sorted(metadata.labels.items())),
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
         unschedulable=spec.unschedulable or metadata.deletion_timestamp is not None,
@@ -254,6 +319,10 @@ def translate_workload(workload: CustomObject) -> Workload:
     valid = isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0
     return Workload(
         key=key_of(workload.metadata),
-        latency_p95_milliseconds=float(limit) if valid and limit is not None else DEFAULT_LATENCY_MILLISECONDS,
+        latency_p95_milliseconds=(
+            float(min(limit, LATENCY_MILLISECONDS_MOST))
+            if valid and limit is not None
+            else DEFAULT_LATENCY_MILLISECONDS
+        ),
         exclusive=workload.spec.get("exclusive") is True,
     )

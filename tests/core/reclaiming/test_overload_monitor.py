@@ -163,3 +163,17 @@ def test_a_noted_cordon_that_is_over_or_can_not_be_ours_closes_no_node(until: fl
     scheduler = engine(cordon_seconds=120.0)
     scheduler.handle([NodeUpserted(noted)], 1.0)
     assert scheduler.alarms.cordoned == ()
+
+
+def test_an_administrator_may_override_what_owners_of_gratis_pods_wrote_before_batch_goes() -> None:
+    pods = [runs("batch", BATCH, 300), runs("kept", GRATIS, 300, do_not_disrupt=True), runs("gratis", GRATIS, 100)]
+    assert sorted(evicted(engine(*pods).handle([uses(600, 0.0)], 0.0))) == ["batch", "gratis"], "off by default"
+    out = engine(*pods, overload_overrides_owners=True).handle([uses(600, 0.0)], 0.0)
+    # 600 used + 700 held = 1300: 100 of the willing one and 300 of the kept one are enough.
+    assert sorted(evicted(out)) == ["gratis", "kept"]
+    sentences = {one.key: (one.override, one.reason.partition("; ")[2]) for one in out if isinstance(one, Evict)}
+    assert sentences["d/kept"] == (
+        True,
+        "a gratis pod with 0 core s done; an administrator's setting overrides its do-not-disrupt",
+    )
+    assert sentences["d/gratis"] == (True, "a gratis pod with 0 core s done"), "a budget would be overridden, too"

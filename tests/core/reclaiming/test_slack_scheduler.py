@@ -280,6 +280,12 @@ def test_gratis_evicts_nobody_and_batch_never_evicts_batch_or_online() -> None:
     assert evicted(engine(*told).handle([arrives("x", GRATIS, 400)], 1.0)) == []
 
 
+def test_nobody_goes_for_a_pod_that_never_preempts_and_it_speaks_for_no_other_of_its_shape() -> None:
+    scheduler = engine(node(), runs("g", GRATIS, 1000))
+    assert evicted(scheduler.handle([arrives("never", BATCH, 400, preempts=False)], 1.0)) == []
+    assert evicted(scheduler.handle([arrives("may", BATCH, 400)], 2.0)) == ["g"]
+
+
 def test_two_batch_pods_of_one_shape_free_room_for_both_at_once() -> None:
     scheduler = engine(node(), runs("g", GRATIS, 500), runs("h", GRATIS, 500))
     out = scheduler.handle([arrives("x", BATCH, 500), arrives("y", BATCH, 500)], 0.0)

@@ -15,7 +15,8 @@ import requests
 
 from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
 from cotide_operator.apis.crd_generation import RESOURCES, definition
-from cotide_operator.controllers.kopf_handlers import KopfThread, connection, start_kopf
+from cotide_operator.controllers.kopf_handlers import KopfThread, start_kopf
+from cotide_operator.controllers.kopf_session import kopf_session
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 DEADLINE_SECONDS = 20.0
@@ -170,16 +171,7 @@ def test_a_server_that_refuses_us_does_not_keep_kopf_from_stopping() -> None:
         assert not thread.alive
 
 
-def test_credentials_are_passed_on_in_kopfs_words() -> None:
-    info = connection(
-        Credentials(
-            "https://example:6443", token=StaticToken("Bearer abc"), certificate_authority=b"pem", insecure=True
-        )
-    )
-    assert (info.server, info.scheme, info.token, info.ca_data, info.insecure) == (
-        "https://example:6443",
-        "Bearer",
-        "abc",
-        b"pem",
-        True,
-    )
+async def test_kopf_connects_as_the_operator_does() -> None:
+    session = kopf_session(Credentials("https://example:6443", token=StaticToken("Bearer abc"), insecure=True))
+    async with session.aiohttp_session as http:
+        assert (session.server, http.headers["Authorization"]) == ("https://example:6443", "Bearer abc")

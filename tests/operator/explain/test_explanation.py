@@ -137,6 +137,11 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
         (pod(labels={"cotide.dev/class": "batch"}), ClassContext(), ("batch", "by its label cotide.dev/class")),
         (pod(labels={"cotide.dev/class": "gratis"}), ClassContext(owner=JOB), ("gratis", "by its Job count")),
         (pod(labels={"cotide.dev/class": "online"}), ClassContext(), ("online", "because nothing says otherwise")),
+        (
+            pod(labels={"cotide.dev/class": "online"}),
+            ClassContext(owner=JOB),
+            ("gratis", "because work of a Job is not made online without its namespace's label cotide.dev/max-class"),
+        ),
         (pod(), ClassContext(), ("online", "because nothing says otherwise")),
         (
             pod(spec={"priorityClassName": "nightly"}),

@@ -22,13 +22,15 @@ from cotide_operator.models.training_process import Files, train, train_apart
 from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
 
-SETTINGS = RetrainingSettings(enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5)
+SETTINGS = RetrainingSettings(
+    enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5, pooled_namespaces=("*",)
+)
 
 
 class Scene:
     """A node on which jobs run one after the other, and a trainer that the test watches."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: RetrainingSettings = SETTINGS) -> None:
         self.told: list[Event] = []
         self.telemetry = Metrics()
         self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry)
@@ -37,7 +39,7 @@ class Scene:
         self.hold: threading.Event | None = None
         # A thread instead of a process: the same interface, and the test can look inside.
         self.retraining = Retraining(
-            SETTINGS, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
+            settings, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
         )
         self.state = ClusterState()
         self.now = 0.0
@@ -175,3 +177,11 @@ async def test_a_training_that_nobody_waits_for_any_more_is_ended() -> None:
     training.cancel()
     await asyncio.gather(training, return_exceptions=True)
     assert not any(child.name == "training" for child in multiprocessing.active_children())
+
+
+async def test_a_tenant_that_is_not_pooled_teaches_nobody_and_makes_no_training(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",)}))
+    scene.run_jobs(100, "sort")
+    await scene.retraining.look()
+    assert scene.trained == []
+    assert scene.retraining.collector.completion().types == ()

@@ -51,11 +51,12 @@ class Scene:
         self.lane, self.api, self.mirror, self.board = Lane(), Api(), ObjectCache(), DecisionStore()
         self.telemetry = Metrics()
         self.now = 100.0
+        self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
         client: Any = self.api
         lane: Any = self.lane
         self.annotator = PodAnnotator(
-            client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: "batch"
+            client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: self.decided
         )
 
     def pod(self, **parts: Any) -> None:
@@ -128,6 +129,7 @@ async def test_a_condition_that_says_so_already_is_left_alone(scene: Scene) -> N
 
 
 async def test_a_class_that_is_there_is_never_overwritten(scene: Scene) -> None:
+    scene.decided = "online"
     scene.pod(labels={"cotide.dev/class": "online"})
     scene.annotator.label("ns/p")
     scene.waits("m")
@@ -135,7 +137,7 @@ async def test_a_class_that_is_there_is_never_overwritten(scene: Scene) -> None:
     assert "labels" not in metadata["metadata"]
 
 
-@pytest.mark.parametrize(("label", "cap"), [("vip", None), ("online", "batch")])
+@pytest.mark.parametrize(("label", "cap"), [("vip", None), ("online", "batch"), ("online", None)])
 async def test_a_label_that_names_no_class_or_claims_too_much_is_set_right(
     label: str, cap: str | None, scene: Scene
 ) -> None:
@@ -179,3 +181,11 @@ async def test_a_pod_that_was_bound_is_not_told_to_wait_any_more(scene: Scene) -
     scene.annotator.bound("ns/p")
     assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
     assert scene.api.patches[0][1] == {"metadata": {"uid": "u", "labels": {"cotide.dev/class": "batch"}}}
+
+
+async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so(scene: Scene) -> None:
+    for cap, written in (("", 1), ("cotide.dev/max-batch-cpu", 2)):
+        scene.now += 1000.0
+        scene.board.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
+        scene.annotator.note("ns/p")
+        assert len(await scene.write()) == written, "a note; and a condition where no node would change it"

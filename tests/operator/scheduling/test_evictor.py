@@ -46,6 +46,9 @@ class Bench:
         self.said.append(f"evict {name}")
         return self.answers.get(name, Answer(201))
 
+    async def delete(self, path: str, *, uid: str) -> None:
+        self.said.append(f"delete {path.rpartition('/')[2]} {uid}")
+
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         if self.gate is not None:
             await self.gate.wait()
@@ -234,3 +237,28 @@ async def test_a_claim_that_came_to_nothing_is_taken_off_unless_there_is_a_new_o
     bench.pod("a")
     await bench.carry_out(evict("a"))
     assert bench.said[1:] == ["nominate x n", "evict a"], "the old word in the mirror is not taken for the new one"
+
+
+def overriding(name: str) -> Evict:
+    return Evict(f"ns/{name}", f"u-{name}", "n", "why", EvictCause.OVERLOADED, override=True)
+
+
+async def test_an_administrators_override_takes_a_gratis_pod_that_its_owner_or_a_budget_would_keep(
+    bench: Bench,
+) -> None:
+    bench.pod("kept", annotations={"karpenter.sh/do-not-disrupt": "true"})
+    bench.pod("budget")
+    bench.answers["budget"] = Answer(429, "TooManyRequests", "budget")
+    done = await bench.carry_out(overriding("kept"), overriding("budget"))
+    assert done == {"kept": (201, False), "budget": (200, False)}
+    assert sorted(bench.said) == ["delete budget u-budget", "evict budget", "evict kept"]
+
+
+async def test_no_override_takes_a_batch_pod_and_none_is_there_without_a_word(bench: Bench) -> None:
+    bench.pod("batch", {"cotide.dev/class": "batch"})
+    bench.pod("kept", {"cotide.dev/class": "batch"}, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    bench.pod("gratis")
+    bench.answers = dict.fromkeys(("batch", "gratis"), Answer(429, "TooManyRequests", "budget"))
+    done = await bench.carry_out(overriding("batch"), overriding("kept"), relief("gratis"))
+    assert done == {"batch": (429, False), "kept": (403, False), "gratis": (429, False)}
+    assert sorted(bench.said) == ["evict batch", "evict gratis"]

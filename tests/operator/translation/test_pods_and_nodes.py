@@ -145,7 +145,7 @@ def test_a_preference_binds_nobody(spec: dict[str, Any]) -> None:
 def test_a_request_that_cannot_be_read_is_misconfigured_and_never_nothing() -> None:
     pod = translated(pod_object({"containers": [container(cpu="much")]}))
     assert pod.requests == ()
-    assert pod.unsupported[0].startswith("spec.containers.resources ('much' is not a quantity")
+    assert pod.unsupported[0].startswith("spec.containers[0].resources.requests[cpu] ('much' is not a quantity")
 
 
 def test_required_node_affinity_becomes_alternatives() -> None:

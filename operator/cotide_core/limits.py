@@ -1,0 +1,79 @@
+"""Bounds of everything that we read and did not write: depth, bytes, counts and magnitudes, each with its source.
+
+Used wherever raw text or objects are translated (watch lines, annotations, statuses read back, reviews, metric answers,
+model manifests, ledgers, traces) and by the generated custom resource definitions. What is beyond a bound is refused
+with the name of its field, or clamped where a bound means the same; which of the two, the reader of the value says.
+Invariant: sums over all pods that a kubelet admits to one node stay within int64, and products of two of these numbers
+within float64.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXACT: Final = 2**53
+"""Largest magnitude up to which each whole number is a float64, too (IEEE 754). 1,023 of them fit into an int64; nodes
+admit 110 pods as shipped (kubelet, ``maxPods``)."""
+INT32_MOST: Final = 2**31 - 1
+"""Kubernetes keeps priorities, replicas and counters as int32 (k8s.io/api/core/v1)."""
+
+OBJECT_BYTES: Final = 3 * 1024 * 1024
+"""What an API server reads of a request (k8s.io/apiserver, MaxRequestBodyBytes); etcd stores half of that
+(--max-request-bytes, 1.5 MiB)."""
+LINE_BYTES: Final = 4 * OBJECT_BYTES
+"""A line of a watch: an object as JSON, whose managed fields name each field once more, in an envelope. Chosen."""
+CUSTOM_OBJECT_BYTES: Final = 384 * 1024
+"""A Job or Workload with its managed fields, as JSON. Chosen: decoding any shape of as many bytes takes below 40 ms;
+a pod template of 5 KB, named once more in the managed fields of ten writers, takes 50 KB."""
+ANNOTATIONS_BYTES: Final = 256 * 1024
+"""All annotations of an object together (apimachinery, TotalAnnotationSizeLimitB)."""
+DEPTH: Final = 64
+"""Levels of nested objects and lists that we read. Chosen: the deepest field of a pod lies 14 levels below it. API
+servers take 10,000 (Go's encoding/json, maxNestingDepth), which is more than Python's recursion takes."""
+
+NAME_CHARACTERS: Final = 253
+"""A name of an object (RFC 1123 subdomain; apimachinery, DNS1123SubdomainMaxLength)."""
+LABEL_CHARACTERS: Final = 63
+"""A label's value (apimachinery, LabelValueMaxLength); job types are as long."""
+QUALIFIED_NAME_CHARACTERS: Final = 317
+"""A label's key or a resource's name: prefix, slash, name (253 + 1 + 63)."""
+
+QUANTITY_CHARACTERS: Final = 64
+"""Chosen: API servers write a quantity in at most 25 characters; nobody types more."""
+TIMESTAMP_CHARACTERS: Final = 64
+"""RFC 3339 with nanoseconds and zone takes 35."""
+NUMBER_CHARACTERS: Final = 32
+"""A plain number in an annotation: float64 in its shortest form takes 24. Chosen."""
+
+SECONDS_MOST: Final = 10**9
+"""A duration: 31 years. Chosen; with it and the year 9999 no sum of times leaves what a timestamp can say."""
+EPOCH_MOST: Final = 253_402_300_799
+"""9999-12-31T23:59:59Z, the last second that RFC 3339 can write."""
+LATENCY_MILLISECONDS_MOST: Final = 86_400_000.0
+"""A day. Chosen."""
+RATE_MOST: Final = 1e9
+"""Requests per second of one pod. Chosen: a hundred times what one machine's network card can carry in packets."""
+
+INDEXES_MOST: Final = 10_000
+"""Completions of a Job, as its definition says. Chosen: the indexes of one Job must stay a list a status can hold."""
+INDEXES_CHARACTERS: Final = 131_072
+"""``completedIndexes`` and ``retriedIndexes``: 10,000 indexes of four digits with a count of four and a comma each are
+100,000 characters."""
+QUERY_CHARACTERS: Final = 4096
+"""A query in a Workload. Chosen."""
+
+RESOURCES_MOST: Final = 128
+"""Resources that one pod may name. Chosen: nodes of clouds offer about 20."""
+REQUIREMENTS_MOST: Final = 1024
+"""Selector entries of one pod: label pairs, requirements and their values. Chosen: all of them are looked at for 5,000
+nodes within 10 ms."""
+TOLERATIONS_MOST: Final = 256
+"""Tolerations of one pod. Chosen: one for each taint that a cluster may know, ten times over."""
+HOST_PORTS_MOST: Final = 256
+"""Host ports of one pod. Chosen."""
+GATES_MOST: Final = 64
+"""Scheduling gates of one pod. Chosen."""
+FIELDS_NAMED: Final = 8
+"""Fields at fault that a sentence names; of more it tells the number. Chosen."""
+NOTE_BYTES: Final = 8192
+"""A decision's annotation that is read back: four times what is written at most. Chosen."""

@@ -1,0 +1,183 @@
+"""Batch and gratis pods that wait for a limit of their namespace, and what the waiting ones take of it.
+
+Owned by `scheduling_queue.SchedulingQueue`, which reports where each pod stands. Two limits hold: on pods in the
+queue, asked about when a pod comes, and on what a namespace holds, asked about when it is a pod's turn. What a policy
+that plans has taken over counts as held, since it starts without being asked about again. A pod that is let in when
+something was freed may find no node; then the next of its namespace gets its turn. Only namespaces with limits are
+counted. Invariant: no pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Namespace
+from cotide_core.queueing.ordering import Key
+from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.state.namespace_use import (
+    MAX_BATCH_CPU,
+    MAX_BATCH_MEMORY,
+    MAX_QUEUED_PODS,
+    NamespaceUse,
+    namespace_of,
+)
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, format_amount
+
+LOOKED_AT: Final = 64
+"""Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
+_QUEUED: Final = frozenset({Place.ACTIVE, Place.BACKOFF, Place.PARKED, Place.PLANNED, Place.IN_HAND})
+_GIVEN_UP: Final = frozenset({Place.PARKED, Place.GATED, Place.ASIDE, Place.HELD})
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """The limit that stops a pod, and the sentence that says so."""
+
+    limit: str
+    """Name of the annotation."""
+    message: str
+
+
+@dataclass(slots=True)
+class _Waiting:
+    queued: int = 0
+    millicores: int = 0
+    """Of pods that are planned; so are the bytes."""
+    memory_bytes: int = 0
+
+
+class CappedPods:
+    """Limits of namespaces as the queue sees them."""
+
+    def __init__(self, use: NamespaceUse) -> None:
+        self._use = use
+        self._heaps: dict[str, list[tuple[Key, int, QueuedPod]]] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._counted: dict[QueuedPod, tuple[str, int, int]] = {}
+        """What was counted of a pod: its namespace, and millicores and bytes while it is planned."""
+
+    def moved(self, entry: QueuedPod, place: Place | None) -> None:
+        """Note where a pod stands now; None when it left the queue."""
+        if not (self._use.limits or self._counted):
+            return
+        before = self._counted.pop(entry, None)
+        if before is not None:
+            self._count(before, -1)
+        name = namespace_of(entry.pod)
+        if place in _QUEUED and _is_limited(entry) and name in self._use.limits:
+            amounts = amounts_of(entry) if place is Place.PLANNED else (0, 0)
+            counted = self._counted[entry] = (name, *amounts)
+            self._count(counted, 1)
+        if name in self._heaps and (place is None or place in _GIVEN_UP):
+            # It takes nothing of what it was let in for: the next one may.
+            self._use.eased.add(name)
+
+    def keep(self, entry: QueuedPod, key: Key) -> None:
+        """Take a pod that stands capped, with its key in the policy's order."""
+        heapq.heappush(self._heaps.setdefault(namespace_of(entry.pod), []), (key, entry.ticket, entry))
+
+    def over_queued(self, entry: QueuedPod) -> Capped | None:
+        """Return the limit on waiting pods, where one more pod would break it."""
+        limits = self._limits(entry)
+        if limits is None or limits.queued_pods is None:
+            return None
+        waiting = self._waiting.get(limits.name)
+        if (0 if waiting is None else waiting.queued) < limits.queued_pods:
+            return None
+        words = f"its namespace may have {limits.queued_pods} batch and gratis pods in the queue ({MAX_QUEUED_PODS})"
+        return Capped(MAX_QUEUED_PODS, f"{words}; it is kept and admitted in turn")
+
+    def over_held(self, entry: QueuedPod, beside: tuple[int, int] = (0, 0)) -> Capped | None:
+        """Return the limit on what is held, where a pod would break it by starting.
+
+        Parameters
+        ----------
+        beside : millicores and bytes that count as held, too.
+        """
+        limits = self._limits(entry)
+        if limits is None:
+            return None
+        waiting = self._waiting.get(limits.name) or _Waiting()
+        held = self._use.held(limits.name)
+        asked = amounts_of(entry)
+        taken = (held[0] + waiting.millicores + beside[0], held[1] + waiting.memory_bytes + beside[1])
+        for resource, annotation, most, index in (
+            (CPU, MAX_BATCH_CPU, limits.batch_millicores, 0),
+            (MEMORY, MAX_BATCH_MEMORY, limits.batch_memory_bytes, 1),
+        ):
+            if most is not None and asked[index] and taken[index] + asked[index] > most:
+                return Capped(annotation, _words(resource, annotation, most, asked[index]))
+        return None
+
+    @property
+    def due(self) -> bool:
+        """Whether `released` may have somebody to let in."""
+        return not self._use.eased.isdisjoint(self._heaps)
+
+    def released(self) -> list[QueuedPod]:
+        """Return the pods that may try now, by namespace and in order; of each namespace as many as would fit."""
+        if not self._use.eased:
+            return []
+        out: list[QueuedPod] = []
+        for name in sorted(self._use.eased & self._heaps.keys()):
+            out.extend(self._released_of(name))
+        self._use.eased.clear()
+        return out
+
+    def _released_of(self, name: str) -> list[QueuedPod]:
+        heap, out, kept = self._heaps[name], list[QueuedPod](), list[tuple[Key, int, QueuedPod]]()
+        limits, waiting = self._use.limits.get(name), self._waiting.get(name)
+        places = None if limits is None or limits.queued_pods is None else limits.queued_pods
+        if places is not None and waiting is not None:
+            places -= waiting.queued
+        beside = (0, 0)
+        while heap and len(kept) < LOOKED_AT and (places is None or len(out) < places):
+            item = heapq.heappop(heap)
+            entry = item[2]
+            if entry.ticket != item[1]:
+                continue
+            if self.over_held(entry, beside) is not None:
+                kept.append(item)
+                continue
+            asked = amounts_of(entry)
+            beside = (beside[0] + asked[0], beside[1] + asked[1])
+            out.append(entry)
+        for item in kept:
+            heapq.heappush(heap, item)
+        if not heap:
+            del self._heaps[name]
+        return out
+
+    def _limits(self, entry: QueuedPod) -> Namespace | None:
+        if not self._use.limits or not _is_limited(entry):
+            return None
+        return self._use.limits.get(namespace_of(entry.pod))
+
+    def _count(self, counted: tuple[str, int, int], sign: int) -> None:
+        name, millicores, memory_bytes = counted
+        waiting = self._waiting.setdefault(name, _Waiting())
+        waiting.queued += sign
+        waiting.millicores += sign * millicores
+        waiting.memory_bytes += sign * memory_bytes
+        if not waiting.queued:
+            del self._waiting[name]
+
+
+def amounts_of(entry: QueuedPod) -> tuple[int, int]:
+    """Return millicores and bytes that a pod asks for, plain and reclaimed."""
+    memory = sum(amount for name, amount in entry.pod.requests if name in (MEMORY, RECLAIMED_MEMORY))
+    return sum(amount for name, amount in entry.pod.requests if name in (CPU, RECLAIMED_CPU)), memory
+
+
+def _is_limited(entry: QueuedPod) -> bool:
+    return entry.pod.workload_class is not WorkloadClass.ONLINE
+
+
+def _words(resource: str, annotation: str, most: int, asked: int) -> str:
+    allowed = f"{format_amount(resource, most)} {resource} in batch and gratis pods ({annotation})"
+    if asked > most:
+        return f"its namespace may hold {allowed}, and this pod alone asks for {format_amount(resource, asked)}"
+    return f"its namespace may hold {allowed}; it starts when others of the namespace end"

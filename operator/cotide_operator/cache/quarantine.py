@@ -1,0 +1,144 @@
+"""Objects that made a part of the operator raise: set aside one by one, so that everything else goes on.
+
+Filled by the reflectors (what can't be decoded), by the mirror (a listener that raised), by translation, by the loop
+(the engine), by the controllers and by who publishes decisions. Read by the reporter, which says it on the object, and
+by whoever must leave an object out. Lives in the operator's own loop.
+
+::
+
+    as any other --a part raises--> set aside --the object changes, or goes--> as any other
+
+Invariant: an object is set aside at one version, and a newer version of it is tried like any other; what is
+remembered of it is bounded, and so are the lines in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_LOG = logging.getLogger(__name__)
+
+FAULT_CHARACTERS: Final = 400
+"""Of what is wrong, as it is kept and shown; chosen: a sentence or two."""
+MOST: Final = 10_000
+"""Objects that are remembered; chosen: some MB. Of more the oldest are forgotten, and fail again when looked at."""
+LINES_AT_ONCE: Final = 20
+LINES_SECONDS: Final = 60.0
+"""So many lines in so many wall seconds are written into the log; of more it tells the number. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """One object that is left out.
+
+    Attributes
+    ----------
+    kind, key, uid, version : which object, and which state of it; empty where it could not be read.
+    place : the part that raised.
+    fault : what it said, for the owner of the object: nothing of other objects.
+    """
+
+    kind: str
+    key: str
+    uid: str
+    version: str
+    place: str
+    fault: str
+
+
+Listener = Callable[[SetAside], None]
+
+
+class Quarantine:
+    """What is set aside, by kind and key.
+
+    Attributes
+    ----------
+    total : how often something was set aside since the start.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._aside: dict[tuple[str, str], SetAside] = {}
+        self._listeners: list[Listener] = []
+        self._window, self._lines, self._unsaid = float("-inf"), 0, 0
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self._aside)
+
+    def __iter__(self) -> Iterator[SetAside]:
+        return iter(self._aside.values())
+
+    def get(self, kind: str, key: str) -> SetAside | None:
+        """Return why an object is set aside, None when it is not."""
+        return self._aside.get((kind, key))
+
+    def put(
+        self, kind: str, key: str, place: str, error: BaseException | str, *, uid: str = "", version: str = ""
+    ) -> None:
+        """Set an object aside until it changes, and tell the listeners; again at the same version tells nobody."""
+        known = self._aside.get((kind, key))
+        where = "" if isinstance(error, str) else _where(error)
+        fault = error if isinstance(error, str) else (str(error) or type(error).__name__)
+        entry = SetAside(kind, key, uid, version, place, _cut(fault))
+        if known is not None and (known.uid, known.version, known.place) == (uid, version, place):
+            return
+        if known is None and len(self._aside) >= MOST:
+            del self._aside[next(iter(self._aside))]
+        self._aside[kind, key] = entry
+        self.total += 1
+        self._say(entry, where)
+        for listener in self._listeners:
+            listener(entry)
+
+    def forget(self, kind: str, key: str) -> None:
+        """Drop an object that is gone."""
+        self._aside.pop((kind, key), None)
+
+    def changed(self, kind: str, key: str, version: str) -> None:
+        """Let an object be tried again if it has another version now."""
+        entry = self._aside.get((kind, key))
+        if entry is not None and entry.version != version:
+            del self._aside[kind, key]
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener(entry)`` for each object that is set aside, in the loop's own thread; it must not raise."""
+        self._listeners.append(listener)
+
+    def _say(self, entry: SetAside, where: str) -> None:
+        now = self._monotonic()
+        if now - self._window >= LINES_SECONDS:
+            if self._unsaid:
+                _LOG.error("%d further objects were set aside", self._unsaid)
+            self._window, self._lines, self._unsaid = now, 0, 0
+        if self._lines >= LINES_AT_ONCE:
+            self._unsaid += 1
+            return
+        self._lines += 1
+        _LOG.error(
+            "%s %s is set aside until it changes: %s%s: %s",
+            entry.kind,
+            entry.key or "(unnamed)",
+            entry.place,
+            where,
+            entry.fault,
+        )
+
+
+def _where(error: BaseException) -> str:
+    """Return file, line and function of where an error arose, without what was in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return f" ({type(error).__name__})"
+    last = frames[-1]
+    return f" ({type(error).__name__} in {last.filename.rpartition('/')[2]}:{last.lineno} {last.name})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= FAULT_CHARACTERS else text[: FAULT_CHARACTERS - 3] + "..."

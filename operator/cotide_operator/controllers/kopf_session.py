@@ -1,0 +1,74 @@
+"""kopf's connections to the API server: ours in every respect, and nothing comes in that is nested too deep to read.
+
+Called by `kopf_handlers` when kopf logs in, in kopf's own loop. kopf decodes with Python's json, whose recursion ends
+at a thousand levels where an API server takes ten thousand: one such object would end kopf. What is nested deeper than
+`limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine. Invariant:
+whatever the API server sends, what kopf reads is JSON of bounded depth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import aiohttp
+import kopf
+
+from cotide_core.limits import DEPTH
+from cotide_kube.credentials import Credentials
+from cotide_kube.decoding import shallow
+
+_IN_A_LINE: Final = DEPTH + 1
+_IN_A_LIST: Final = DEPTH + 2
+
+
+class _ShallowStream:
+    """A response's content whose lines are cut; all else is the content's own."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield whole lines."""
+        rest = b""
+        async for chunk in self._content.iter_chunked(size):
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                yield b"".join(shallow(line, _IN_A_LINE) + b"\n" for line in whole.split(b"\n"))
+        if rest:
+            yield shallow(rest, _IN_A_LINE)
+
+
+class _ShallowResponse(aiohttp.ClientResponse):
+    """A response of which kopf reads JSON."""
+
+    async def json(self, *, encoding: str | None = None, loads: Callable[[str], Any] | None = None, **_: Any) -> Any:
+        """Return the body, cut by depth."""
+        del encoding
+        text = shallow(await self.read(), _IN_A_LIST).decode("utf-8", "replace")
+        return (loads or json.loads)(text) if text.strip() else None
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        """Begin to read, and cut what is streamed."""
+        await super().start(connection)
+        self.content = _ShallowStream(self.content)  # type: ignore[assignment]  # behaves as one
+        return self
+
+
+def kopf_session(credentials: Credentials) -> kopf.AiohttpSession:
+    """Return our credentials as kopf takes them; called in the loop that will use them."""
+    tls = credentials.ssl_context()
+    header = credentials.token()
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True),
+        headers={"Authorization": header} if header else None,
+        proxy=credentials.proxy,
+        response_class=_ShallowResponse,
+    )
+    return kopf.AiohttpSession(
+        server=credentials.server, default_namespace=credentials.namespace, aiohttp_session=session
+    )

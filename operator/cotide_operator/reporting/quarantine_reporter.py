@@ -1,0 +1,130 @@
+"""Publishes what is set aside: metrics, and on the object itself an event and a condition with reason Misconfigured.
+
+Subscribed to the mirror's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
+lane like all that explains. Invariant: an owner reads what is wrong with his object and nothing about anybody else's;
+what could not be written is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final, cast
+
+from cotide_core.errors import ClusterError
+from cotide_core.instructions import WaitReason
+from cotide_kube.client import KubeClient, PatchKind
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.apis.types import API_VERSION
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.cache.quarantine import SetAside
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
+
+_LOG = logging.getLogger(__name__)
+
+REASON: Final = WaitReason.MISCONFIGURED.value
+_OURS: Final = {"jobs": "Job", "workloads": "Workload"}
+
+
+class QuarantineReporter:
+    """Says what is set aside.
+
+    Parameters
+    ----------
+    client, lane, mirror, recorder, telemetry : the operator's.
+    scheduler_name : whose pods are ours.
+
+    Attributes
+    ----------
+    leading : whether this replica decides: a standby writes on no object.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: ApiDispatcher,
+        mirror: ObjectCache,
+        recorder: EventRecorder,
+        telemetry: Metrics,
+        *,
+        scheduler_name: str,
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._mirror = mirror
+        self._recorder = recorder
+        self._telemetry = telemetry
+        self._scheduler_name = scheduler_name
+        self.leading = False
+        mirror.quarantine.subscribe(self._hear)
+
+    def lead(self) -> None:
+        """Say on the objects what was set aside so far, and from now on."""
+        self.leading = True
+        for entry in list(self._mirror.quarantine):
+            self._tell(entry)
+
+    def _hear(self, entry: SetAside) -> None:
+        self._telemetry.objects_set_aside.labels(entry.kind).inc()
+        if self.leading:
+            self._tell(entry)
+
+    def _tell(self, entry: SetAside) -> None:
+        if not entry.key or not entry.uid:
+            return
+        message = f"is set aside until it changes: {entry.fault}"
+        if entry.kind in _OURS:
+            self._recorder.misconfigured(_OURS[entry.kind], entry.key, entry.uid, message, API_VERSION)
+        elif entry.kind == "pods" and self._is_ours(entry):
+            self._recorder.misconfigured("Pod", entry.key, entry.uid, message, "v1")
+        elif entry.kind == "nodes":
+            self._recorder.misconfigured("Node", entry.key, entry.uid, message, "v1")
+            return
+        else:
+            return
+        self._lane.submit(("aside", entry.kind, entry.key), lambda: self._condition(entry, message))
+
+    def _is_ours(self, entry: SetAside) -> bool:
+        pod = self._mirror.pods.get(entry.key)
+        return pod is not None and pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
+
+    async def _condition(self, entry: SetAside, message: str) -> None:
+        if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:
+            return  # it changed meanwhile
+        namespace, _, name = entry.key.partition("/")
+        condition: dict[str, Any] = {
+            "type": "PodScheduled" if entry.kind == "pods" else "Scheduled",
+            "status": "False",
+            "reason": REASON,
+            "message": message,
+            "lastTransitionTime": format_timestamp(time.time()),
+        }
+        if entry.kind == "pods":
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+            body: dict[str, Any] = {"metadata": {"uid": entry.uid}, "status": {"conditions": [condition]}}
+            kind: PatchKind = "strategic"
+        else:
+            # Applied: the other conditions, which may be what can't be read, stay as they are.
+            path = f"/apis/{API_VERSION}/namespaces/{namespace}/{entry.kind}/{name}/status"
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": _OURS[entry.kind],
+                "metadata": {"name": name, "namespace": namespace, "uid": entry.uid},
+                "status": {"conditions": [condition]},
+            }
+            kind = "apply"
+        try:
+            await self._client.patch_blindly(path, body, kind)
+        except ClusterError as error:
+            self._telemetry.notes_failed.inc()
+            _LOG.debug("%s %s got no condition: %s", entry.kind, entry.key, error)
+
+    def refresh(self, kinds: tuple[Kind, ...]) -> None:
+        """Show how many objects are set aside now, by kind."""
+        counts = dict.fromkeys(kinds, 0)
+        for entry in self._mirror.quarantine:
+            counts[cast("Kind", entry.kind)] += 1
+        for kind, count in counts.items():
+            self._telemetry.quarantined.labels(kind).set(count)

@@ -1,0 +1,76 @@
+"""What a reader in one namespace is told of others: a uid, and no name.
+
+Called wherever a decision leaves the operator for an object in a namespace: events, notes and conditions of pods,
+statuses of Jobs and Workloads. kube-scheduler does the same: its event says which uid a pod was preempted for, and no
+name (``Preempted by pod <uid> on node <name>``). Names stay in the log, the ledger, the metrics and ``/debug``, which
+are the administrator's. Nodes belong to no namespace and keep their names. Invariant: no sentence and no list that
+comes out of here holds the name of a pod, a Workload or a namespace other than the reader's own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from cotide_core.instructions import Evict, EvictCause, NodeVerdict
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.object_cache import ObjectCache
+
+
+class TenantView:
+    """Decisions as the namespace of their pod may read them.
+
+    Parameters
+    ----------
+    mirror : where uids are found.
+    """
+
+    def __init__(self, mirror: ObjectCache) -> None:
+        self._mirror = mirror
+
+    def decision(self, decision: Decision) -> Decision:
+        """Return a decision as readers of its pod may see it; the same one where it names nobody else."""
+        namespace = decision.key.partition("/")[0]
+        message = self.sentence(decision.message, namespace)
+        refused = tuple(self._verdict(one, namespace) for one in decision.refused)
+        victims = tuple(self._pod(key, namespace) for key in decision.victims)
+        if (message, refused, victims) == (decision.message, decision.refused, decision.victims):
+            return decision
+        return replace(decision, message=message, refused=refused, victims=victims)
+
+    def sentence(self, message: str, namespace: str) -> str:
+        """Return a sentence about a pod of a namespace without the names of services of others."""
+        if "latency limit of " not in message:
+            return message
+        # As `cotide_core.placement.refusal_messages` writes it; names of objects hold neither blanks nor slashes.
+        own = re.escape(namespace)
+        return re.sub(
+            rf"latency limit of (?!{own}/)([^\s/]+/\S+) \(p=",
+            lambda found: f"latency limit of {self._service(found[1])} (p=",
+            message,
+        )
+
+    def eviction(self, evict: Evict) -> tuple[str, str]:
+        """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
+        namespace = evict.key.partition("/")[0]
+        if evict.cause is not EvictCause.PREEMPTED:
+            return "Evicted", f"Evicted from node {evict.node}: {evict.reason}"
+        reason, nominee = evict.reason, evict.nominee
+        if nominee.partition("/")[0] != namespace:
+            reason, nominee = reason.replace(f"pod {nominee};", f"pod {evict.nominee_uid};"), evict.nominee_uid
+        return "Preempted", f"Preempted by pod {nominee} on node {evict.node}: {reason}"
+
+    def _verdict(self, verdict: NodeVerdict, namespace: str) -> NodeVerdict:
+        message = self.sentence(verdict.message, namespace)
+        return verdict if message == verdict.message else replace(verdict, message=message)
+
+    def _service(self, key: str) -> str:
+        workload = self._mirror.workloads.get(key)
+        named = f" ({workload.metadata.uid})" if workload is not None else ""
+        return f"a Workload of another namespace{named}"
+
+    def _pod(self, key: str, namespace: str) -> str:
+        if key.partition("/")[0] == namespace:
+            return key
+        pod = self._mirror.pods.get(key)
+        return pod.metadata.uid if pod is not None else "a pod of another namespace"

@@ -1,0 +1,83 @@
+"""Limits of a namespace, from the annotations of its Namespace object.
+
+Called by `event_source` and `pods_and_nodes`. They are annotations of the Namespace, beside the label
+``cotide.dev/max-class``, and not a ConfigMap in it: whoever may write pods, Jobs or ConfigMaps in a namespace may
+not, for that, write the namespace (the roles ``edit`` and ``admin`` of Kubernetes may not), and what an administrator
+reads with ``kubectl get namespace`` is what holds. Invariant: a limit that can't be read is a limit of nothing at all,
+and is logged: an administrator's slip of the pen is seen at once, and never lets a tenant have everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from cotide_core.errors import InputError
+from cotide_core.events import Namespace
+from cotide_core.limits import EXACT, QUANTITY_CHARACTERS
+from cotide_core.state.namespace_use import MAX_BATCH_CPU, MAX_BATCH_MEMORY, MAX_QUEUED_PODS
+from cotide_core.units import CPU, MEMORY, resource_amount
+from cotide_kube.objects import NamespaceObject
+
+MAX_PRIORITY: Final = "cotide.dev/max-priority"
+"""Annotation: highest pod priority that counts for the order of the queue; what is above counts as this."""
+MAX_JOB_PRIORITY: Final = "cotide.dev/max-job-priority"
+"""The same of the priority of a Job of ours, 0-1000."""
+PRIORITY_MIN: Final = -(1 << 31)
+"""Of a pod: an int32 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/)."""
+_INTEGERS: Final = (MAX_QUEUED_PODS, MAX_PRIORITY, MAX_JOB_PRIORITY)
+
+
+def translate_namespace(namespace: NamespaceObject) -> Namespace | None:
+    """Return what the engine must know of a namespace; None where it has no limits of its work."""
+    annotations = namespace.metadata.annotations
+    millicores = _read(annotations, MAX_BATCH_CPU)
+    memory_bytes = _read(annotations, MAX_BATCH_MEMORY)
+    queued = _read(annotations, MAX_QUEUED_PODS)
+    if millicores is None and memory_bytes is None and queued is None:
+        return None
+    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued)
+
+
+def max_priorities(namespace: NamespaceObject) -> tuple[int | None, int | None]:
+    """Return the highest pod priority and Job priority that count in a namespace; None for no limit."""
+    annotations = namespace.metadata.annotations
+    return _read(annotations, MAX_PRIORITY), _read(annotations, MAX_JOB_PRIORITY)
+
+
+def limit_faults(namespace: NamespaceObject) -> list[str]:
+    """Return a sentence for each limit that can't be read."""
+    found = []
+    for annotation in (MAX_BATCH_CPU, MAX_BATCH_MEMORY, *_INTEGERS):
+        text = namespace.metadata.annotations.get(annotation)
+        if text is not None and _parsed(annotation, text) is None:
+            kind = "whole number" if annotation in _INTEGERS else "quantity"
+            found.append(
+                f"annotation {annotation}: {text[:QUANTITY_CHARACTERS]!r} is no {kind}; until it is corrected it counts as 0"
+            )
+    return found
+
+
+def _read(annotations: Mapping[str, str], annotation: str) -> int | None:
+    text = annotations.get(annotation)
+    if text is None:
+        return None
+    parsed = _parsed(annotation, text)
+    return 0 if parsed is None else parsed
+
+
+@lru_cache(maxsize=1024)
+def _parsed(annotation: str, text: str) -> int | None:
+    """Return a limit, at most `EXACT`; None for what is none."""
+    if len(text) > QUANTITY_CHARACTERS:
+        return None
+    try:
+        if annotation in _INTEGERS:
+            value = int(text)
+        else:
+            value = resource_amount(CPU if annotation == MAX_BATCH_CPU else MEMORY, text)
+    except (InputError, ValueError, ArithmeticError):
+        return None
+    least = PRIORITY_MIN if annotation == MAX_PRIORITY else 0
+    return min(max(value, least), EXACT)
