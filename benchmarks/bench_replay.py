@@ -33,13 +33,13 @@ LOGS = (
     "KTH-SP2-1996-2.1-cln", "CTC-SP2-1996-3.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln",
     "SDSC-BLUE-2000-4.2-cln",
 )  # fmt: skip
-NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "slack", "online-svf", "hybrid")
+NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "slack", "svf", "hybrid")
 BARS_MS = {"KTH-SP2-1996-2.1-cln": 30, "HPC2N-2002-2.2-cln": 300, "SDSC-BLUE-2000-4.2-cln": 400}
 """EASY's goals in milliseconds; easy-sjbf, easy-svbf and conservative shall stay within ten times EASY."""
 WITHIN = 10
 GROWS_MOST = 1.5
 """Time a job of a log eight times as long, as a multiple: what counts as flat (chosen)."""
-MACHINE_POLICIES = ("fcfs", "easy", "conservative", "online-svf")
+MACHINE_POLICIES = ("fcfs", "easy", "conservative", "svf")
 
 
 def made_up(count: int = 50_000) -> BatchJobs:

@@ -36,7 +36,7 @@ class InputError(CotideError):
     def __init__(
         self, message: str, *, file: str | None = None, line: int | None = None, field: str | None = None
     ) -> None:
-        self.file, self.line, self.field = file, line, field
+        self.message, self.file, self.line, self.field = message, file, line, field
         place = ":".join(str(part) for part in (file, line) if part is not None)
         parts = [part for part in (place, field, message) if part]
         super().__init__(": ".join(parts))

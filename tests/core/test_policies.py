@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
-from cotide_core.errors import InputError
 from cotide_core.events import (
     Event,
     ModelsChanged,
@@ -87,16 +86,6 @@ def engine(policy: str, *events: Event, **knobs: object) -> tuple[Scheduler, Rec
 
 def nodes_of(out: list[object]) -> dict[str, str]:
     return {one.key.removeprefix("d/"): one.node for one in out if isinstance(one, Bind)}
-
-
-def test_the_registry_holds_the_policies_and_an_unknown_name_is_the_users_error() -> None:
-    looking_at_the_present = {"qpsm", "fifo", "random", "fifo-guarded", "random-guarded", "hierarchical"}
-    plans = {"easy", "easy-sjbf", "conservative", "svf", "slack"}
-    lists = {f"{order}-{machine}" for order in ("sjf", "sdf", "svf", "random") for machine in ("ef", "lw", "random")}
-    guarded = {f"{name}-guarded" for name in plans}
-    assert set(POLICIES) == looking_at_the_present | plans | guarded | lists | {"hybrid", "hybrid-machines"}
-    with pytest.raises(InputError, match="policy: 'best' is not one of qpsm"):
-        Scheduler(SchedulerConfig(policy="best"), Catalogue())
 
 
 def test_fifo_takes_the_emptiest_node_and_asks_no_model() -> None:

@@ -19,6 +19,8 @@ from cotide_cli.commands.machine_input import check_machine_options, on_machines
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.commands.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
 from cotide_core.errors import CotideError, InputError
+from cotide_core.policies.catalogue import Runner
+from cotide_core.policies.catalogue import names as names_of
 
 if TYPE_CHECKING:
     from cotide_cli.commands.trace_input import Input
@@ -47,8 +49,7 @@ DEFAULT_JOBS: Final = 10_000
     default=DEFAULT_POLICIES,
     show_default=True,
     metavar="NAME,NAME,...",
-    help="Of fcfs, sjf, svf, easy, easy-sjbf, easy-svbf, easy-sjf, easy-svf, conservative, slack, online-sjf, "
-    "online-svf (or svf-plan) and hybrid; or files like ./my_policy.py:NAME.",
+    help=f"Of {', '.join(names_of(Runner.POOL))}; or files like ./my_policy.py:NAME.",
 )
 @click.option(
     "--policy-file",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.policies import POLICIES
+from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_sim.workloads.scenarios import Scenario, usual_scenario
 
 DEFAULT_POLICIES: Final = ("qpsm", "fifo", "fifo-guarded", "random", "random-guarded")
@@ -55,10 +55,8 @@ def parse_policies(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise InputError("name at least one policy", field="--policies")
-    known = ", ".join(sorted(POLICIES))
+    names = tuple(entry_of(name, Runner.LIVE, field="--policies").name for name in names)
     for name in names:
-        if name not in POLICIES:
-            raise InputError(f"there is no policy {name!r}; there are {known}", field="--policies")
         if names.count(name) > 1:
             raise InputError(f"{name!r} is named twice", field="--policies")
     return names

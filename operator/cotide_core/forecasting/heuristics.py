@@ -1,7 +1,7 @@
 """What the engine believes when there is no model: conservative, monotone, from requests alone.
 
 Used through `HeuristicCatalogue` when no model was trained yet or none could be loaded; decisions name the model
-``heuristic`` then. All constants are chosen, with the measurements of FACTS.md ("Co-location, measured") as a guide.
+``heuristic`` then. All constants are chosen, with the measured co-location grid as a guide (docs/predictors.md).
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.errors import InputError
 from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import Machines
+from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
 from cotide_core.policies.fifo import fifo
@@ -15,7 +17,7 @@ from cotide_core.policies.guarded import fifo_guarded, random_guarded
 from cotide_core.policies.guarded_plans import GUARDED_PLANS
 from cotide_core.policies.hierarchical import hierarchical
 from cotide_core.policies.hybrid import hybrid
-from cotide_core.policies.list_scheduling import LIST_POLICIES, hybrid_machines
+from cotide_core.policies.list_scheduling import LIST_POLICIES, hybrid_machines, list_policy
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
 from cotide_core.policies.slack import slack
@@ -31,6 +33,8 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "easy": easy,
     "easy-sjbf": easy_sjbf,
     "conservative": conservative,
+    "sjf": partial(list_policy, "sjf", Machines.EARLIEST),
+    "sdf": partial(list_policy, "sdf", Machines.EARLIEST),
     "svf": svf,
     "slack": slack,
     **GUARDED_PLANS,
@@ -38,12 +42,15 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "hybrid": hybrid,
     "hybrid-machines": hybrid_machines,
 }
-"""Policy name to its builder."""
+"""Name to builder, for each entry of the catalogue that runs live."""
 
 
 def build_policy(config: SchedulerConfig) -> Policy:
-    """Return the policy that a configuration names."""
-    builder = POLICIES.get(config.policy)
-    if builder is None:
-        raise InputError(f"{config.policy!r} is not one of {', '.join(POLICIES)}", field="policy")
-    return builder(config)
+    """Return the policy that a configuration names, by name or alias.
+
+    Raises
+    ------
+    InputError
+        When there is none, or none that runs live.
+    """
+    return POLICIES[entry_of(config.policy, Runner.LIVE).name](config)

@@ -31,13 +31,18 @@ def list_policy(order: str, machines: Machines, config: SchedulerConfig) -> Poli
     make, words = _ORDERS[order]
     behind = words if machines is Machines.EARLIEST else _ON_ITS_NODE
     rule = PlanRule(machines=machines, behind=behind)
-    return Policy(f"{order}-{machines}", make(config.seed), LeastAllocated(), plan=rule)
+    name = order if machines is Machines.EARLIEST and order != "random" else f"{order}-{machines}"
+    return Policy(name, make(config.seed), LeastAllocated(), plan=rule)
 
 
 LIST_POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
-    f"{order}-{machines}": partial(list_policy, order, machines) for order in _ORDERS for machines in Machines
+    f"{order}-{machine}": partial(list_policy, order, machine)
+    for order in _ORDERS
+    for machine in Machines
+    if machine is not Machines.EARLIEST or order == "random"
 }
-"""Twelve: every order with every rule."""
+"""Every order with a node that is chosen once, and the drawn order by EF; `sjf`, `sdf` and `svf` are the others by
+EF."""
 
 
 def hybrid_machines(config: SchedulerConfig) -> Policy:

@@ -92,8 +92,8 @@ class HierarchicalSettings(Section):
     """The policy ``hierarchical``: how much is planned with, and how batch makes room for itself."""
 
     victims: Literal["cheapest", "random"] = "cheapest"
-    """Whom batch evicts: the fewest gratis pods with the least work lost, or host and victims drawn as printed in seed
-    000, Algorithm 1."""
+    """Whom batch evicts: the fewest gratis pods with the least work lost, or host and victims drawn as printed
+    (Jiang et al., Algorithm 1)."""
     gratis_subtracts: Literal["highest", "both"] = "highest"
     """What gratis pods find is reduced by the higher of what is held and what is predicted, or by both."""
     capacity_share: float = Field(default=_ENGINE.capacity_share, gt=0, le=1)

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from cotide_core.config import DEPTH_MAX, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.policies import POLICIES
+from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_operator.config.host_load_settings import (
     AdmissionSettings,
     HierarchicalSettings,
@@ -226,9 +226,10 @@ class Settings(Section):
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, value: str) -> str:
-        if value not in POLICIES:
-            raise ValueError(f"{value!r} is not there; this version has {', '.join(sorted(POLICIES))}")
-        return value
+        try:
+            return entry_of(value, Runner.LIVE).name
+        except InputError as error:
+            raise ValueError(error.message) from None
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:

@@ -15,12 +15,13 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, STOP
 from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
-from cotide_sim.trace_replay.policies import POLICIES, ReplayPolicy
+from cotide_sim.trace_replay.policies import ReplayPolicy
 from cotide_sim.trace_replay.runner import Runtime, Schedule
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
 from cotide_sim.traces.jobs.machines import Machines
@@ -68,9 +69,7 @@ def run_on_machines(
     InputError
         When the policy knows no machines, or run times are ``trees``.
     """
-    if policy.kernel not in ("queue", "conservative", "plan"):
-        known = ", ".join(name for name, one in POLICIES.items() if one.kernel in ("queue", "conservative", "plan"))
-        raise InputError(f"{policy.name} knows one pool only; on machines there are {known}", field="policy")
+    entry_of(policy.name, Runner.MACHINES)
     if runtime == "trees":
         raise InputError("trees are not grown in replays on machines; learned is there", field="--runtime")
     _run(_SMALL, policy, runtime, np.zeros(2, dtype=np.int64))

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.errors import InputError
-from cotide_sim.trace_replay.policies import ALIASES, POLICIES
+from cotide_core.policies.catalogue import BY_NAME
 
 Integers = npt.NDArray[np.int64]
 
@@ -224,7 +224,7 @@ def read_policy(given: str) -> PolicySource:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {getattr(error, 'strerror', None) or error}", file=str(path)) from error
     # A file may be called as one of our policies is; its schedules must not be held to that policy's promises.
-    stem = path.name if path.stem in POLICIES or path.stem in ALIASES else path.stem
+    stem = path.name if path.stem in BY_NAME else path.stem
     return PolicySource(f"{stem}:{name}" if name else stem, str(path), name or None, text)
 
 

@@ -57,7 +57,7 @@ def test_the_table_names_policies_intervals_and_the_filter(log):
     done = cotide("--trace", log, "--policy", "easy,svf-plan", "--runtime", "last-two")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["policy", "easy", "online-svf"]
+    assert [line.split()[0] for line in lines[:3]] == ["policy", "easy", "svf"]
     assert "199 jobs of 199 rows on 4 processors, run times as last-two; demand requested" in done.stdout
     assert done.stderr == ""
 

@@ -54,7 +54,7 @@ def test_the_machines_beside_the_trace_are_used_and_each_policy_has_its_row(trac
     document = json.loads(done.stdout)
     assert (document["machines"], document["processors"]) == (3, 20_000)
     assert document["machines_source"] == "3 machines of openb_node_list_all_node.csv"
-    assert set(document["policies"]) == {"fcfs", "easy", "easy-sjbf", "conservative", "online-svf"}
+    assert set(document["policies"]) == {"fcfs", "easy", "easy-sjbf", "conservative", "svf"}
     assert set(document["load"]) == {"cpu", "memory", "gpu"}
     assert document["policies"]["fcfs"]["wait_seconds_mean"] > document["policies"]["easy"]["wait_seconds_mean"] > 0
     assert (tmp_path / "r.html").stat().st_size > 10_000

@@ -62,7 +62,7 @@ def some_figures() -> Summary:
 
 def test_policies_are_split_and_checked() -> None:
     assert parse_policies("qpsm, fifo") == ("qpsm", "fifo")
-    with pytest.raises(InputError, match="there is no policy 'fiffo'"):
+    with pytest.raises(InputError, match="there is no 'fiffo', did you mean 'fifo'"):
         parse_policies("qpsm,fiffo")
     with pytest.raises(InputError, match="named twice"):
         parse_policies("fifo,fifo")

@@ -22,7 +22,7 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 MISTAKES = [
     ("polcy: fifo\n", "c.yaml:3: polcy: is not a setting; there are apiVersion, kind, policy"),
     ("queue:\n  backoffInitialSecs: 1\n", "c.yaml:4: queue.backoffInitialSecs: is not a setting"),
-    ("policy: best\n", "c.yaml:3: policy: 'best' is not there; this version has conservative, conservative-guarded, easy, easy-guarded, easy-sjbf"),
+    ("policy: best\n", "c.yaml:3: policy: there is no 'best'; there are qpsm, hierarchical, fifo"),
     ("queue:\n  backoffMaxSeconds: 0.5\n", "c.yaml:3: queue: backoffMaxSeconds must not be below backoffInitialSeconds"),
     ("qos: {riskThresholdProbability: 1.5}\n", "c.yaml:3: qos.riskThresholdProbability: input should be less than or equal to 1"),
     ("metricsSource: {prometheus: {url: 'http://p'}, scrape: {url: 'http://s'}}\n", "c.yaml:3: metricsSource: name exactly one of"),
@@ -211,7 +211,7 @@ def test_the_command_line_may_name_a_policy_that_the_file_did_not_think_of() -> 
 def test_the_command_line_is_checked_like_the_file(tmp_path: Path) -> None:
     settings = with_changes(read_settings(None), policy="fifo", ledger={"directory": tmp_path}, models=None)
     assert (settings.policy, settings.ledger.directory if settings.ledger else None) == ("fifo", tmp_path)
-    with pytest.raises(InputError, match="policy: 'best' is not there"):
+    with pytest.raises(InputError, match="policy: there is no 'best'"):
         with_changes(settings, policy="best")
 
 

@@ -65,7 +65,7 @@ def row(policy, source, wait, slowdown):
 def result(platform, *, easy=90.0, clairvoyant=50.0, plan=(100.0, 60.0)) -> LogResult:
     rows = [row("hybrid", "learned", *platform)]
     rows += [row("easy", source, 120.0, easy) for source in SOURCES]
-    rows += [row("online-svf", source, *plan) for source in SOURCES]
+    rows += [row("svf", source, *plan) for source in SOURCES]
     rows += [row("easy-sjbf", "clairvoyant", 90.0, clairvoyant)]
     return reliable_share_experiment._result(small_log(10), rows)
 
@@ -119,7 +119,7 @@ def test_sensitivity_has_every_point_and_fcfs_does_not_depend_on_accuracy():
 
 
 def test_plans_count_as_better_from_where_one_of_them_stays_below_backfilling():
-    waits = {"online-sjf": (90, 120, 80, 120), "online-svf": (120, 120, 120, 90)}
+    waits = {"sjf": (90, 120, 80, 120), "svf": (120, 120, 120, 90)}
     points = [
         forecast_accuracy_experiment.Point(policy, accuracy, waits.get(policy, (100,) * 4)[place], 2.0)
         for policy in forecast_accuracy_experiment.CURVES
@@ -132,7 +132,7 @@ def test_plans_count_as_better_from_where_one_of_them_stays_below_backfilling():
 def test_the_threshold_is_where_online_svf_begins_to_wait_least_and_stays_so():
     def curves(svf_waits):
         points = [
-            forecast_accuracy_experiment.Point(policy, accuracy, wait if policy == "online-svf" else 100.0, 2.0)
+            forecast_accuracy_experiment.Point(policy, accuracy, wait if policy == "svf" else 100.0, 2.0)
             for policy in forecast_accuracy_experiment.CURVES
             for accuracy, wait in zip((20, 60, 100), svf_waits, strict=True)
         ]

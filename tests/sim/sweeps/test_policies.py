@@ -33,7 +33,7 @@ class Shortest:
 """
 
 
-def swept(given: str, results, count: int = 1, policies=("sjf",), **options):
+def swept(given: str, results, count: int = 1, policies=("sjf-queue",), **options):
     """Sweep our policies and one from a file over two seeds."""
     chosen = policies_of([*policies, given], [])
     tasks = tasks_of([SOURCE], chosen, ["request"], (1, 2))
@@ -52,7 +52,7 @@ def test_a_policy_from_a_file_gives_the_kernel_s_figures_on_any_number_of_worker
     assert swept(f"{file}:Shortest", one).ran == 4
     assert swept(f"{file}:Shortest", two, 2).ran == 4
     assert one.read_bytes() == two.read_bytes()
-    ours = [row for row in rows(one) if row["policy"] == "sjf"]
+    ours = [row for row in rows(one) if row["policy"] == "sjf-queue"]
     mine = [row for row in rows(one) if row["policy"] == "mine:Shortest"]
     assert {row["policy_sha256"] for row in mine} == {sha256(SHORTEST.encode()).hexdigest()}
     assert {row["policy_sha256"] for row in ours} == {""}

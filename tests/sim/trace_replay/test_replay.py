@@ -56,7 +56,7 @@ def test_every_schedule_is_feasible_and_the_same_again(name, runtime):
     assert again.start.tobytes() == schedule.start.tobytes()
 
 
-@pytest.mark.parametrize("name", ["easy", "conservative", "slack", "online-svf", "hybrid"])
+@pytest.mark.parametrize("name", ["easy", "conservative", "slack", "svf", "hybrid"])
 def test_a_replay_on_boosted_trees_is_feasible_and_the_same_again_in_another_thread(name):
     """600 jobs of ten days: trees are grown on all but the first days, of which fewer than 100 jobs have ended."""
     jobs = random_jobs(600)
@@ -100,9 +100,9 @@ def test_a_hand_made_day_shows_what_each_policy_is_about():
     assert starts["fcfs"] == [0, 10, 15, 15]
     assert starts["easy"] == [0, 10, 2, 15]
     assert starts["conservative"] == [0, 10, 2, 15]
-    assert starts["sjf"] == [0, 10, 15, 15]
+    assert starts["sjf-queue"] == [0, 10, 15, 15]
     # Planned anew at 2: the first job of the plan by forecast is 2 (5 s at 20), then 3 (18 s at 2).
-    assert starts["online-sjf"] == [0, 10, 2, 15]
+    assert starts["sjf"] == [0, 10, 2, 15]
 
 
 def test_the_first_of_the_queue_keeps_its_promise_and_the_backfilled_do_not_touch_it():

@@ -66,7 +66,7 @@ def policy(directory, text, name="mine.py"):
 def test_shortest_first_from_a_file_is_the_kernels_sjf_job_by_job(runtime):
     jobs = random_jobs(**({"count": 300} if runtime == "trees" else {}))
     theirs = run_user_policy(jobs, load_policy(str(EXAMPLES / "shortest_first.py")), runtime)
-    ours = run_policy(jobs, POLICIES["sjf"], runtime)
+    ours = run_policy(jobs, POLICIES["sjf-queue"], runtime)
     assert np.array_equal(theirs.start, ours.start)
     assert np.array_equal(theirs.forecast, ours.forecast)
     assert (theirs.policy, theirs.rounds) == ("shortest_first", ours.rounds)

@@ -2,7 +2,7 @@
 
 Called by `fixed_paths`. Built-in kinds are open objects here (their fields are not described); what matters is that
 each patch operation says which kind it is for and that it takes `fieldValidation`, which makes kubectl leave validation
-to the server (FACTS, embedded API server).
+to the server (seen with kubectl 1.32).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from cotide_sim.apiserver.storage.selectors import Selection
 from cotide_sim.apiserver.storage.store import Change, Collection, Entry, Store
 
 BOOKMARK_SECONDS: Final = 20.0
-"""Chosen below 60: kopf gives a silent watch up after 70 s (FACTS, kopf)."""
+"""Chosen below 60: kopf gives a silent watch up after 70 s (its `inactivity_timeout`)."""
 LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Chosen: a watcher with more unsent bytes is ended, so that a stuck client can't fill the memory."""
 

@@ -29,12 +29,12 @@ from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
 ACCURACIES: Final = (20, 40, 60, 80, 100)
 """Percent (Naghshnejad 2019, section 4.2.2)."""
 CURVES: Final = {
-    "fcfs": "FCFS", "easy-sjbf": "FCFS-SJF", "easy-svbf": "FCFS-SVF", "online-sjf": "Online-SJF",
-    "online-svf": "Online-SVF",
+    "fcfs": "FCFS", "easy-sjbf": "FCFS-SJF", "easy-svbf": "FCFS-SVF", "sjf": "Online-SJF",
+    "svf": "Online-SVF",
 }  # fmt: skip
 """Policies of Fig. 4.3 and the names they have there."""
 BACKFILLING: Final = ("easy-sjbf", "easy-svbf")
-PLANS: Final = ("online-sjf", "online-svf")
+PLANS: Final = ("sjf", "svf")
 PAPER_PLANS_FROM: Final = 60
 """Percent from which plans outperform backfilling (Naghshnejad 2019, section 4.2.2)."""
 PAPER_THRESHOLDS: Final = (40, 80)
@@ -130,7 +130,7 @@ def _curves(jobs: BatchJobs, points: list[Point]) -> LogCurves:
     plans_first = svf_first = True
     for accuracy in reversed(accuracies):
         best = min(CURVES, key=lambda policy: waits[policy, accuracy])
-        plans_first, svf_first = plans_first and best in PLANS, svf_first and best == "online-svf"
+        plans_first, svf_first = plans_first and best in PLANS, svf_first and best == "svf"
         plans_from = accuracy if plans_first else plans_from
         threshold = accuracy if svf_first else threshold
     spread = {}
@@ -154,5 +154,5 @@ def _missed(curves: LogCurves) -> list[str]:
         out.append(f"{curves.trace}: a plan waits less than backfilling from {PAPER_PLANS_FROM} %, but {when}")
     if curves.threshold is None or curves.threshold > PAPER_THRESHOLDS[1]:
         when = "never" if curves.threshold is None else f"only from {curves.threshold} %"
-        out.append(f"{curves.trace}: online-svf waits least from {PAPER_THRESHOLDS[1]} % at the latest, but {when}")
+        out.append(f"{curves.trace}: svf waits least from {PAPER_THRESHOLDS[1]} % at the latest, but {when}")
     return out

@@ -23,8 +23,8 @@ SHOWN: Final = (
     ("easy", "request"),
     ("easy-sjbf", "learned"),
     ("easy-svbf", "learned"),
-    ("online-sjf", "learned"),
-    ("online-svf", "learned"),
+    ("sjf", "learned"),
+    ("svf", "learned"),
     ("hybrid", "learned"),
     ("easy-sjbf", "clairvoyant"),
 )

@@ -43,7 +43,7 @@ BY_TREES: Final[tuple[tuple[Runtime, Reliability], ...]] = (
 """Forecasts and reliability of the platform's further rows, where asked for; the first row has learned and mixture."""
 BACKFILLING: Final = ("easy", "easy-sjbf", "easy-svbf", "conservative", "slack")
 """Pure backfilling; easy-sjbf and easy-svbf are the seed's FCFS-BF1 and FCFS-BF2 (section 4.5.2)."""
-PLANS: Final = ("online-sjf", "online-svf")
+PLANS: Final = ("sjf", "svf")
 """Pure plans, the seed's Plan-based1 and Plan-based2."""
 SOURCES: Final[tuple[Runtime, ...]] = ("request", "last-two", "learned")
 FAMILIES: Final = {"backfilling": BACKFILLING, "plans": PLANS}
