@@ -107,15 +107,15 @@ class TlsSettings(Section):
 class PrometheusSourceSettings(UrlSource):
     """A Prometheus, how it is reached, and how usage is asked of it."""
 
-    bearer_token_file: Path | None = None
-    """Read again when it changes."""
-    tls: TlsSettings = TlsSettings()
-    workload_queries: WorkloadQueriesSettings = WorkloadQueriesSettings()
 
     pod_cpu_query: str = POD_CPU_QUERY
     """PromQL for millicores by (namespace, pod); a recorded query's name is the cheapest."""
     pod_memory_query: str = POD_MEMORY_QUERY
     """PromQL for bytes by (namespace, pod)."""
+    bearer_token_file: Path | None = None
+    """Read again once a minute, and when Prometheus refuses the token."""
+    tls: TlsSettings = TlsSettings()
+    workload_queries: WorkloadQueriesSettings = WorkloadQueriesSettings()
 
     @field_validator("pod_cpu_query", "pod_memory_query")
     @classmethod

@@ -254,7 +254,7 @@ class PrometheusSource:
     async def _values(self, query: WorkloadQuery, text: str, is_selector: bool, seconds: float) -> list[_Value]:
         """Return one value for each pod that an answer names; of several for one pod the highest."""
         # Prometheus itself gives up with us (timeout), and newer ones send no more than is read (limit).
-        bounds = {"timeout": f"{seconds:.3f}s", "limit": str(self._limits.series + 1)}
+        bounds = {"timeout": f"{seconds:.3f}", "limit": str(self._limits.series + 1)}
         series = await self._vector(text, bounds, self._limits)
         found: dict[str, _Value] = {}
         for each in series:
