@@ -107,7 +107,6 @@ class TlsSettings(Section):
 class PrometheusSourceSettings(UrlSource):
     """A Prometheus, how it is reached, and how usage is asked of it."""
 
-
     pod_cpu_query: str = POD_CPU_QUERY
     """PromQL for millicores by (namespace, pod); a recorded query's name is the cheapest."""
     pod_memory_query: str = POD_MEMORY_QUERY
