@@ -22,9 +22,8 @@ from typing import Final, Literal, NamedTuple, cast
 import promql_parser as ast
 
 from cotide_core.errors import InputError
+from cotide_core.limits import QUERY_CHARACTERS
 
-QUERY_CHARACTERS: Final = 4096
-"""As ``spec.qos.rpsQuery`` of the Workload's schema."""
 LEVELS: Final = 64
 """Brackets and operators in one query. Chosen: a quantile of a rate has 8; 64 parse in 1 ms."""
 RANGE_SECONDS: Final = 3600.0

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import aiohttp
 
 from cotide_core.errors import ClusterError
+from cotide_core.limits import EXACT, LATENCY_MILLISECONDS_MOST, RATE_MOST
 from cotide_operator.usage.service_readings import QueryFault
 
 CPU: Final = 0
@@ -42,8 +43,6 @@ class SourceDown(ClusterError):
 
 TEXT_BYTES: Final = 256 << 20
 """Of a text endpoint; chosen: 200,000 pods with four numbers each have 100 MB."""
-VALUE_MOST: Final = 2.0**53
-"""Highest number that is taken: whole numbers are exact up to it, and no sum of pods' numbers is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +113,17 @@ class Source(Protocol):
 def usable(text: object) -> float | None:
     """Return a number that can be a rate, a latency or a use; None for NaN, infinity, negatives and anything else.
 
-    Beyond `VALUE_MOST` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
+    Beyond `EXACT` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
     """
     try:
         value = float(text)  # type: ignore[arg-type]  # whatever came from the network; refused just below
     except (TypeError, ValueError):
         return None
-    return value if 0.0 <= value <= VALUE_MOST else None  # NaN is in no order
+    return value if 0.0 <= value <= EXACT else None  # NaN is in no order
 
 
 def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str | None = None) -> list[Reading]:
-    """Join rates and latencies of the same pods; the older time counts.
+    """Join rates and latencies of the same pods; the older time counts, and what no pod can have is unknown.
 
     Parameters
     ----------
@@ -134,11 +133,13 @@ def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str
     found: dict[str, Reading] = {}
     for pod, is_latency, value, wall in values:
         before = found.get(pod) or Reading(pod, None, None, wall)
+        most = LATENCY_MILLISECONDS_MOST if is_latency else RATE_MOST
+        known = value if value is not None and value <= most else None
         rate, latency = before.requests_per_second, before.latency_p95_milliseconds
         if is_latency:
-            latency = value
+            latency = known
         else:
-            rate = value
+            rate = known
         found[pod] = Reading(pod, rate, latency, min(before.wall_seconds, wall), workload)
     return list(found.values())
 

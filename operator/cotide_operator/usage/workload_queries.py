@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from cotide_core.limits import QUERY_CHARACTERS
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.config.metric_settings import WorkloadQueriesSettings
-from cotide_operator.config.promql import QUERY_CHARACTERS, LabelMatcher, PromQuery, QueryRefused
+from cotide_operator.config.promql import LabelMatcher, PromQuery, QueryRefused
 
 Field = Literal["rpsQuery", "latencyQuery"]
 FIELDS: Final[tuple[Field, ...]] = ("rpsQuery", "latencyQuery")

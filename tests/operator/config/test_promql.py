@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_operator.config.promql import LEVELS, QUERY_CHARACTERS, LabelMatcher, PromQuery, QueryRefused, selectors
+from cotide_core.limits import QUERY_CHARACTERS
+from cotide_operator.config.promql import LEVELS, LabelMatcher, PromQuery, QueryRefused, selectors
 
 SHOP = LabelMatcher("namespace", "=", "shop")
 

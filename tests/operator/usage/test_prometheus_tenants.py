@@ -47,6 +47,7 @@ class Tenants:
             "forged": vector((own, 0), ({"namespace": "b", "pod": "web-0", "x": "y"}, 1e9), ({"pod": "web-0"}, 7)),
             "stolen": vector(({"pod": "web-0", "namespace": "a"}, 0), ({"pod": "b/web-0"}, 9)),
             "odd": vector(*(({"pod": "web-0"}, value) for value in ("NaN", "-5", "1e308", "Inf"))),
+            "beyond": vector(({"pod": "web-0"}, 1.1e9)),
             "twice": vector(({"pod": "web-0"}, 3), ({"pod": "web-0", "x": "y"}, 8), ({"pod": "web-0", "x": "z"}, 5)),
         }
         # A plain selector is asked for the times of its samples, too: they are of now.
@@ -74,6 +75,7 @@ def of(found: Measured, workload: str) -> list[tuple[str, float | None, float | 
         ("forged", [("a/web-0", 7.0, None)]),
         ("stolen", [("a/web-0", 0.0, None), ("a/b/web-0", 9.0, None)]),
         ("odd", [("a/web-0", None, None)]),
+        ("beyond", [("a/web-0", None, None)]),
         ("twice", [("a/web-0", 8.0, None)]),
     ],
 )
