@@ -56,7 +56,8 @@ def workload(rates: str = "1200") -> dict[str, Any]:
 async def running_operator(server: Server, source_url: str, text: str = "") -> AsyncIterator[Operator]:
     text = text or (
         "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\nleaderElection: {enabled: false}\n"
-        f"metricsSource: {{prometheus: {{url: '{source_url}'}}, intervalSeconds: 0.2,"
+        f"metricsSource: {{prometheus: {{url: '{source_url}', workloadQueries: {{free: {{default: enforced}}}}}},"
+        f" intervalSeconds: 0.2,"
         f" staleAfterSeconds: {STALE_SECONDS}}}\n"
     )
     operator = Operator(parse_settings(text), Options(metrics_port=0, install_crds=True), server.credentials)

@@ -18,7 +18,7 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.reconciliation import Controllers
-from cotide_operator.usage.service_readings import ServiceReading
+from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 
@@ -37,6 +37,7 @@ TEMPLATE = {
 class Readings:
     def __init__(self) -> None:
         self.by_key: dict[str, ServiceReading] = {}
+        self.faults: dict[str, QueryFault] | None = None
 
     def get(self, workload_key: str) -> ServiceReading | None:
         return self.by_key.get(workload_key)

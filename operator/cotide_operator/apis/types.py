@@ -207,10 +207,14 @@ class Qos(Schema):
         description="Limit of the 95th percentile of the response time, in milliseconds.",
     )
     rps_query: str | None = Field(
-        default=None, max_length=4096, description="PromQL for requests per second, one series a pod."
+        default=None,
+        max_length=4096,
+        description="PromQL for requests per second, one series a pod, where own queries are allowed.",
     )
     latency_query: str | None = Field(
-        default=None, max_length=4096, description="PromQL for the p95 latency in milliseconds, one series a pod."
+        default=None,
+        max_length=4096,
+        description="PromQL for the p95 latency in milliseconds, by pod, where own queries are allowed.",
     )
 
 
@@ -330,7 +334,7 @@ class WorkloadStatus(Schema):
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        description="Ready and Scheduled.",
+        description="Ready, Scheduled, and Misconfigured once a query gave nothing.",
     )
 
 

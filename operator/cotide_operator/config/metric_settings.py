@@ -6,10 +6,14 @@ Part of `settings`; read by the feeds. The default queries use the names that ev
 
 from __future__ import annotations
 
-from typing import Final
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from cotide_operator.config.promql import PromQuery, QueryRefused
 from cotide_operator.config.section import Section
 
 POD_CPU_QUERY: Final = (
@@ -33,13 +37,84 @@ class UrlSource(Section):
         return value.rstrip("/")
 
 
+EVERY_NAMESPACE: Final = "*"
+"""In ``free``: namespaces that are not named."""
+
+
+class WorkloadQueriesSettings(Section):
+    """Whose queries give a Workload's request rate and latency, and what they may cost.
+
+    The operator makes them from the two templates. A tenant's own query is asked only where ``free`` allows it.
+    """
+
+    rps: str | None = None
+    """PromQL for requests per second by pod; namespace and pods of the Workload are put into each selector."""
+    latency: str | None = None
+    """PromQL for the p95 latency in milliseconds by pod; likewise."""
+    namespace_label: str = Field(default="namespace", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
+    pod_label: str = Field(default="pod", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")
+    """Names of the labels in this Prometheus; in one without ``honor_labels`` they may begin with ``exported_``."""
+    free: dict[str, Literal["enforced", "unrestricted"]] = Field(default_factory=dict)
+    """Namespaces whose Workloads may bring queries of their own; ``enforced``: with the namespace in each selector."""
+    concurrent_per_namespace: int = Field(default=2, ge=1, le=8)
+    """Queries of one namespace in flight, of 8 in all; chosen."""
+    seconds_per_namespace: float = Field(default=5.0, gt=0, le=60)
+    """Wall seconds that a namespace's queries have in one reading; chosen."""
+    maximum_series: int = Field(default=10_000, ge=1)
+    """In one answer; as many as a Workload may have replicas."""
+    maximum_answer_bytes: int = Field(default=4 << 20, ge=1024)
+    """Of one answer; chosen: 10,000 series with the labels namespace and pod have 2 MB."""
+
+    @field_validator("rps", "latency")
+    @classmethod
+    def _is_promql(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            PromQuery.parse(value).enforced(())
+        except QueryRefused as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("free")
+    @classmethod
+    def _names_the_unrestricted(cls, value: dict[str, str]) -> dict[str, str]:
+        if value.get(EVERY_NAMESPACE) == "unrestricted":
+            raise ValueError(f"only a namespace that is named can be unrestricted, not {EVERY_NAMESPACE!r}")
+        return value
+
+    def freedom(self, namespace: str) -> str | None:
+        """Return ``enforced``, ``unrestricted``, or None where Workloads may bring no queries of their own."""
+        return self.free.get(namespace, self.free.get(EVERY_NAMESPACE))
+
+
+class TlsSettings(Section):
+    """How an https source is trusted, and how it is told who asks; the files are read again when they change."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str | None = Field(default=None, min_length=1)
+    """Expected in the server's certificate instead of the url's host."""
+
+    @model_validator(mode="after")
+    def _is_a_pair(self) -> TlsSettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificateFile and keyFile go together")
+        return self
+
+
 class PrometheusSourceSettings(UrlSource):
-    """A Prometheus, and how usage is asked of it."""
+    """A Prometheus, how it is reached, and how usage is asked of it."""
 
     pod_cpu_query: str = POD_CPU_QUERY
     """PromQL for millicores by (namespace, pod); a recorded query's name is the cheapest."""
     pod_memory_query: str = POD_MEMORY_QUERY
     """PromQL for bytes by (namespace, pod)."""
+    bearer_token_file: Path | None = None
+    """Read again once a minute, and when Prometheus refuses the token."""
+    tls: TlsSettings = TlsSettings()
+    workload_queries: WorkloadQueriesSettings = WorkloadQueriesSettings()
 
     @field_validator("pod_cpu_query", "pod_memory_query")
     @classmethod
@@ -50,6 +125,23 @@ class PrometheusSourceSettings(UrlSource):
             )
         return value.strip()
 
+    @model_validator(mode="after")
+    def _keeps_secrets(self) -> PrometheusSourceSettings:
+        if self.url.startswith("https://"):
+            return self
+        if self.tls != TlsSettings():
+            raise ValueError("tls goes with an https:// url")
+        if self.bearer_token_file is not None and not _is_loopback(urlsplit(self.url).hostname or ""):
+            raise ValueError("bearerTokenFile goes with an https:// url: the token would be sent in the clear")
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 class KubernetesSource(Section):
     """The metrics API of the cluster: usage of cpu and memory, but no request rate and no latency."""
@@ -59,7 +151,7 @@ class MetricsSourceSettings(Section):
     """Where request rates, latencies and usage come from: exactly one of the three."""
 
     prometheus: PrometheusSourceSettings | None = None
-    """PromQL: rates and latencies with the queries that each Workload names, usage with those named here."""
+    """PromQL: rates, latencies and usage with the queries named here, or a Workload's own where that is allowed."""
     scrape: UrlSource | None = None
     """A Prometheus text endpoint with ``cotide_sim_*`` (fake nodes)."""
     kubernetes: KubernetesSource | None = None

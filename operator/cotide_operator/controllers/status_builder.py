@@ -20,7 +20,8 @@ from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pods import SeenPod
 from cotide_operator.controllers.job_reconciler import Outcome, Progress, write_indexes, write_retries
-from cotide_operator.usage.service_readings import ServiceReading
+from cotide_operator.usage.service_readings import REASONS as QUERY_REASONS
+from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 
 Status = dict[str, Any]
 
@@ -166,6 +167,22 @@ def workload_status(
     foremost = _foremost(waiting, decisions)
     placement = _placement(len(alive) - len(waiting), len(waiting), foremost, trouble)
     return {**status, "conditions": with_condition(conditions, placement, look)}
+
+
+def with_query_fault(
+    conditions: Sequence[Mapping[str, Any]], fault: QueryFault | None, look: ReconcileContext
+) -> list[Status]:
+    """Return the conditions of a Workload with what is wrong with its queries.
+
+    A condition ``Misconfigured`` for another reason is left alone while the queries are in order.
+    """
+    kind = WaitReason.MISCONFIGURED.value
+    if fault is not None:
+        return with_condition(conditions, _condition(kind, True, fault.reason, fault.message), look)
+    before = next((one for one in conditions if one.get("type") == kind), None)
+    if before is None or before.get("reason") not in QUERY_REASONS:
+        return [dict(one) for one in conditions]
+    return with_condition(conditions, _condition(kind, False, "QueriesAsked", "its queries are answered"), look)
 
 
 def with_condition(

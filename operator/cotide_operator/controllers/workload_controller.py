@@ -20,7 +20,12 @@ from cotide_operator.controllers import workload_reconciler as workloads
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
-from cotide_operator.controllers.status_builder import ReconcileContext, misconfigured, workload_status
+from cotide_operator.controllers.status_builder import (
+    ReconcileContext,
+    misconfigured,
+    with_query_fault,
+    workload_status,
+)
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings
@@ -29,14 +34,22 @@ from cotide_operator.usage.service_readings import ServiceReadings
 @dataclass(slots=True)
 class _WorkloadEntry:
     kept: LastWritten
-    violations_before: int
-    """Of earlier runs of the operator: readings count from its start."""
+    violations: int
+    """In its whole life, over restarts of the operator."""
+    counted: int
+    """Violations that the readings showed last: they count from the operator's start, or the Workload's."""
     memory: workloads.ReconcilerCache = field(default_factory=workloads.ReconcilerCache)
     made: dict[int, float] = field(default_factory=dict)
     trouble: str | None = None
     generation: int = -1
     spec: WorkloadSpec | None = None
     fault: str = ""
+
+    def count(self, shown: int) -> int:
+        """Return the violations of its whole life; the readings begin at zero again once they forgot a Workload."""
+        self.violations += shown - self.counted if shown >= self.counted else shown
+        self.counted = shown
+        return self.violations
 
 
 class WorkloadController:
@@ -91,9 +104,12 @@ class WorkloadController:
             reading,
             known.kept.status,
             look,
-            violations=known.violations_before + (reading.violations if reading else 0),
+            violations=known.count(reading.violations if reading else 0),
             trouble=known.trouble,
         )
+        faults = self._readings.faults
+        if faults is not None:
+            status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), look)}
         rest = await self.statuses.write(workload, known.kept, status)
         return min((seconds for seconds in (again, rest) if seconds is not None), default=None)
 
@@ -152,9 +168,7 @@ class WorkloadController:
             reading = self._readings.get(key)
             # A Workload that was deleted and made again starts at zero, whatever was counted under its name.
             counted = reading.violations if reading and known is not None else 0
-            known = self._known[key] = _WorkloadEntry(
-                LastWritten(metadata.uid, dict(workload.status)), before - counted
-            )
+            known = self._known[key] = _WorkloadEntry(LastWritten(metadata.uid, dict(workload.status)), before, counted)
         if known.generation != metadata.generation or known.spec is None:
             known.generation = metadata.generation
             try:

@@ -79,7 +79,8 @@ class _GaugesOnly:
 def _source(around: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
     if settings.prometheus is not None:
         usage = around.settings.forecasts_host_load
-        return PrometheusSource(session, settings.prometheus, around.mirror, usage=usage)
+        stale = settings.stale_after_seconds
+        return PrometheusSource(session, settings.prometheus, around.mirror, usage=usage, stale_seconds=stale)
     if settings.scrape is not None:
         return TextSource(session, settings.scrape.url)
     if settings.kubernetes is None:

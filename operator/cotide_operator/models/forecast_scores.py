@@ -89,6 +89,11 @@ class ForecastScores:
             self._settle(key, placement)
         self._slots.pop(key, None)
 
+    def workload_gone(self, key: str) -> None:
+        """Drop what was counted of a Workload that was deleted, and its metric series."""
+        if self.violations.pop(key, None) is not None:
+            self._telemetry.qos_violations.remove(key)
+
     def _settle(self, key: str, placement: _Placement) -> None:
         beside = self._at_stake.get(placement.node)
         if beside is not None:

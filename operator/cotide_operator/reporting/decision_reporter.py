@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import Counter, Histogram
 
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, Pod, PodDeleted, PodUpserted
+from cotide_core.events import Event, Pod, PodDeleted, PodUpserted, WorkloadDeleted
 from cotide_core.instructions import Bind, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -116,6 +116,8 @@ class DecisionReporter:
                 self._nominator.forget(event.key)
                 self._plan_words.forget(event.key)
                 self._calibration.pod_gone(event.key)
+            elif isinstance(event, WorkloadDeleted):
+                self._calibration.workload_gone(event.key)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
         """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""

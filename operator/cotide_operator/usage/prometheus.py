@@ -1,8 +1,9 @@
 """Prometheus as a source: instant queries of now, and range queries of what was.
 
-The present is read by `feed` at its interval: what each Workload asks for in ``rpsQuery`` and ``latencyQuery``, and the
-two recorded queries of the configuration for what every pod uses. The past of those two is read by `host_load.history`
-after a restart. Invariant: a query that fails says so in `refused` and takes no other with it.
+The present is read by `usage_feed` at its interval: the rate and latency of each Workload (`workload_queries` says with
+which query, `query_turns` when), and the two recorded queries of the configuration for what every pod uses. The past of
+those two is read by `host_load.history` after a restart. Invariants: an answer to a Workload's query counts for pods of
+this Workload only, whatever its labels say; a query that fails says so in `refused` and takes no other with it.
 
 Sources: https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries and #range-queries
 """
@@ -11,58 +12,72 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import aiohttp
-import msgspec
 
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
-from cotide_operator.usage.sources import (
-    CPU,
-    MEMORY,
-    THREAD_ABOVE_BYTES,
-    Measured,
-    SourceDown,
-    UsageReading,
-    fetch,
-    merge,
-    usable,
-)
+from cotide_operator.usage.prometheus_client import AnswerTooLarge, Limits, PrometheusClient
+from cotide_operator.usage.query_turns import QueryTurns
+from cotide_operator.usage.service_readings import QueryFault, Reason
+from cotide_operator.usage.sources import CPU, MEMORY, Measured, Reading, SourceDown, UsageReading, merge, usable
+from cotide_operator.usage.workload_queries import WorkloadQueries, WorkloadQuery, is_plain_selector
 
-_SELECTOR: Final = re.compile(r'\s*(?:[a-zA-Z_:][\w:]*\s*)?(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s*')
-"""A plain selector: a name, labels in braces, or both; for these alone timestamp() tells the samples' own times."""
 _RANGE: Final = re.compile(r"\[((?:\d+(?:ms|[smhdwy]))+)")
 _DURATION: Final = re.compile(r"(\d+)(ms|[smhdwy])")
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 CONCURRENT_QUERIES: Final = 8
-"""Chosen: Prometheus runs 20 queries at once by default and has other users."""
+"""Of Workloads. Chosen: Prometheus runs 20 queries at once by default and has other users."""
+READING_SECONDS: Final = 10.0
+"""Longest that Workloads' queries take in one reading, or half of the time after which a reading is stale; chosen."""
+PROBE_LIMITS: Final = Limits(1 << 16, 2)
+USAGE_LIMITS: Final = Limits(256 << 20, 1_000_000)
+"""Of the configuration's own queries. Chosen: 150,000 pods (https://kubernetes.io/docs/setup/best-practices/cluster-large/)
+have 45 MB in an instant and, `history` asks for so little at a time, no more in a range."""
+MESSAGE_CHARACTERS: Final = 400
+"""Of a fault in a status; chosen."""
 _CONFIGURED: Final = "metricsSource.prometheus"
+_QUERY: Final = "/api/v1/query"
 _USAGE_FIELDS: Final = {"podCpuQuery": CPU, "podMemoryQuery": MEMORY}
-_REFUSALS: Final = (400, 422)
-"""Prometheus' words for a query that it can't parse or run: an answer all the same, with the reason in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
-    """One query of one Workload, or of the configuration."""
+class _UsageQuery:
+    """One query of the configuration."""
 
-    owner: str
-    namespace: str
     field: str
     text: str
 
     @property
     def name(self) -> str:
-        return f"{self.owner} {self.field}"
+        return f"{_CONFIGURED} {self.field}"
 
 
 class _Value(NamedTuple):
     pod: str
     value: float | None
     wall_seconds: float
+
+
+class _QueryFailedError(Exception):
+    """A query gave nothing usable, for a reason of its own."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of a Workload's query: values, and what its owner or only the log is told."""
+
+    values: Sequence[_Value] = ()
+    fault: QueryFault | None = None
+    unanswered: str = ""
 
 
 class Series(NamedTuple):
@@ -79,10 +94,11 @@ class PrometheusSource:
     Parameters
     ----------
     session : where to ask; its timeout holds for each query.
-    settings : its url, and the recorded queries of what pods use.
+    settings : where it is, the templates, who may ask what, and the recorded queries of what pods use.
     mirror : Mirror
-        The Workloads, with their queries.
+        The Workloads and their pods.
     usage : whether the recorded queries are asked at all.
+    stale_seconds : wall seconds after which a reading is too old: a reading takes half of them at most.
 
     Notes
     -----
@@ -101,13 +117,20 @@ class PrometheusSource:
         mirror: ObjectCache,
         *,
         usage: bool = False,
+        stale_seconds: float = 60.0,
     ) -> None:
-        self._session = session
-        self._url = settings.url
-        self._mirror = mirror
+        self._client = PrometheusClient(session, settings)
+        own = self._settings = settings.workload_queries
+        self._queries = WorkloadQueries(own, mirror)
+        self._turns: QueryTurns[WorkloadQuery, _Outcome] = QueryTurns(
+            concurrent=CONCURRENT_QUERIES, per_namespace=own.concurrent_per_namespace, seconds=own.seconds_per_namespace
+        )
+        self._limits = Limits(own.maximum_answer_bytes, own.maximum_series)
+        self._stale_seconds = stale_seconds
+        self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
+        """The last of each query and when it was, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
-        self._usage = [_Query(_CONFIGURED, "default", field, text) for field, text in texts.items()] if usage else []
-        self._slots = asyncio.Semaphore(CONCURRENT_QUERIES)
+        self._usage = [_UsageQuery(field, text) for field, text in texts.items()] if usage else []
         self.settling_seconds = max((longest_range(text) for text in texts.values()), default=0.0)
         self.refused: dict[str, str] = {}
         """Queries that gave nothing usable, with the reason, by owner and field."""
@@ -118,29 +141,16 @@ class PrometheusSource:
         Raises
         ------
         SourceDown
-            When no query at all was answered.
+            When Prometheus does not answer the simplest of queries.
         """
-        asked = [*self._queries(), *self._usage]
-        if not asked:
-            await self._answer("vector(1)")  # whether it is up is known before the first Workload asks something
-        answers = await asyncio.gather(*(self._ask(one) for one in asked))
-        faults = [answer for answer in answers if isinstance(answer, SourceDown)]
-        if asked and len(faults) == len(asked):
-            raise faults[0]
-        self.refused = {}
-        values: list[tuple[str, bool, float | None, float]] = []
-        usage: list[UsageReading] = []
-        for one, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, (SourceDown, str)):
-                self.refused[one.name] = str(answer)
-            elif one.field in _USAGE_FIELDS:
-                if not answer:
-                    self.refused[one.name] = "no series: does this Prometheus scrape the kubelets' cAdvisor?"
-                resource = _USAGE_FIELDS[one.field]
-                usage += [UsageReading(pod, resource, value, wall) for pod, value, wall in answer]
-            else:
-                values += [(pod, one.field == "latencyQuery", value, wall) for pod, value, wall in answer]
-        return Measured(merge(values), usage)
+        # No tenant's query says whether it is up: theirs may be slow, or wrong, or not there.
+        probed = await self._client.answer(_QUERY, {"query": "vector(1)"}, PROBE_LIMITS)
+        if probed.get("status") != "success":
+            raise SourceDown(f"Prometheus refuses the simplest of queries: {_reason(probed)}")
+        refused: dict[str, str] = {}
+        usage, services = await asyncio.gather(self._read_usage(refused), self._read_workloads(refused))
+        self.refused = refused
+        return Measured(services, usage, self._faults())
 
     async def usage_range(self, resource: int, start: float, end: float, step: float) -> list[Series]:
         """Return what pods used from ``start`` to ``end`` (epoch seconds, both included), every ``step`` seconds.
@@ -152,53 +162,150 @@ class PrometheusSource:
         """
         (one,) = [one for one in self._usage if _USAGE_FIELDS[one.field] == resource]
         params = {"query": one.text, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
-        async with self._slots:
-            body = await fetch(self._session, f"{self._url}/api/v1/query_range", params, _REFUSALS)
-        return await asyncio.to_thread(_matrix, one, body)
+        answer = await self._client.answer("/api/v1/query_range", params, USAGE_LIMITS)
+        return await asyncio.to_thread(_matrix, one, answer)
 
-    def _queries(self) -> Iterable[_Query]:
-        for key, workload in self._mirror.workloads.items():
-            qos = workload.spec.get("qos")
-            for field in ("rpsQuery", "latencyQuery"):
-                query = qos.get(field) if isinstance(qos, dict) else None
-                if query:
-                    yield _Query(key, workload.metadata.namespace, field, str(query))
+    async def _read_usage(self, refused: dict[str, str]) -> list[UsageReading]:
+        found: list[UsageReading] = []
+        answers = await asyncio.gather(*(self._ask_usage(one) for one in self._usage))
+        for one, answer in zip(self._usage, answers, strict=True):
+            if isinstance(answer, str):
+                refused[one.name] = answer
+            else:
+                found += [UsageReading(pod, _USAGE_FIELDS[one.field], value, wall) for pod, value, wall in answer]
+        return found
 
-    async def _ask(self, one: _Query) -> list[_Value] | str | SourceDown:
-        """Return the values, or why this query gave none, or that nobody answered."""
+    async def _ask_usage(self, one: _UsageQuery) -> list[_Value] | str:
+        """Return what every pod uses, or why that is not known."""
         try:
-            answer = await self._answer(one.text)
-        except SourceDown as error:
-            return error
-        if answer.get("status") != "success":
-            return str(answer.get("error", "no reason given"))
-        series = _vector(answer)
-        if series is None:
-            return "it gives no instant vector"
-        values = [value for value in (_value(one, each) for each in series) if value is not None]
-        if series and not values:
-            return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
-        if not values or _SELECTOR.fullmatch(one.text) is None:
-            return values
-        times = await self._sample_times(one)
+            series = await self._vector(one.text, {}, USAGE_LIMITS)
+            if not series:
+                return "no series: does this Prometheus scrape the kubelets' cAdvisor?"
+            values = [value for value in (_value(_pod(each), each) for each in series) if value is not None]
+            if not values:
+                return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
+            if not is_plain_selector(one.text):
+                return values
+            times: dict[str, float] = {}
+            for each in await self._vector(f"timestamp({one.text})", {}, USAGE_LIMITS):
+                _note_time(times, _value(_pod(each), each))
+        except (SourceDown, _QueryFailedError) as error:
+            return str(error)
         return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
 
-    async def _sample_times(self, one: _Query) -> dict[str, float]:
-        """Return the epoch second of the oldest sample of each pod, as far as it can be had."""
-        try:
-            series = _vector(await self._answer(f"timestamp({one.text})"))
-        except SourceDown:
-            return {}
-        times: dict[str, float] = {}
-        for found in (_value(one, each) for each in series or ()):
-            if found is not None and found.value is not None:
-                times[found.pod] = min(found.value, times.get(found.pod, found.value))
-        return times
+    async def _read_workloads(self, refused: dict[str, str]) -> list[Reading]:
+        """Ask the queries of Workloads in fair turns; fill in what was refused."""
+        queries = self._queries.by_namespace()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(READING_SECONDS, self._stale_seconds / 2)
+        answers = await self._turns.run(queries, self._ask, deadline)
+        now = time.monotonic()
+        before, self._outcomes = self._outcomes, {}
+        for query in (query for each in queries.values() for query in each):
+            if query in answers:
+                self._outcomes[query] = (now, answers[query])
+                continue
+            at, outcome = before.get(query, (now, _Outcome()))
+            if now - at > self._stale_seconds:
+                sentence = f"spec.qos.{query.field}: the namespace has more queries than its time"
+                outcome = _Outcome(fault=QueryFault("QueryTooSlow", sentence))
+            self._outcomes[query] = (at, outcome)
+        by_workload: dict[str, list[tuple[str, bool, float | None, float]]] = {}
+        for query, outcome in answers.items():
+            is_latency = query.field == "latencyQuery"
+            of = by_workload.setdefault(query.workload, [])
+            of += [(pod, is_latency, value, wall) for pod, value, wall in outcome.values]
+        for query, (_, outcome) in self._outcomes.items():
+            if outcome.fault is not None or outcome.unanswered:
+                refused[query.name] = outcome.unanswered or (outcome.fault.message if outcome.fault else "")
+        return [reading for key, values in by_workload.items() for reading in merge(values, key)]
 
-    async def _answer(self, query: str) -> dict[str, Any]:
-        async with self._slots:
-            body = await fetch(self._session, f"{self._url}/api/v1/query", {"query": query}, _REFUSALS)
-        return await asyncio.to_thread(_decoded, body) if len(body) > THREAD_ABOVE_BYTES else _decoded(body)
+    def _faults(self) -> dict[str, QueryFault]:
+        """Return what is wrong with each Workload's queries, as one sentence."""
+        found: dict[str, QueryFault] = {}
+        for query, (_, outcome) in self._outcomes.items():
+            if outcome.fault is not None:
+                before = found.get(query.workload)
+                reason = outcome.fault.reason if before is None else before.reason
+                message = outcome.fault.message if before is None else f"{before.message}; {outcome.fault.message}"
+                found[query.workload] = QueryFault(reason, message)
+        return found
+
+    async def _ask(self, query: WorkloadQuery, seconds: float) -> _Outcome:
+        """Ask one query of a Workload within so many seconds."""
+        asked = self._queries.make(query)
+        refused = QueryFault("QueryRefused", asked.refused[:MESSAGE_CHARACTERS]) if asked.refused else None
+        if not asked.text:
+            return _Outcome(fault=refused)
+        reason: Reason
+        try:
+            async with asyncio.timeout(seconds):
+                return _Outcome(await self._values(query, asked.text, asked.is_selector, seconds), refused)
+        except _QueryFailedError as error:
+            reason, sentence = error.reason, str(error)
+        except AnswerTooLarge as error:
+            reason, sentence = "AnswerTooLarge", str(error)
+        except (TimeoutError, SourceDown) as error:
+            if not isinstance(error, TimeoutError) and not isinstance(error.__cause__, TimeoutError):
+                return _Outcome(fault=refused, unanswered=str(error))
+            reason, sentence = "QueryTooSlow", "it was not answered in time"
+        return _Outcome(fault=refused or QueryFault(reason, f"{asked.origin}: {sentence}"[:MESSAGE_CHARACTERS]))
+
+    async def _values(self, query: WorkloadQuery, text: str, is_selector: bool, seconds: float) -> list[_Value]:
+        """Return one value for each pod that an answer names; of several for one pod the highest."""
+        # Prometheus itself gives up with us (timeout), and newer ones send no more than is read (limit).
+        bounds = {"timeout": f"{seconds:.3f}", "limit": str(self._limits.series + 1)}
+        series = await self._vector(text, bounds, self._limits)
+        found: dict[str, _Value] = {}
+        for each in series:
+            value = _value(self._pod_of(query, each), each)
+            if value is None:
+                continue
+            before = found.get(value.pod)
+            if before is None or (value.value is not None and value.value > (before.value or 0.0)):
+                found[value.pod] = value
+        if series and not found:
+            label = self._settings.pod_label
+            raise _QueryFailedError(
+                "AnswerUnusable",
+                f"none of its series has a label {label} and this namespace (write: sum by (namespace, {label}) (...))",
+            )
+        if not found or not is_selector:
+            return list(found.values())
+        times: dict[str, float] = {}
+        for each in await self._vector(f"timestamp({text})", bounds, self._limits):
+            _note_time(times, _value(self._pod_of(query, each), each))
+        return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in found.values()]
+
+    def _pod_of(self, query: WorkloadQuery, series: object) -> str:
+        """Return the pod that a series speaks of: one of the Workload's namespace, or none."""
+        labels = series.get("metric") if isinstance(series, dict) else None
+        pod = labels.get(self._settings.pod_label) if isinstance(labels, dict) else None
+        if not isinstance(labels, dict) or not isinstance(pod, str):
+            return ""
+        claimed = labels.get(self._settings.namespace_label, query.namespace)
+        return f"{query.namespace}/{pod}" if claimed == query.namespace else ""
+
+    async def _vector(self, text: str, bounds: dict[str, str], limits: Limits) -> list[object]:
+        """Return the series of an instant query."""
+        answer = await self._client.answer(_QUERY, {"query": text, **bounds}, limits)
+        if answer.get("status") != "success":
+            raise _QueryFailedError("QueryFailed", _reason(answer))
+        data = answer.get("data")
+        series = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
+        if not isinstance(series, list):
+            raise _QueryFailedError("AnswerUnusable", "it gives no instant vector")
+        return series
+
+
+def _reason(answer: dict[str, Any]) -> str:
+    return str(answer.get("error", "no reason given"))
+
+
+def _note_time(times: dict[str, float], found: _Value | None) -> None:
+    """Keep the oldest time of a pod's samples."""
+    if found is not None and found.value is not None:
+        times[found.pod] = min(found.value, times.get(found.pod, found.value))
 
 
 def longest_range(query: str) -> float:
@@ -207,40 +314,32 @@ def longest_range(query: str) -> float:
     return max((sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in one) for one in ranges), default=0.0)
 
 
-def _vector(answer: dict[str, Any]) -> list[object] | None:
-    """Return the series of an instant vector; None when the answer is something else."""
-    data = answer.get("data")
-    series = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
-    return series if isinstance(series, list) else None
-
-
-def _value(one: _Query, series: object) -> _Value | None:
+def _value(pod: str, series: object) -> _Value | None:
     """Return the value of a series; None when it names no pod."""
-    pod = _pod(one, series)
     sample = series.get("value") if isinstance(series, dict) else None
     if not pod or not isinstance(sample, list) or len(sample) != 2:
         return None
     return _Value(pod, usable(sample[1]), usable(sample[0]) or 0.0)
 
 
-def _pod(one: _Query, series: object) -> str:
+def _pod(series: object) -> str:
+    """Return the pod that a series of the configuration's own queries speaks of."""
     labels = series.get("metric") if isinstance(series, dict) else None
     if not isinstance(labels, dict) or "pod" not in labels:
         return ""
-    return f"{labels.get('namespace', one.namespace)}/{labels['pod']}"
+    return f"{labels.get('namespace', 'default')}/{labels['pod']}"
 
 
-def _matrix(query: _Query, body: bytes) -> list[Series]:
+def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:
     """In a thread: take the answer of a range query apart."""
-    answer = _decoded(body)
     if answer.get("status") != "success":
-        raise SourceDown(f"{query.name}: {answer.get('error', 'no reason given')}")
+        raise SourceDown(f"{query.name}: {_reason(answer)}")
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "matrix" or not isinstance(data.get("result"), list):
         raise SourceDown(f"{query.name} gives no range of values")
     found = []
     for series in data["result"]:
-        pod = _pod(query, series)
+        pod = _pod(series)
         samples = series.get("values") if isinstance(series, dict) else None
         if not pod or not isinstance(samples, list):
             continue
@@ -248,13 +347,3 @@ def _matrix(query: _Query, body: bytes) -> list[Series]:
         kept = [(moment, value) for moment, value in pairs if moment is not None and value is not None]
         found.append(Series(pod, [moment for moment, _ in kept], [value for _, value in kept]))
     return found
-
-
-def _decoded(body: bytes) -> dict[str, Any]:
-    try:
-        answer = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise SourceDown("the answer is not JSON: is this a Prometheus?") from error
-    if not isinstance(answer, dict):
-        raise SourceDown("the answer is not what Prometheus sends")
-    return answer

@@ -5,8 +5,23 @@ Filled by the usage feed, read by `controllers`. Invariant: ``violations`` only 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Literal, Protocol
+
+Reason = Literal["QueryRefused", "QueryFailed", "QueryTooSlow", "AnswerTooLarge", "AnswerUnusable"]
+REASONS: Final[frozenset[str]] = frozenset(
+    {"QueryRefused", "QueryFailed", "QueryTooSlow", "AnswerTooLarge", "AnswerUnusable", "QueriesAsked"}
+)
+"""Of the condition ``Misconfigured`` where it speaks of queries; ``QueriesAsked`` once nothing is wrong any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFault:
+    """Why a Workload's query gives nothing: shown in its condition ``Misconfigured``."""
+
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,11 @@ class ServiceReading:
 class ServiceReadings(Protocol):
     """Readings by Workload key (``namespace/name``)."""
 
+    @property
+    def faults(self) -> Mapping[str, QueryFault] | None:
+        """What is wrong with queries, by Workload; None before they were asked."""
+        ...
+
     def get(self, workload_key: str) -> ServiceReading | None:
         """Return the latest reading, or None when nothing fresh is known."""
         ...
@@ -31,6 +51,8 @@ class ServiceReadings(Protocol):
 
 class NoReadings:
     """Stands where no metrics source is configured."""
+
+    faults: Mapping[str, QueryFault] | None = None
 
     def get(self, workload_key: str) -> ServiceReading | None:
         """Know nothing."""

@@ -1,6 +1,6 @@
 """What a source of measurements says, and the simplest one: a text endpoint of fake nodes.
 
-Sources are read by `feed` at its interval: Prometheus (`prometheus_source`), the metrics API (`cluster_usage`), or
+Sources are read by `usage_feed` at its interval: Prometheus (`prometheus`), the metrics API (`metrics_api`), or
 `TextSource`. A source says what it saw and when; it judges nothing. Invariant: a value that is no finite number >= 0
 leaves a source as None, never as zero.
 
@@ -10,7 +10,6 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Iterable
@@ -20,6 +19,8 @@ from typing import Final, NamedTuple, Protocol
 import aiohttp
 
 from cotide_core.errors import ClusterError
+from cotide_core.limits import EXACT, LATENCY_MILLISECONDS_MOST, RATE_MOST
+from cotide_operator.usage.service_readings import QueryFault
 
 CPU: Final = 0
 MEMORY: Final = 1
@@ -40,6 +41,10 @@ class SourceDown(ClusterError):
     """The source gave no usable answer."""
 
 
+TEXT_BYTES: Final = 256 << 20
+"""Of a text endpoint; chosen: 200,000 pods with four numbers each have 100 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a source says of one online pod.
@@ -49,12 +54,15 @@ class Reading:
     pod : ``namespace/name``.
     requests_per_second, latency_p95_milliseconds : None where the source has no usable number.
     wall_seconds : epoch second at which it was so.
+    workload : whose query gave it: it counts for pods of this Workload only. None of a source that asks for no
+        Workload's sake.
     """
 
     pod: str
     requests_per_second: float | None
     latency_p95_milliseconds: float | None
     wall_seconds: float
+    workload: str | None = None
 
 
 class UsageReading(NamedTuple):
@@ -80,6 +88,8 @@ class Measured:
 
     services: list[Reading] = field(default_factory=list)
     usage: list[UsageReading] = field(default_factory=list)
+    faults: dict[str, QueryFault] = field(default_factory=dict)
+    """What is wrong with a Workload's queries, by its key."""
 
 
 class Source(Protocol):
@@ -101,30 +111,36 @@ class Source(Protocol):
 
 
 def usable(text: object) -> float | None:
-    """Return a number that can be a rate, a latency or a use; None for NaN, infinity, negatives and anything else."""
+    """Return a number that can be a rate, a latency or a use; None for NaN, infinity, negatives and anything else.
+
+    Beyond `EXACT` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
+    """
     try:
         value = float(text)  # type: ignore[arg-type]  # whatever came from the network; refused just below
     except (TypeError, ValueError):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0.0 <= value <= EXACT else None  # NaN is in no order
 
 
-def merge(values: Iterable[tuple[str, bool, float | None, float]]) -> list[Reading]:
-    """Join rates and latencies of the same pods; the older time counts.
+def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str | None = None) -> list[Reading]:
+    """Join rates and latencies of the same pods; the older time counts, and what no pod can have is unknown.
 
     Parameters
     ----------
     values : of (pod key, whether it is a latency, value, wall seconds).
+    workload : see `Reading`.
     """
     found: dict[str, Reading] = {}
     for pod, is_latency, value, wall in values:
         before = found.get(pod) or Reading(pod, None, None, wall)
+        most = LATENCY_MILLISECONDS_MOST if is_latency else RATE_MOST
+        known = value if value is not None and value <= most else None
         rate, latency = before.requests_per_second, before.latency_p95_milliseconds
         if is_latency:
-            latency = value
+            latency = known
         else:
-            rate = value
-        found[pod] = Reading(pod, rate, latency, min(before.wall_seconds, wall))
+            rate = known
+        found[pod] = Reading(pod, rate, latency, min(before.wall_seconds, wall), workload)
     return list(found.values())
 
 
@@ -139,7 +155,7 @@ class TextSource:
 
     async def read(self) -> Measured:
         """Scrape once."""
-        body = await fetch(self._session, self._url, {})
+        body = await fetch(self._session, self._url)
         now = time.time()
         if len(body) > THREAD_ABOVE_BYTES:
             return await asyncio.to_thread(_parsed, body, now)
@@ -173,22 +189,24 @@ def _pod(labels: str) -> str:
     return f"{named.get('namespace', 'default')}/{named['pod']}" if "pod" in named else ""
 
 
-async def fetch(
-    session: aiohttp.ClientSession, url: str, params: dict[str, str], refusals: tuple[int, ...] = ()
-) -> bytes:
-    """Return what a GET gives with status 200, or one of ``refusals``.
+async def fetch(session: aiohttp.ClientSession, url: str) -> bytes:
+    """Return what a GET gives with status 200.
 
     Raises
     ------
     SourceDown
-        When nobody answers in time, or the answer has another status.
+        When nobody answers in time, the answer has another status, or is larger than `TEXT_BYTES`.
     """
     try:
-        async with session.get(url, params=params) as response:
-            body = await response.read()
-            if response.status == 200 or response.status in refusals:
-                return body
-            raise SourceDown(f"{url} answers {response.status} {response.reason}")
+        async with session.get(url) as response:
+            if response.status != 200:
+                raise SourceDown(f"{url} answers {response.status} {response.reason}")
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > TEXT_BYTES:
+                    raise SourceDown(f"{url} answers more than {TEXT_BYTES} bytes")
+            return bytes(body)
     except TimeoutError as error:
         raise SourceDown(f"{url} does not answer in time") from error
     except aiohttp.ClientError as error:

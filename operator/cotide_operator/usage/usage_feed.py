@@ -2,9 +2,9 @@
 
 Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the calibration and (as
 `ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
-NaN, infinite or negative is dropped and counted, and never becomes a zero; a service whose rate stops coming counts
-with its highest rate of the recent past until it comes again; a source that is down costs one log line when it goes and
-one when it is back.
+NaN, infinite, negative or beyond measure is dropped and counted, and never becomes a zero; what a Workload's query
+gave counts for its own pods only; a service whose rate stops coming counts with its highest rate of the recent past
+until it comes again; a source that is down costs one log line when it goes and one when it is back.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
@@ -23,17 +23,19 @@ from cotide_operator.config.settings import MetricsSourceSettings
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.decaying_peak import RecentPeak
-from cotide_operator.usage.service_readings import ServiceReading
+from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 from cotide_operator.usage.sources import Reading, Source, SourceDown, UsageReading
 
 _LOG = logging.getLogger(__name__)
+
+REFUSALS_LOGGED: Final = 10
+"""Lines about queries in one reading; chosen: tenants write queries, and must not fill the log."""
 
 
 @dataclass(slots=True)
 class _Latest:
     """The last usable values of one pod, each with the monotonic second at which it came."""
 
-    workload: str
     peak: RecentPeak
     requests_per_second: float | None = None
     latency_p95_milliseconds: float | None = None
@@ -92,7 +94,9 @@ class UsageFeed:
         self._calibration = calibration
         self._telemetry = telemetry
         self._usage = usage
-        self._latest: dict[str, _Latest] = {}
+        self._latest: dict[str, dict[str, _Latest]] = {}
+        """By Workload and pod."""
+        self.faults: Mapping[str, QueryFault] | None = None
         self._up: bool | None = None
         self._refused: dict[str, str] = {}
 
@@ -115,19 +119,23 @@ class UsageFeed:
             return
         self._state(up=True)
         self._tell_refusals(self._source.refused)
+        self.faults = measured.faults
         for reading in measured.services:
             self._take(reading)
         self._assume_peaks()
         if self._usage is not None:
             await self._usage.take(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
-        for key in [key for key, latest in self._latest.items() if latest.fresh_until < horizon]:
-            del self._latest[key]
+        for workload, pods in list(self._latest.items()):
+            for key in [key for key, latest in pods.items() if latest.fresh_until < horizon]:
+                del pods[key]
+            if not pods:
+                del self._latest[workload]
 
     def get(self, workload_key: str) -> ServiceReading | None:
         """Return the latest of a Workload from its pods' fresh samples; None when there is none."""
         now = time.monotonic()
-        fresh = [one for one in self._latest.values() if one.workload == workload_key and one.fresh_until >= now]
+        fresh = [one for one in self._latest.get(workload_key, {}).values() if one.fresh_until >= now]
         rates = [one.requests_per_second for one in fresh if one.requests_per_second is not None]
         latencies = [one.latency_p95_milliseconds for one in fresh if one.latency_p95_milliseconds is not None]
         violations = self._calibration.violations.get(workload_key, 0)
@@ -143,6 +151,8 @@ class UsageFeed:
         pod = self._pod_of(reading.pod)
         if pod is None or pod.workload is None or pod.workload_class is not WorkloadClass.ONLINE:
             return
+        if reading.workload is not None and reading.workload != pod.workload:
+            return  # another Workload's query named this pod
         age_seconds = time.time() - reading.wall_seconds
         if age_seconds > self._settings.stale_after_seconds:
             self._telemetry.samples.labels("stale").inc()
@@ -151,12 +161,12 @@ class UsageFeed:
             self._telemetry.samples.labels("invalid").inc()
             return
         self._telemetry.samples.labels("taken").inc()
-        latest = self._latest.get(reading.pod)
+        pods = self._latest.setdefault(pod.workload, {})
+        latest = pods.get(reading.pod)
         if latest is None:
-            latest = self._latest[reading.pod] = _Latest(pod.workload, RecentPeak(self._settings.recent_peak_seconds))
+            latest = pods[reading.pod] = _Latest(RecentPeak(self._settings.recent_peak_seconds))
         fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
         before = (latest.rate, latest.latency_p95_milliseconds)
-        latest.workload = pod.workload
         if reading.requests_per_second is not None:
             latest.requests_per_second = reading.requests_per_second
             latest.peak.add(reading.requests_per_second, self._clock.now())
@@ -176,14 +186,15 @@ class UsageFeed:
         not let batch work pile up beside the services of the morning.
         """
         now = time.monotonic()
-        for key, latest in self._latest.items():
-            if latest.silent or latest.rate_until >= now or latest.requests_per_second is None:
-                continue
-            latest.silent = True
-            peak = latest.peak.highest
-            if self._pod_of(key) is not None and peak > latest.requests_per_second:
-                self._telemetry.samples.labels("assumed").inc()
-                self._tell(ServiceSampled(key, peak))
+        for workload, pods in self._latest.items():
+            for key, latest in pods.items():
+                if latest.silent or latest.rate_until >= now or latest.requests_per_second is None:
+                    continue
+                latest.silent = True
+                peak, pod = latest.peak.highest, self._pod_of(key)
+                if pod is not None and pod.workload == workload and peak > latest.requests_per_second:
+                    self._telemetry.samples.labels("assumed").inc()
+                    self._tell(ServiceSampled(key, peak))
 
     def _state(self, *, up: bool, why: str = "") -> None:
         self._telemetry.source_up.set(1 if up else 0)
@@ -197,7 +208,9 @@ class UsageFeed:
         self._up = up
 
     def _tell_refusals(self, refused: dict[str, str]) -> None:
-        for what, why in refused.items():
-            if self._refused.get(what) != why:
-                _LOG.warning("the metrics source gives nothing for %s: %s", what, why)
+        news = [(what, why) for what, why in refused.items() if self._refused.get(what) != why]
+        for what, why in news[:REFUSALS_LOGGED]:
+            _LOG.warning("the metrics source gives nothing for %s: %s", what, why)
+        if len(news) > REFUSALS_LOGGED:
+            _LOG.warning("the metrics source gives nothing for %d more queries", len(news) - REFUSALS_LOGGED)
         self._refused = dict(refused)

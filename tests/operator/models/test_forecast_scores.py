@@ -85,3 +85,22 @@ def test_a_new_slot_counts_anew() -> None:
 
 def test_many_attempts_share_one_label() -> None:
     assert [attempts_label(count) for count in (1, 14, 15, 400)] == ["1", "14", "15+", "15+"]
+
+
+def test_services_that_come_and_go_leave_no_series_and_no_counts_behind() -> None:
+    scene = Scene()
+
+    def series() -> int:
+        return sum(len(family.samples) for family in scene.telemetry.registry.collect())
+
+    scene.calibration.sampled(SERVICE, 50.0, 0.0)
+    before = series()
+    for number in range(1000):
+        pod = SERVICE._replace(key=f"ns/w{number}-0", workload=f"ns/w{number}")
+        scene.calibration.sampled(pod, 50.0, 0.0)
+        scene.calibration.pod_gone(pod.key)
+        scene.calibration.workload_gone(f"ns/w{number}")
+    scene.calibration.workload_gone("ns/never-seen")
+    assert series() == before
+    assert scene.calibration.violations == {"ns/web": 1}
+    assert scene.value("qos_violations_total", workload="ns/web") == 1

@@ -21,7 +21,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.config.metric_settings import PrometheusSourceSettings
+from cotide_operator.config.metric_settings import PrometheusSourceSettings, WorkloadQueriesSettings
 from cotide_operator.config.settings import MetricsSourceSettings
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
@@ -56,7 +56,7 @@ async def test_a_sample_with_an_old_time_of_its_own_is_not_taken_for_a_new_one(p
         prometheus.targets(int(target.rsplit(":", 1)[1]))
         await until("it is scraped", lambda: _some(prometheus, "rate"))  # by default Prometheus looks back 5 minutes
         query = 'rate{namespace="ns"}'
-        source = PrometheusSource(session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query))
+        source = PrometheusSource(session, open_to_all(prometheus.url), mirror_with(rpsQuery=query))
         (old,) = await services(source)
         assert (old.pod, old.requests_per_second) == ("ns/a", 7.0)
         assert 25.0 < time.time() - old.wall_seconds < 45.0  # what is older than staleAfterSeconds the feed drops
@@ -78,7 +78,7 @@ async def _some(prometheus: Prometheus, query: str) -> bool:
     ("query", "words"),
     [
         ("rate(", "parse error"),
-        ("vector(3)", "none of its series has a label pod"),
+        ("vector(3)", "none of its series has a label pod and this namespace"),
         ("scalar(vector(3))", "no instant vector"),
         ("up[1m]", "no instant vector"),
     ],
@@ -87,7 +87,7 @@ async def test_a_query_of_no_use_says_why_and_the_others_go_on(prometheus: Prome
     latency = 'label_replace(vector(4), "pod", "a", "", "")'
     async with aiohttp.ClientSession() as session:
         source = PrometheusSource(
-            session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query, latencyQuery=latency)
+            session, open_to_all(prometheus.url), mirror_with(rpsQuery=query, latencyQuery=latency)
         )
         found = await services(source)
     assert [(one.pod, one.requests_per_second, one.latency_p95_milliseconds) for one in found] == [("ns/a", None, 4.0)]
@@ -100,10 +100,15 @@ async def test_a_query_of_no_use_says_why_and_the_others_go_on(prometheus: Prome
 async def test_a_number_that_is_no_rate_is_none_and_not_zero(prometheus: Prometheus, value: str) -> None:
     query = f'label_replace(vector({value}), "pod", "a", "", "")'
     async with aiohttp.ClientSession() as session:
-        source = PrometheusSource(session, PrometheusSourceSettings(url=prometheus.url), mirror_with(rpsQuery=query))
+        source = PrometheusSource(session, open_to_all(prometheus.url), mirror_with(rpsQuery=query))
         (found,) = await services(source)
     assert found.requests_per_second is None
     assert math.isclose(found.wall_seconds, time.time(), abs_tol=5.0)
+
+
+def open_to_all(url: str) -> PrometheusSourceSettings:
+    """A Prometheus of which Workloads of the namespace ns may ask what they want."""
+    return PrometheusSourceSettings(url=url, workload_queries=WorkloadQueriesSettings(free={"ns": "unrestricted"}))
 
 
 async def services(source: PrometheusSource) -> list[Reading]:
@@ -141,6 +146,8 @@ class Misbehaving:
     async def answer(self, request: web.Request) -> web.Response:
         if self.mood == "hangs" or (self.mood == "rate hangs" and request.query["query"] == "rate"):
             await self.released.wait()
+        if request.query["query"] == "vector(1)" and self.mood in ("well", "rate hangs", "odd"):
+            return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
         if self.mood == "fails":
             return web.Response(status=500, text="out of memory")
         if self.mood == "odd":
@@ -157,7 +164,7 @@ async def misbehaving(mirror: ObjectCache) -> AsyncIterator[tuple[Misbehaving, P
     behaviour = Misbehaving()
     async with stand_in(behaviour.answer) as url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
-            yield behaviour, PrometheusSource(session, PrometheusSourceSettings(url=url), mirror)
+            yield behaviour, PrometheusSource(session, open_to_all(url), mirror)
         behaviour.released.set()
 
 
@@ -175,7 +182,7 @@ async def test_one_query_that_hangs_does_not_take_the_others_with_it() -> None:
         behaviour.mood = "rate hangs"
         (found,) = await services(source)
         assert (found.requests_per_second, found.latency_p95_milliseconds) == (None, 4.0)
-        assert "does not answer in time" in source.refused["ns/web rpsQuery"]
+        assert "it was not answered in time" in source.refused["ns/web rpsQuery"]
         behaviour.mood = "well"
         behaviour.released.set()
         await source.read()

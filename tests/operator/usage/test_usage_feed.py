@@ -17,12 +17,18 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.config.metric_settings import MetricsSourceSettings, PrometheusSourceSettings, UrlSource
+from cotide_operator.config.metric_settings import (
+    MetricsSourceSettings,
+    PrometheusSourceSettings,
+    UrlSource,
+    WorkloadQueriesSettings,
+)
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage import usage_feed as feed_module
 from cotide_operator.usage.decaying_peak import RecentPeak
 from cotide_operator.usage.prometheus import PrometheusSource, longest_range
+from cotide_operator.usage.service_readings import QueryFault
 from cotide_operator.usage.sources import (
     CPU,
     MEMORY,
@@ -37,6 +43,8 @@ from cotide_operator.usage.sources import (
     usable,
 )
 from cotide_operator.usage.usage_feed import UsageFeed
+
+NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
 class Scripted:
@@ -196,7 +204,7 @@ async def test_a_source_that_is_down_costs_one_line_each_way(caplog: pytest.LogC
     assert scene.metric("cotide_metrics_source_up") == 1
 
 
-@pytest.mark.parametrize("text", ["NaN", "+Inf", "-1", "", None, "many", [1]])
+@pytest.mark.parametrize("text", ["NaN", "+Inf", "-1", "1e308", "9007199254740994", "", None, "many", [1]])
 def test_a_value_that_is_no_rate_is_none(text: object) -> None:
     assert usable(text) is None
 
@@ -247,6 +255,8 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         assert request.path == "/api/v1/query"
         query = request.query["query"]
         asked.append(query)
+        if query == "vector(1)":
+            return web.json_response(NOTHING)
         if query == "bad(":
             return web.json_response({"status": "error", "errorType": "bad_data", "error": "parse error"}, status=400)
         value = {"rps": "1200", "latency": "NaN", "timestamp(rps)": "990.5", "timestamp(latency)": "1000"}[query]
@@ -265,10 +275,13 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
     ):
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
         mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url), mirror)
-    assert (await source.read()).services == [Reading("ns/a", 1200.0, None, 990.5)]  # the sample's own time
-    assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)"]
-    assert source.refused == {"ns/odd rpsQuery": "parse error"}
+    free = WorkloadQueriesSettings(free={"ns": "unrestricted"})
+    source = PrometheusSource(session, PrometheusSourceSettings(url=url, workload_queries=free), mirror)
+    found = await source.read()
+    assert found.services == [Reading("ns/a", 1200.0, None, 990.5, "ns/web")]  # the sample's own time
+    assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)", "vector(1)"]
+    assert source.refused == {"ns/odd rpsQuery": "spec.qos.rpsQuery: parse error"}
+    assert found.faults == {"ns/odd": QueryFault("QueryFailed", "spec.qos.rpsQuery: parse error")}
     await runner.cleanup()
 
 
@@ -304,6 +317,8 @@ async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(sess
 
     async def answer(request: web.Request) -> web.Response:
         query = request.query["query"]
+        if query == "vector(1)":
+            return web.json_response(NOTHING)
         value, namespace = answers[query.removeprefix("timestamp(").removesuffix(")")]
         value = "990" if query.startswith("timestamp") else value
         series = [{"metric": {"namespace": namespace, "pod": "a"}, "value": [1000.0, value]}]

@@ -1,0 +1,319 @@
+"""PromQL that others wrote: bounded, parsed, and written anew with label matchers in every vector selector.
+
+Used by `metric_settings` for the administrator's templates and by `usage` for the queries of Workloads. As
+prom-label-proxy does (https://github.com/prometheus-community/prom-label-proxy), a query is never changed as text: its
+syntax tree is printed from scratch, each selector with what is enforced. Invariant: what `PromQuery.enforced` returns
+was parsed once more, and every vector selector in it has all of the matchers.
+
+Three things are done before the parser sees a text, since a tenant chooses it. Strings are cut out and numbered, so
+that the parser compiles no regular expression (one ``\\w{1000}`` costs it 0.7 s) and a string can't be taken for
+syntax. Nesting is bounded by counting whatever opens a level (the parser ends the process beyond some thousand).
+The length is bounded as the resource definition bounds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple, cast
+
+import promql_parser as ast
+
+from cotide_core.errors import InputError
+from cotide_core.limits import QUERY_CHARACTERS
+
+LEVELS: Final = 64
+"""Brackets and operators in one query. Chosen: a quantile of a rate has 8; 64 parse in 1 ms."""
+RANGE_SECONDS: Final = 3600.0
+"""Longest range of a tenant's query. Chosen: a reading is of now; an hour smooths more than anybody wants."""
+SUBQUERY_STEPS: Final = 1000
+"""Evaluations of what stands in a subquery, in a tenant's query; chosen, as an hour at 3.6 s."""
+
+_STRING: Final = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`\n]*`""")
+_COMMENT: Final = re.compile(r"#[^\n]*")
+_PLAIN: Final = re.compile(r"[^\"'`#]+")
+_LEVEL: Final = re.compile(r"[(\[{+\-*/%^<>=!]|(?<![\w:])(?:and|or|unless|atan2)(?![\w:])", re.ASCII | re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = {"\\": "\\", '"': '"', "'": "'", "n": "\n", "t": "\t"}
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_REFUSED_CALLS: Final = {"info": "it reads series that it does not name"}
+
+Operator = Literal["=", "!=", "=~", "!~"]
+
+
+class QueryRefused(InputError):
+    """A query that is not asked, with the reason."""
+
+
+class LabelMatcher(NamedTuple):
+    """A condition on a label: ``label operator "value"``."""
+
+    label: str
+    operator: Operator
+    value: str
+
+
+def _operator(matcher: ast.Matcher) -> Operator:
+    for operator, name in (("=", "Equal"), ("!=", "NotEqual"), ("=~", "Re"), ("!~", "NotRe")):
+        if matcher.op == getattr(ast.MatchOp, name):
+            return cast(Operator, operator)
+    raise QueryRefused(f"the comparison of label {matcher.name} is not known")
+
+
+@dataclass(frozen=True, slots=True)
+class PromQuery:
+    """A query whose syntax is known.
+
+    Attributes
+    ----------
+    tree : the parser's tree of the text with numbers in the place of strings.
+    strings : what stood there, decoded.
+    """
+
+    tree: ast.Expr
+    strings: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> PromQuery:
+        """Parse a query.
+
+        Raises
+        ------
+        QueryRefused
+            When it is too long, too deep, or no PromQL.
+        """
+        if len(text) > QUERY_CHARACTERS:
+            raise QueryRefused(f"it has {len(text)} characters, {QUERY_CHARACTERS} are allowed")
+        plain, strings = _without_strings(text)
+        levels = sum(1 for _ in _LEVEL.finditer(plain))
+        if levels > LEVELS:
+            raise QueryRefused(f"it has {levels} brackets and operators, {LEVELS} are allowed")
+        return cls(_parsed(plain), tuple(strings))
+
+    @property
+    def is_selector(self) -> bool:
+        """Whether it is a plain selector: of such a one timestamp() gives the samples' own times."""
+        return type(self.tree) is ast.VectorSelector
+
+    def check_ranges(self) -> None:
+        """Refuse what a tenant may not ask for: long ranges and subqueries of many steps, or in one another."""
+        _check_ranges(self.tree, subqueries=0)
+
+    def enforced(self, matchers: Sequence[LabelMatcher]) -> str:
+        """Return the query's text with the matchers in every vector selector.
+
+        Raises
+        ------
+        QueryRefused
+            When it asks for another value of an enforced label, or holds something that can't be written anew.
+        """
+        self._check_values(matchers)
+        numbered = [matcher._replace(value=str(len(self.strings) + at)) for at, matcher in enumerate(matchers)]
+        strings = [*self.strings, *(matcher.value for matcher in matchers)]
+        shape = _Printer([str(at) for at in range(len(strings))], numbered).text(self.tree)
+        for selector in _selectors(_parsed(shape)):
+            there = [(one.name, _operator(one), one.value) for one in selector.matchers.matchers]
+            if not all(tuple(matcher) in there for matcher in numbered):
+                raise QueryRefused("a selector of it could not be limited")
+        return _Printer(strings, numbered).text(self.tree)
+
+    def _check_values(self, matchers: Sequence[LabelMatcher]) -> None:
+        """Refuse another value of an enforced label with a word: the answer would be empty without one."""
+        allowed = {matcher.label: matcher.value for matcher in matchers if matcher.operator == "="}
+        for one in (one for selector in _selectors(self.tree) for one in selector.matchers.matchers):
+            if one.name not in allowed or _operator(one) != "=":
+                continue
+            asked = self.strings[int(one.value)]
+            if asked != allowed[one.name]:
+                raise QueryRefused(
+                    f"it asks for {one.name}={quoted(asked)}; only {one.name}={quoted(allowed[one.name])} is allowed"
+                )
+
+
+def selectors(text: str) -> list[list[LabelMatcher]]:
+    """Return the matchers of each vector selector of a query, the metric's name among them as ``__name__``."""
+    query = PromQuery.parse(text)
+    return [
+        [
+            *([LabelMatcher("__name__", "=", found.name)] if found.name else []),
+            *(LabelMatcher(one.name, _operator(one), query.strings[int(one.value)]) for one in found.matchers.matchers),
+        ]
+        for found in _selectors(query.tree)
+    ]
+
+
+def quoted(value: str) -> str:
+    """Return a string as PromQL writes it."""
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t")):
+        value = value.replace(plain, escaped)
+    return f'"{value}"'
+
+
+def _without_strings(text: str) -> tuple[str, list[str]]:
+    """Return the text with ``"0"``, ``"1"`` ... for its strings and without comments, and the decoded strings."""
+    parts: list[str] = []
+    strings: list[str] = []
+    at = 0
+    while at < len(text):
+        plain = _PLAIN.match(text, at) or _COMMENT.match(text, at)
+        if plain is not None:
+            parts.append(plain[0] if plain[0][0] != "#" else " ")
+            at = plain.end()
+            continue
+        found = _STRING.match(text, at)
+        if found is None:
+            raise QueryRefused(f"the string that begins at character {at + 1} does not end")
+        parts.append(f'"{len(strings)}"')
+        strings.append(_decoded(found[0]))
+        at = found.end()
+    return "".join(parts), strings
+
+
+def _decoded(literal: str) -> str:
+    value = literal[1:-1]
+    if literal[0] != "`":
+        unknown = next((one for one in _ESCAPE.findall(value) if one not in _ESCAPED), None)
+        if unknown is not None:
+            raise QueryRefused(f"the escape \\{unknown} in a string is not taken; write \\\\{unknown} in a pattern")
+        value = _ESCAPE.sub(lambda escape: _ESCAPED[escape[1]], value)
+    if any(ord(character) < 32 and character not in "\n\t" for character in value) or not value.isascii():
+        raise QueryRefused("a string of it has characters beyond plain ASCII text")
+    return value
+
+
+def _parsed(text: str) -> ast.Expr:
+    try:
+        return ast.parse(text)
+    except ValueError as error:
+        raise QueryRefused(f"it is no PromQL: {error}") from error
+
+
+def _children(node: object) -> list[object]:
+    """Return the parts of a node; a kind that is not known here is refused."""
+    if isinstance(node, ast.VectorSelector | ast.NumberLiteral | ast.StringLiteral):
+        return []
+    if isinstance(node, ast.MatrixSelector):
+        return [node.vector_selector]
+    if isinstance(node, ast.BinaryExpr):
+        return [node.lhs, node.rhs]
+    if isinstance(node, ast.ParenExpr | ast.UnaryExpr | ast.SubqueryExpr):
+        return [node.expr]
+    if isinstance(node, ast.AggregateExpr):
+        return [node.expr] if node.param is None else [node.param, node.expr]
+    if isinstance(node, ast.Call):
+        return list(node.args)
+    raise QueryRefused(f"{type(node).__name__} is not taken")
+
+
+def _selectors(node: object) -> Iterator[ast.VectorSelector]:
+    if isinstance(node, ast.VectorSelector):
+        yield node
+    for child in _children(node):
+        yield from _selectors(child)
+
+
+def _check_ranges(node: object, subqueries: int) -> None:
+    if isinstance(node, ast.MatrixSelector | ast.SubqueryExpr) and node.range is not None:
+        if node.range.total_seconds() > RANGE_SECONDS:
+            raise QueryRefused(f"a range of it is longer than {RANGE_SECONDS:g} s")
+        if isinstance(node, ast.SubqueryExpr):
+            subqueries += 1
+            steps = node.range / node.step if node.step else 0.0
+            if subqueries > 1 or steps > SUBQUERY_STEPS:
+                raise QueryRefused(f"a subquery may have {SUBQUERY_STEPS} steps and no other subquery in it")
+    for child in _children(node):
+        _check_ranges(child, subqueries)
+
+
+class _Printer:
+    """Writes a tree as PromQL, with brackets around every operand.
+
+    Parameters
+    ----------
+    strings : by the number that stands in the tree.
+    enforced : matchers for every selector; their values are numbers, too.
+    """
+
+    def __init__(self, strings: Sequence[str], enforced: Sequence[LabelMatcher]) -> None:
+        self._strings = strings
+        self._enforced = enforced
+
+    def text(self, node: object) -> str:
+        """Return the text of a node."""
+        parts = [] if isinstance(node, ast.MatrixSelector) else [self.text(child) for child in _children(node)]
+        match node:
+            case ast.VectorSelector() | ast.MatrixSelector():
+                return self._selector(node)
+            case ast.NumberLiteral():
+                return node.prettify()
+            case ast.StringLiteral():
+                return quoted(self._strings[int(node.val)])
+            case ast.ParenExpr() | ast.UnaryExpr():
+                return f"{'-' if isinstance(node, ast.UnaryExpr) else ''}({parts[0]})"
+            case ast.BinaryExpr():
+                return f"({parts[0]}) {node.op}{_modifier(node.modifier)} ({parts[1]})"
+            case ast.AggregateExpr():
+                return f"{node.op}{_grouping(node.modifier)} ({', '.join(parts)})"
+            case ast.Call():
+                if node.func.name in _REFUSED_CALLS:
+                    raise QueryRefused(f"the function {node.func.name} is not taken: {_REFUSED_CALLS[node.func.name]}")
+                return f"{node.func.name}({', '.join(parts)})"
+            case ast.SubqueryExpr():
+                if node.offset is not None or node.at is not None or node.range is None:
+                    raise QueryRefused(_NOW)
+                return f"({parts[0]})[{_duration(node.range)}:{'' if node.step is None else _duration(node.step)}]"
+            case _:
+                raise QueryRefused(f"{type(node).__name__} is not taken")
+
+    def _selector(self, node: ast.VectorSelector | ast.MatrixSelector) -> str:
+        if isinstance(node, ast.MatrixSelector):
+            return f"{self._selector(node.vector_selector)}[{_duration(node.range)}]"
+        if node.offset is not None or node.at is not None:
+            raise QueryRefused(_NOW)
+        if node.matchers.or_matchers:
+            raise QueryRefused("alternatives within the braces of a selector are not taken")
+        own = [LabelMatcher(one.name, _operator(one), one.value) for one in node.matchers.matchers]
+        written = [f'__name__="{node.name}"'] if node.name else []
+        for label, operator, value in (*own, *self._enforced):
+            written.append(f"{_label(label)}{operator}{quoted(self._strings[int(value)])}")
+        return f"{{{','.join(written)}}}"
+
+
+_NOW: Final = "offset and @ are not taken: a reading is of now"
+
+
+def _label(name: str) -> str:
+    if _LABEL.fullmatch(name) is None:
+        raise QueryRefused("a label's name of it is in quotes or is none")
+    return name
+
+
+def _labels(names: Sequence[str] | None) -> str:
+    return f"({', '.join(_label(name) for name in names or ())})"
+
+
+def _duration(length: timedelta) -> str:
+    return f"{round(length.total_seconds() * 1000)}ms"
+
+
+def _grouping(modifier: ast.AggModifier | None) -> str:
+    if modifier is None:
+        return ""
+    return f" {'by' if modifier.type == ast.AggModifierType.By else 'without'} {_labels(modifier.labels)}"
+
+
+def _modifier(modifier: ast.BinModifier | None) -> str:
+    if modifier is None:
+        return ""
+    if modifier.fill_values.lhs is not None or modifier.fill_values.rhs is not None:
+        raise QueryRefused("fill values are not taken")
+    words = [" bool"] if modifier.return_bool else []
+    if modifier.matching is not None:
+        word = "on" if modifier.matching.type == ast.LabelModifierType.Include else "ignoring"
+        words.append(f" {word} {_labels(modifier.matching.labels)}")
+    for card, word in ((ast.VectorMatchCardinality.ManyToOne, "left"), (ast.VectorMatchCardinality.OneToMany, "right")):
+        if modifier.card == card:
+            words.append(f" group_{word} {_labels(modifier.group_labels)}")
+    return "".join(words)
