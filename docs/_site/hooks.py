@@ -151,7 +151,9 @@ def configuration_page() -> str:
                 if "properties" in target and key not in seen:
                     walk(target, f"{where}.", (*seen, key))
                     continue
-            kind = target.get("type") or ("one of " + ", ".join(map(str, target["enum"])) if "enum" in target else "any")
+            kind = target.get("type") or (
+                "one of " + ", ".join(map(str, target["enum"])) if "enum" in target else "any"
+            )
             default = "required" if "default" not in field else f"`{field['default']}`"
             out.append(f"| `{where}` | {kind} | {default} | {_cell(field.get('description', ''))} |")
 
