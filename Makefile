@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-chaos check demo bench crds kind clean
+.PHONY: help setup test test-real test-chaos check docs demo bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ check: setup ## Lint, types and the import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup ## Build the docs site into build/site, strictly
+	$(BIN)/mkdocs build --strict --quiet
 
 demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
 	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -26,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",
+    "version": "Print the versions of Cotide and of what it decides with.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
@@ -41,8 +43,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
-        del ctx
         if cmd_name not in COMMANDS:
+            if near := get_close_matches(cmd_name, COMMANDS, n=1):
+                raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
         module = importlib.import_module(f"cotide_cli.commands.{cmd_name}_command")
         command: click.Command = module.command

@@ -14,9 +14,9 @@ import click
 import yaml
 
 
-def as_text(data: Any, output: str, *, indent: int | None = None) -> str:
-    """Return a document as JSON, or as YAML when `output` is ``yaml``; without a line break at the end."""
-    text = json.dumps(data, indent=indent, ensure_ascii=False)
+def as_text(data: Any, output: str) -> str:
+    """Return a document as indented JSON, or as YAML when `output` is ``yaml``; without a line break at the end."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
     if output != "yaml":
         return text
     # By way of JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.

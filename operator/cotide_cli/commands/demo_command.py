@@ -73,7 +73,7 @@ def command(
     if options.output == "table":
         print_tables(Console(), outcomes)
     else:
-        click.echo(as_text(_document(options, outcomes), options.output, indent=2))
+        click.echo(as_text(_document(options, outcomes), options.output))
     first = next(iter(outcomes.values())).ledger
     say_to_stderr(f"logs are in {workspace}; decide it all again with: cotide replay {first}")
 

@@ -44,7 +44,7 @@ def command(
     """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits."""
     explanation = asyncio.run(_explain(kind, name, namespace, kubeconfig, context))
     if output != "table":
-        click.echo(as_text(explanation.data, output, indent=2))
+        click.echo(as_text(explanation.data, output))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:

@@ -7,7 +7,6 @@ give equal output.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 from cotide_cli.commands.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.commands.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
+from cotide_cli.printing import as_text
 from cotide_core.errors import CotideError, InputError
 from cotide_core.policies.catalogue import Runner
 from cotide_core.policies.catalogue import names as names_of
@@ -159,6 +159,7 @@ def command(
     """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
     from cotide_sim.trace_replay.metrics import figures_of
 
+    _check_report(report)
     chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     check_machine_options(machines, machine_capacity, trace, processors, resources)
@@ -180,7 +181,7 @@ def command(
         schedules = _replay(jobs, chosen, runtime, reliability, seed)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output == "json":
-        click.echo(json.dumps(document(given, runtime, seed, schedules, figures)))
+        click.echo(as_text(document(given, runtime, seed, schedules, figures), "json"))
     else:
         print_table(given, runtime, schedules, figures)
     if report is not None:
@@ -191,6 +192,12 @@ def command(
         click.echo(f"report: {report}", err=True)
     if swf_directory is not None:
         _write_schedules(swf_directory, jobs, schedules)
+
+
+def _check_report(report: Path | None) -> None:
+    """Refuse a report that can't be written, before anything is replayed."""
+    if report is not None and not report.parent.is_dir():
+        raise InputError(f"there is no folder {report.parent}", field="--report")
 
 
 def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:

@@ -6,7 +6,6 @@ is exit code 3.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.printing import as_text
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def command(
     if plot is not None:
         schedule_plot.draw(report, plot)
     if output == "json":
-        click.echo(json.dumps({"seed": seed, **asdict(report)}))
+        click.echo(as_text({"seed": seed, **asdict(report)}, output))
     else:
         _print_schedule(report)
     return 3 if report.missed else 0

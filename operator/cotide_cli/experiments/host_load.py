@@ -6,7 +6,6 @@ is exit code 3.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.printing import as_text
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
         forecast_plot.draw(reports, plot)
     missed = [text for report in reports for text in report.missed]
     if output == "json":
-        click.echo(json.dumps({"seed": seed, "sets": [_as_data(report) for report in reports], "missed": missed}))
+        click.echo(as_text({"seed": seed, "sets": [_as_data(report) for report in reports], "missed": missed}, output))
     else:
         for report in reports:
             _print_report(report)

@@ -327,7 +327,8 @@ def read_settings(path: Path | None) -> Settings:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't be read: {error.__class__.__name__}: {error}", file=str(path)) from error
+        why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"the configuration file can't be read: {why}", file=str(path)) from error
     return parse_settings(text, str(path))
 
 

@@ -53,9 +53,8 @@ def limit_faults(namespace: NamespaceObject) -> list[str]:
         text = namespace.metadata.annotations.get(annotation)
         if text is not None and _parsed(annotation, text) is None:
             kind = "whole number" if annotation in _INTEGERS else "quantity"
-            found.append(
-                f"annotation {annotation}: {text[:QUANTITY_CHARACTERS]!r} is no {kind}; until it is corrected it counts as 0"
-            )
+            said = text[:QUANTITY_CHARACTERS]
+            found.append(f"annotation {annotation}: {said!r} is no {kind}; until it is corrected it counts as 0")
     return found
 
 

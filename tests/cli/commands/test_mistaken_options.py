@@ -54,3 +54,37 @@ def test_documents_are_the_same_in_json_and_in_yaml() -> None:
     assert json.loads(as_text(document, "json")) == expected
     assert yaml.safe_load(as_text(document, "yaml")) == expected
     assert as_text({"words": "mét"}, "yaml") == "words: mét"
+
+
+def test_a_command_that_is_not_there_is_told_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "simulatte") == 2
+    assert "No such command 'simulatte', did you mean 'simulate'?" in capfd.readouterr().err
+
+
+def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = {
+        (
+            "operator",
+            "--config",
+            f"{tmp_path}/c.yaml",
+        ): "the configuration file can't be read: no such file or directory",
+        ("operator", "--config", f"{tmp_path}"): "the configuration file can't be read: is a directory",
+        (
+            "simulate",
+            "--trace",
+            f"{tmp_path}",
+        ): "is a folder without a ledger.jsonl; name a trace file, or a ledger's folder",
+        ("simulate", "--generate", "lublin", "--report", f"{tmp_path}/no/r.html"): f"there is no folder {tmp_path}/no",
+    }
+    for arguments, sentence in said.items():
+        assert ended(monkeypatch, *arguments) == 2
+        assert capfd.readouterr().err.rstrip().endswith(sentence)
+
+
+def test_versions_are_printed_in_each_form(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ended(monkeypatch, "version", "-o", "json") == 0
+    assert {"cotide", "python", "numpy"} <= set(json.loads(capfd.readouterr().out))

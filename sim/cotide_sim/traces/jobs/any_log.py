@@ -66,6 +66,10 @@ def format_of(path: Path) -> Format:
     InputError
         When the file can't be read, or is a table of unknown columns.
     """
+    if path.is_dir() and not (path / ledger_log.LEDGER_NAME).is_file():
+        raise InputError(
+            f"is a folder without a {ledger_log.LEDGER_NAME}; name a trace file, or a ledger's folder", file=str(path)
+        )
     if path.is_dir() or path.name == ledger_log.LEDGER_NAME:
         return "ledger"
     first = first_line(path)
