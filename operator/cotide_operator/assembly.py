@@ -3,7 +3,7 @@
 Called by ``cotide operator`` and by tests. Stages, each with a clear end::
 
     open port -> reach the API server -> resources installed -> reflectors -> lease -> models -> decide -> kopf -> stop
-                 `--------------- begun before: see `following` ---------------'
+                 `--------------- begun before: see `reflectors` ---------------'
 
 Invariants: nothing decides before the lease is held (or election is off), all was listed and what the last leader bound
 was seen; when this replica stops, for whatever reason, it decides no more, ends its bindings, then gives up the lease.

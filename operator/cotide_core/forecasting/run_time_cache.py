@@ -1,8 +1,8 @@
 """Predicted lone run times of jobs, asked in batch and remembered.
 
-Used by `cycle.Scheduler` for pods that enter the queue and by `starts` for running ones. Jobs of the same type,
-input size and estimate get the same forecast, so the forecaster is called once per cycle at most, for what is new.
-Invariant: an answer is what the present completion forecaster says.
+Used by `cycle.Scheduler` for pods that enter the queue and by `start_estimates` for running ones. Jobs of the same
+type, input size and estimate get the same forecast, so the forecaster is called once per cycle at most, for what is
+new. Invariant: an answer is what the present completion forecaster says.
 """
 
 from __future__ import annotations

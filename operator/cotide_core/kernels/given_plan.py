@@ -1,6 +1,6 @@
 """Plans of waiting pods on machines that were chosen beforehand: each at its earliest feasible start there.
 
-Called by `plan_given` for least work and random machines; the live counterpart of `approximation.given_machine`.
+Called by `preassigned` for least work and random machines; the live counterpart of `offline.given_machine`.
 Invariant: no start of a call overfills a machine at any time.
 """
 

@@ -1,6 +1,6 @@
 """What the latency guard remembers, on arrays: which pairs of a shape and a row it must ask about, and the answers.
 
-Called by `guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
+Called by `qos_guard` for each attempt, over a handful of rows, where numpy would spend its time on calls. Invariant:
 pairs are taken one after the other, in order, so that a pair sees what those before it left.
 """
 

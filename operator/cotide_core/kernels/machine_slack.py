@@ -1,9 +1,9 @@
 """Slack-based backfilling on many machines with vector demands: promises moved back, as far as they allow, for others.
 
-Called by `plan_slack` after `machine_plan` has laid the reservations. As in `slack`, the replay's kernel on one pool: a
-pod that fits beside what runs is brought forward to this moment by moving the reservations in its way, as long as each
-still starts by its promise and the starts of all together become earlier. Reservations move within their machine. On
-one machine with one resource the starts are those of `slack` where no job outlives its forecast.
+Called by `slack_reservations` after `machine_plan` has laid the reservations. As in `slack`, the replay's kernel on one
+pool: a pod that fits beside what runs is brought forward to this moment by moving the reservations in its way, as long
+as each still starts by its promise and the starts of all together become earlier. Reservations move within their
+machine. On one machine with one resource the starts are those of `slack` where no job outlives its forecast.
 
 Invariant: no start or reservation overfills a machine at any time, and none is later than its promise.
 """

@@ -1,7 +1,7 @@
 """The mixes that a latency forecast is asked about, on arrays: nodes as they would be after a placement.
 
-Called by `mix` with the tables of `columns`. Invariant: a pair of a shape and a row gets one mix for each online pod
-with a promise on the row, in order of their keys, and one for the arriving pod where that has a promise.
+Called by `mix_batch` with the tables of `node_columns`. Invariant: a pair of a shape and a row gets one mix for each
+online pod with a promise on the row, in order of their keys, and one for the arriving pod where that has a promise.
 """
 
 from __future__ import annotations

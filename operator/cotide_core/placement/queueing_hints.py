@@ -1,8 +1,9 @@
 """Which parked shapes are woken by what changed.
 
 Owned by `cycle.Scheduler`. Freed capacity wakes at once, a falling request rate when the back-off is over. Where the
-policy has a guard it is asked about freed rows first (`screening`): a shape that it refuses there counts an attempt and
-stays where it is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have helped it.
+policy has a guard it is asked about freed rows first (`queueing_hints_qos`): a shape that it refuses there counts an
+attempt and stays where it is. Invariant: a shape that one of the changed rows can take is woken; nothing else can have
+helped it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Whom a change can help where the latency guard has a say: asked before anybody is woken.
 
-Called by `wakes` with the shapes that fit on rows which have just been relieved. A shape that the guard refuses on each
-of them would be refused when it is tried, since on all other rows it was refused before, so it need not be tried.
-Forecasts never fall in size or cpu: so of each type only the smallest jobs are asked about first, all rows in one
-call, and a second call is made only for those that no refusal covers. Invariant: a shape is left out only where the
+Called by `queueing_hints` with the shapes that fit on rows which have just been relieved. A shape that the guard
+refuses on each of them would be refused when it is tried, since on all other rows it was refused before, so it need not
+be tried. Forecasts never fall in size or cpu: so of each type only the smallest jobs are asked about first, all rows in
+one call, and a second call is made only for those that no refusal covers. Invariant: a shape is left out only where the
 guard's answers about the rows as they are now refuse it.
 """
 

@@ -2,11 +2,11 @@
 
 A method of `planning`. Two such pods never share a machine, so they run one at a time, shortest first, on M1 =
 floor((M - 2) / 4) + 1 of the M nodes, the largest; all others by smallest volume on the rest, as in
-`approximation.hybrid`. A machine is as large as the largest node. Where the paper's machines are all alike and empty,
+`offline.hybrid`. A machine is as large as the largest node. Where the paper's machines are all alike and empty,
 nodes differ and hold online pods: a pod that no node of its part has room for, once all that ends has ended, is planned
 on all nodes, and so are those of a part at the moment when a pod there outlives its forecast. Invariant: on two or more
 alike nodes, with all pods there from the start and run times as planned, the schedule is that of
-`approximation.hybrid`.
+`offline.hybrid`.
 """
 
 from __future__ import annotations

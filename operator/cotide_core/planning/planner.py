@@ -2,10 +2,10 @@
 
 Called by `cycle.Scheduler` for policies with a `PlanRule`. Online pods are placed before, as under every policy, and
 never wait for a reservation. The first pods of the others, in the policy's order, are then planned by a method
-(`plan_method`) on what nodes will have free (`availability`); those that start now are checked once more against the
+(`earliest_start`) on what nodes will have free (`availability`); those that start now are checked once more against the
 filters of every policy, and against the latency guard where there is one, and bound. Run times are an upper quantile of
-the forecast, stretched by the services on the node (`stretches`): a promise holds while pods stay below it, no online
-pod takes the room and no node goes.
+the forecast, stretched by the services on the node (`slowdown_cache`): a promise holds while pods stay below it, no
+online pod takes the room and no node goes.
 
 A plan is made when an event may have changed it, when a pod outlives what was expected of it, and when a planned start
 has come. Invariant: the same events at the same times give the same plans; asking for what is planned changes none.

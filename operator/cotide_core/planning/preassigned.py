@@ -5,7 +5,7 @@ first planned, in the order of the plan, and keeps it until it starts, or can't 
 outlives what was expected of it: who hangs must not hold up those behind it for ever. "Workload" is what a node was
 given and did not finish yet, as time x its largest share of the node: what of running pods is left, and all of waiting
 ones. Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is that of
-`approximation.list_scheduling`.
+`offline.list_scheduling`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Policies that plan, with QPSM's check of the online services' limits.
 
 The order and the plan are those of the plain policy; the guard is asked where a pod would start now, and a node that it
-refuses is left out of plans until something there got better (see `plan_guard`). Online pods go where QPSM puts them.
+refuses is left out of plans until something there got better (see `qos_exclusions`). Online pods go where QPSM puts
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Hierarchical prediction based scheduling (Jiang et al., Algorithm 1): batch and gratis pods by predicted slack.
 
 Batch and gratis pods go where the predicted load leaves most room; batch may evict gratis, gratis waits. How is told in
-`hierarchy`. The order is that of arrival, batch before gratis; online pods are placed by what they ask for, as by fifo.
+`slack_scheduler`. The order is that of arrival, batch before gratis; online pods are placed by what they ask for, as by
+fifo.
 """
 
 from __future__ import annotations

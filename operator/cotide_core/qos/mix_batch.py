@@ -1,9 +1,9 @@
 """Builds the mixes that a QoS forecast is asked about: nodes as they would be after a placement.
 
-Called by `guard`. One row per (pair, online pod with a promise on the node after the placement); the answer to a pair
-of a shape and a node is the highest probability among its rows. Pairs of several pods go into one batch. Invariant:
-for one batch job alone beside one service a row holds the three features of Ou 2024, section 3.1 (type, input size,
-rate) and nothing else that is not implied by them.
+Called by `qos_guard`. One row per (pair, online pod with a promise on the node after the placement); the answer to a
+pair of a shape and a node is the highest probability among its rows. Pairs of several pods go into one batch.
+Invariant: for one batch job alone beside one service a row holds the three features of Ou 2024, section 3.1 (type,
+input size, rate) and nothing else that is not implied by them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The QoS guard: which nodes would break an online service's latency limit if a pod went there.
 
 One line of a policy (`placement.Policy.guard`). Asks the QoS forecaster about many nodes, and many pods, in one call,
-since a call costs far more than a row, and remembers the answers (`answers`). Ou 2024, section 4.3: a node without an
-online service needs no forecast. A node's probability is the highest among its online pods, the arriving one included.
+since a call costs far more than a row, and remembers the answers (`prediction_cache`). Ou 2024, section 4.3: a node
+without an online service needs no forecast. A node's probability is the highest among its online pods, the arriving one
+included.
 
 Forecasts never fall when a mix grows, so a refusal outlives what is placed after it: it stands until something on
 the node got better, and it covers every larger pod of the same type. Invariant: a node is accepted

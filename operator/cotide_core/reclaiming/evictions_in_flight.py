@@ -1,6 +1,6 @@
 """Evictions under way: asked for, refused, or unanswered for too long.
 
-Owned by `hierarchy`. A victim holds its amounts until it is gone, and is never asked twice. Where one stands::
+Owned by `slack_scheduler`. A victim holds its amounts until it is gone, and is never asked twice. Where one stands::
 
     asked --PodDeleted, or it ended--> gone
       |--EvictRefused--> refused: not asked again for a while, each time for twice as long

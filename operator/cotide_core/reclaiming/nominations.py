@@ -1,6 +1,6 @@
 """Space that is being freed for a pod, and that no other pod gets.
 
-Owned by `hierarchy`. Pods of one shape are interchangeable, so whichever of them the queue brings first takes the
+Owned by `slack_scheduler`. Pods of one shape are interchangeable, so whichever of them the queue brings first takes the
 space. A nomination ends when it is used, when its pod is gone, when a victim stays, or after a time. Invariant: each
 pod has at most one.
 """

@@ -1,7 +1,7 @@
 """The overload monitor: takes batch work off a node whose online pods need the room (Jiang et al., section V).
 
-Called by `hierarchy` in every cycle, after the events and before any placement. A node's load is what its online pods
-were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I; a node without a fresh
+Called by `slack_scheduler` in every cycle, after the events and before any placement. A node's load is what its online
+pods were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I; a node without a fresh
 measurement is never judged. The states of a node::
 
     calm --over the share for the observation time--> overloaded --below the relieved share--> calm

@@ -1,9 +1,9 @@
 """Whom a batch pod evicts: a node and gratis pods on it whose leaving makes room (Jiang et al., Algorithm 1, lines
 10-14).
 
-Called by `hierarchy` for a pod that found no node. Pods on their way out are counted on before anybody is asked, so
-that one pod's need is not met twice. Invariants: only gratis pods go (see `victims` for who may); a plan is made only
-where it suffices; same state, same generator, same plan.
+Called by `slack_scheduler` for a pod that found no node. Pods on their way out are counted on before anybody is asked,
+so that one pod's need is not met twice. Invariants: only gratis pods go (see `victim_selection` for who may); a plan is
+made only where it suffices; same state, same generator, same plan.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What of each node is spoken for: claims of nominated pods, less what pods on their way out will free.
 
-Owned by `hierarchy`, read by it and by `preemption`. A claim and the victims that leave for it are two sides of one
-sum: while victims still hold their amounts the claim takes nothing more, and as they go it takes what they leave.
+Owned by `slack_scheduler`, read by it and by `preemption`. A claim and the victims that leave for it are two sides of
+one sum: while victims still hold their amounts the claim takes nothing more, and as they go it takes what they leave.
 Invariant: nothing here changes the state; same state, claims and evictions give the same sums.
 """
 

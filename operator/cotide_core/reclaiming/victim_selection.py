@@ -1,9 +1,9 @@
 """Who is taken off a node: pure choice among pods that may go.
 
-Called by `hierarchy` for a batch pod that needs room and by `overload` for a node that has too little. A candidate
-frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without. Invariants:
-no online pod is ever a candidate, and a pod marked do-not-disrupt only where an administrator overrides its owner; pods
-that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
+Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for a node that has too little. A
+candidate frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without.
+Invariants: no online pod is ever a candidate, and a pod marked do-not-disrupt only where an administrator overrides its
+owner; pods that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """What the online pods of each node use, and what a node will bear in the next slot, as far as it can be believed.
 
 Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`; read by the policy `hierarchical`
-(`hierarchy`) and the monitor (`overload`). Forecasts come from the driver's host-load forecaster, once a slot.
+(`slack_scheduler`) and the monitor (`overload_monitor`). Forecasts come from the driver's host-load forecaster, once a
+slot.
 
 What is missing, out of date, negative, not finite or more than a machine can do is as good as never said, and the node
 falls back to allocatable - requests. Invariants: no peak is negative, none is above what is physically there, and no
 doubtful value ever makes a node look emptier than its requests do.
 
-`slack` is the one formula of what batch and gratis pods together may use: placements (`hierarchy`) and what is
+`slack` is the one formula of what batch and gratis pods together may use: placements (`slack_scheduler`) and what is
 published on the nodes (`offered`) both come from it.
 """
 

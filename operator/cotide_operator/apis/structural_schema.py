@@ -1,6 +1,6 @@
 """Pydantic's JSON schema made structural, as a CustomResourceDefinition demands.
 
-Called by `crds` only. Pydantic writes JSON Schema 2020 (``$defs``, ``anyOf`` with null, titles, numeric
+Called by `crd_generation` only. Pydantic writes JSON Schema 2020 (``$defs``, ``anyOf`` with null, titles, numeric
 ``exclusiveMinimum``); an API server takes a dialect of OpenAPI 3.0 with one type for each value. Invariant: the result
 holds no ``$ref``, no ``title``, no ``anyOf`` but the one of int-or-string and those of rules, and a type for every
 value.

@@ -1,6 +1,6 @@
 """Our custom resources as models: `Workload` and `Job` of cotide.dev/v1alpha1.
 
-The committed CRDs are generated from these models (`crds`), the controllers read specs through them
+The committed CRDs are generated from these models (`crd_generation`), the controllers read specs through them
 (`read_job`, `read_workload`), so that what the API server accepts and what the operator understands can't drift apart.
 Invariant: each `Rule` is written twice on purpose, in CEL for the API server and in Python for objects that came in
 under older definitions, and both say the same sentence.

@@ -1,6 +1,6 @@
 """Label selectors of our Workloads and of disruption budgets, evaluated on a pod's labels.
 
-Called by `mirror` for each pod and Workload of a namespace. Invariant: an empty selector selects nothing here,
+Called by `object_cache` for each pod and Workload of a namespace. Invariant: an empty selector selects nothing here,
 so that a Workload that forgot its selector never adopts a whole namespace.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/

@@ -1,8 +1,8 @@
 """Child pods of our resources: how they are seen, and the manifests they are made from.
 
-Called by `controllers`; `jobs` and `workloads` decide on the values made here. Pure. Invariant: a child's name follows
-from its owner, its index and the number of pods that its index needed before, so that making it twice is one pod
-and one answer "already exists".
+Called by `controllers`; `job_reconciler` and `workload_reconciler` decide on the values made here. Pure. Invariant: a
+child's name follows from its owner, its index and the number of pods that its index needed before, so that making it
+twice is one pod and one answer "already exists".
 """
 
 from __future__ import annotations

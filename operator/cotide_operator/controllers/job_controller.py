@@ -1,4 +1,4 @@
-"""Looks at one Job and does what its plan says: the I/O around `jobs` and `statuses`.
+"""Looks at one Job and does what its plan says: the I/O around `job_reconciler` and `status_builder`.
 
 Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
 make and delete pods, let go of those that are counted. Invariant: a pod that follows one which ended is made, and our

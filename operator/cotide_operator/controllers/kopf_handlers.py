@@ -6,7 +6,7 @@ the first to read a new spec: what can't be followed becomes an event on the obj
 kopf runs in its own thread because it cancels foreign tasks in its loop, and it never sees pods because it costs
 0.65 ms of CPU an event. Invariants: kopf writes nothing to our objects (what it last saw is kept in memory,
 deletion needs no finalizer), so that creating a Job costs no PATCH; no deletion waits for kopf (pods of Jobs wait for
-the controllers, see `jobs`).
+the controllers, see `job_reconciler`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks at one Workload and does what its plan says: the I/O around `workloads` and `statuses`.
+"""Looks at one Workload and does what its plan says: the I/O around `workload_reconciler` and `status_builder`.
 
 Called by `controllers` with the key of a Workload to look at. Invariant: pods of a Deployment or StatefulSet are
 labelled, never made or deleted here.

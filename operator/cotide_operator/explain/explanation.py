@@ -1,6 +1,6 @@
 """Why a pod or a Job is where it is, or why it waits: a pure reading of API objects.
 
-Called by ``cotide explain`` with objects as the API server gave them (see `explain_reader`); needs neither the
+Called by ``cotide explain`` with objects as the API server gave them (see `reader`); needs neither the
 operator nor its memory. Invariant: everything said here stands in an object, an event or the decision note on a pod;
 what is not known is left out rather than guessed.
 """

@@ -6,7 +6,7 @@ out first, which is time enough. So, of a clean stop::
 
     old leader: bindings answered --its watch shows them, or a look at each--> highest version of a pod that it bound
                                                                                              |
-                                                                         annotation on the lease (see `leadership`)
+                                                                         annotation on the lease (see `lease`)
                                                                                              v
     new leader: lease taken, everything listed, --its watch of the pods has come that far--> first decision
 

@@ -1,6 +1,6 @@
 """The operator's metrics: kube-scheduler's names and buckets with the prefix ``cotide_``, and forecast quality.
 
-Written to by the loop, the binder, the recorder, the feed and the model store; served by `health`. A registry of
+Written to by the loop, the binder, the recorder, the feed and the model store; served by `http_server`. A registry of
 its own, so that tests and demos can run several operators in one process. Invariant: no pod, node or job name ever
 becomes a label (a service's Workload is the one exception, there are few), so that the series stay bounded.
 

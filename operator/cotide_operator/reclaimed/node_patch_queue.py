@@ -1,6 +1,6 @@
 """Whose turn it is: nodes that wait to be patched, the urgent ones first, all of them at a bounded rate.
 
-Used by `reclaimed_publisher` only. Invariants: a node is taken by one worker at a time; however many wait, no more than
+Used by `publisher` only. Invariants: a node is taken by one worker at a time; however many wait, no more than
 ``per_second`` are taken in a second.
 """
 

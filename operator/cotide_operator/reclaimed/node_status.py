@@ -1,6 +1,6 @@
 """What a Node says of its reclaimed capacity, what it should say, and the patch between both.
 
-Called by `reclaimed_publisher`; pure. A node says four things: the two extended resources (in ``capacity``, where
+Called by `publisher`; pure. A node says four things: the two extended resources (in ``capacity``, where
 Kubernetes wants them patched, and in ``allocatable``, which a real kubelet copies from there), the condition
 ``cotide.dev/ForecastTrusted``, and a short annotation. All go in one strategic merge patch of ``status``, which an API
 server takes annotations with, so that nothing else of a Node need be writable.

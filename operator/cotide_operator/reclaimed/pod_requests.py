@@ -1,12 +1,12 @@
 """A pod's requests for cpu and memory, turned into requests for reclaimed capacity.
 
-Called by `children` for the pods of our Jobs and by the admission webhook for others. Pure: what comes in is left as
+Called by `child_pods` for the pods of our Jobs and by the admission webhook for others. Pure: what comes in is left as
 it is. An extended resource is a whole number whose request equals its limit, so a container asks for
 ``cotide.dev/reclaimed-cpu`` in millicores and ``cotide.dev/reclaimed-memory`` in bytes; it then names neither cpu nor
 memory, and the kernel runs it as BestEffort: online pods win any contention. A limit above the request is given up.
 
 Invariant: all of a pod or nothing. A pod asks for plain cpu and memory, or for reclaimed, never for some of each; one
-that names reclaimed capacity itself, and one with pod-level ``resources`` (which take no extended resource), stays.
+that names reclaimed capacity itself, and one with pod-level ``types`` (which take no extended resource), stays.
 
 Source: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """

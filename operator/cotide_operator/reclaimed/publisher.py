@@ -4,7 +4,7 @@ Started by the assembly for one term of leadership::
 
     outlooks, mirror (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
 
-What is worth a patch is decided in `reclaimed_status`. A node is patched at most once per ``minimumIntervalSeconds``,
+What is worth a patch is decided in `node_status`. A node is patched at most once per ``minimumIntervalSeconds``,
 or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all together get ``patchesPerSecond``. What
 was refused is tried again with growing pauses, always with what is right by then. Where publishing is turned off, the
 same machinery takes everything of ours off the nodes instead.

@@ -1,8 +1,8 @@
 """What the overload monitor sees, for people: overloaded slots counted, cordons told on the node.
 
-Called by `outcomes` after each decision cycle. Decides nothing. A cordon is noted on its node, so that it outlives a
-restart. Invariant: a node counts at most once a slot, whatever the number of cycles in it; each cordon has one event
-when it begins and one when it ends, also where a restart lies between.
+Called by `decision_reporter` after each decision cycle. Decides nothing. A cordon is noted on its node, so that it
+outlives a restart. Invariant: a node counts at most once a slot, whatever the number of cycles in it; each cordon has
+one event when it begins and one when it ends, also where a restart lies between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is planned for a waiting pod, in a sentence with the wall's time.
 
-Called by `outcomes` about once a second. Plans move by seconds all the time, and each new sentence is written to the
-API; so a sentence stays while the node stays and the start moves by little. Invariant: a sentence tells a start that
-is at most `SETTLED_SECONDS`, or a tenth of the time to go, beside the planned one.
+Called by `decision_reporter` about once a second. Plans move by seconds all the time, and each new sentence is written
+to the API; so a sentence stays while the node stays and the start moves by little. Invariant: a sentence tells a start
+that is at most `SETTLED_SECONDS`, or a tenth of the time to go, beside the planned one.
 """
 
 from __future__ import annotations

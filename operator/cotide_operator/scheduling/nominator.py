@@ -1,7 +1,8 @@
 """Writes on a waiting pod where space is made for it: ``status.nominatedNodeName``, as kube-scheduler does.
 
-Called by `evictor` before anybody is asked to leave, so that a restart in between finds the claim, and by `outcomes`
-when a claim came to nothing. Invariant: for each pod that was evicted for another, the other one said so before.
+Called by `evictor` before anybody is asked to leave, so that a restart in between finds the claim, and by
+`decision_reporter` when a claim came to nothing. Invariant: for each pod that was evicted for another, the other one
+said so before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a pod's owner says about its eviction, from annotations that other programs know, too.
 
-Called by `translation`; `faults` by `intake`, which says once what could not be read. Pure. Invariant: what can't be
-read counts as not written, as in the programs that these annotations come from.
+Called by `translation`; `faults` by `event_source`, which says once what could not be read. Pure. Invariant: what can't
+be read counts as not written, as in the programs that these annotations come from.
 
 Sources: https://karpenter.sh/docs/concepts/disruption/#pod-level-controls,
 https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md (safe-to-evict),

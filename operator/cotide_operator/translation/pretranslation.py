@@ -1,8 +1,8 @@
 """Pods that were translated before the first collection asks for them.
 
-Owned by `intake` until its first collection. There is time before that, while lists come in pages or another replica
-leads; what was done in it need not be done when everybody waits for the first decision. Invariant: what is taken is
-what a translation at that moment would give, because whoever hears of a change says `repeat`.
+Owned by `event_source` until its first collection. There is time before that, while lists come in pages or another
+replica leads; what was done in it need not be done when everybody waits for the first decision. Invariant: what is
+taken is what a translation at that moment would give, because whoever hears of a change says `repeat`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The highest value of the recent past, in constant memory.
 
-Used by `feed` for services whose rate stops coming. Two half windows stand for a sliding one: a value counts for at
-least half the window and at most for all of it.
+Used by `usage_feed` for services whose rate stops coming. Two half windows stand for a sliding one: a value counts for
+at least half the window and at most for all of it.
 """
 
 from __future__ import annotations

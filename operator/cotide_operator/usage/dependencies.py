@@ -1,6 +1,6 @@
 """The parts of the operator that measuring touches, as one value.
 
-Made by `assembly`, read by `metrics_feed` and `host_load.wiring`.
+Made by `assembly`, read by `metrics_feed` and `host_load.factory`.
 """
 
 from __future__ import annotations

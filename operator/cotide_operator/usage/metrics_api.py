@@ -1,8 +1,8 @@
 """The cluster's metrics API as a source (``metricsSource: {kubernetes: {}}``): what pods use, and nothing else.
 
-Read by `feed`. The metrics API knows neither request rates nor latencies, so no service reading comes from it, and
-keeps no history. Invariant: a pod of which one container has no number yet has none itself, since the sum of the others
-would look like idleness.
+Read by `usage_feed`. The metrics API knows neither request rates nor latencies, so no service reading comes from it,
+and keeps no history. Invariant: a pod of which one container has no number yet has none itself, since the sum of the
+others would look like idleness.
 
 Source: https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go
 """

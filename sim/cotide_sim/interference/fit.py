@@ -1,6 +1,6 @@
 """Fits of the measured interference model: tables of a ``colocation`` directory to curves.
 
-Called only by `interference_measured.MeasuredInterference.from_directory`. Invariant: each curve leaves here
+Called only by `measured.MeasuredInterference.from_directory`. Invariant: each curve leaves here
 already monotone, with the reading of the data said at its function; a broken or missing table is an `InputError`.
 
 The grid's machine and the antagonists' differ (183k and about 50k requests/s on one core), so everything is

@@ -1,6 +1,6 @@
 """Load series for the forecast experiment where the user names no data.
 
-Called by the `experiment` command. Five kinds of host, as they are met in traces: a daily course, a smooth wander,
+Called by `experiment_command`. Five kinds of host, as they are met in traces: a daily course, a smooth wander,
 jumps between levels, short bursts over a quiet floor, and an idle host. Invariant: same seed, same series.
 """
 

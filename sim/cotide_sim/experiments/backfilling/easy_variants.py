@@ -1,6 +1,6 @@
 """Experiment easy-variants: EASY as simulators differ on it, beside published figures, and the jobs that differ.
 
-Called by the `experiment` command. One log under many readings: how events are handled, which rows are jobs, the
+Called by `experiment_command`. One log under many readings: how events are handled, which rows are jobs, the
 machine, the measure. Each is compared job by job with what `cotide simulate` does. Invariant: same log, same numbers.
 
 The published figures are those of the authors of predictsim: lines ``easy_backfill_scheduler`` and, for shortest-job

@@ -1,6 +1,6 @@
 """The plots of experiments reliable-share and forecast-accuracy.
 
-Called by the `experiment` commands. Invariant: shows what was measured, computes nothing; the same numbers write the
+Called by `experiment_command`. Invariant: shows what was measured, computes nothing; the same numbers write the
 same file.
 """
 

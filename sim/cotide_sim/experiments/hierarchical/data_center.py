@@ -1,11 +1,11 @@
 """The paper's data center for experiment hierarchical: machines, a day of tasks, and what its production uses.
 
-Called by `hierarchical_experiment`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
+Called by `hierarchical.schedule`. The six machines are Table I of Jiang et al., and the numbers of tasks by priority
 those of Table II (2287, which is what the table adds up to; with the 2017 of the text the paper's own delays can't be,
 see docs/slack-scheduling.md). The trace slice itself was never published, so tasks and usage are generated: run times
 follow the text and figure 4 (over 40 % within 300 s, half within 500 s) and beyond that the tail of the trace that the
 slice was cut from, tasks come in bursts as jobs do, and their requests are chosen;
-`hierarchical_experiment.DEFAULT_LOAD` scales them. Real series of production usage may be given instead. Invariant:
+`schedule.DEFAULT_LOAD` scales them. Real series of production usage may be given instead. Invariant:
 same seed, same day.
 """
 

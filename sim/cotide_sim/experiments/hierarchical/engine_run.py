@@ -1,6 +1,6 @@
-"""One run of experiment hierarchical: the day of `s1_cluster` through the real engine with policy `hierarchical`.
+"""One run of experiment hierarchical: the day of `data_center` through the real engine with policy `hierarchical`.
 
-Called by `hierarchical_experiment`. One direction: tasks and samples -> events -> `Scheduler.handle` -> instructions ->
+Called by `hierarchical.schedule`. One direction: tasks and samples -> events -> `Scheduler.handle` -> instructions ->
 task starts and ends -> events. What differs between runs is the forecaster behind the `NodeForecasted` events.
 Invariant: the same arguments give the same run.
 

@@ -1,6 +1,6 @@
 """What experiment hierarchical plans with: nothing but the present, the forecasts of this project, or the truth.
 
-Called by `hierarchical_experiment`; each fulfils `engine_run.Forecaster`. Invariant: none but `Known` sees what is to
+Called by `hierarchical.schedule`; each fulfils `engine_run.Forecaster`. Invariant: none but `Known` sees what is to
 come.
 """
 

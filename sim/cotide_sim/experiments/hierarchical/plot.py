@@ -1,6 +1,6 @@
 """The plot of experiment hierarchical: overloads, kills and evictions, and delays of each run beside the paper's.
 
-Called by the `experiment` command. Invariant: shows what `hierarchical_experiment` measured, computes nothing.
+Called by `experiment_command`. Invariant: shows what `hierarchical.schedule` measured, computes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Experiment host-load: how good are host-load forecasts, ours beside what others use, on one set of series.
 
-Called by the `experiment` command for each set. Two questions, two tables. Points (Jiang et al., section V-A): mean
+Called by `experiment_command` for each set. Two questions, two tables. Points (Jiang et al., section V-A): mean
 squared error (eq. 16) with and without the last-state correction, share and mean size of under-estimates. Quantiles:
 pinball loss and coverage at p90 and p99, and the slack that a p99 leaves for batch work.
 

@@ -1,6 +1,6 @@
 """The plot of experiment host-load: for each set two days of one host, and slack against violations.
 
-Called by the `experiment` command. Invariant: shows what `host_load_experiment` measured, computes nothing.
+Called by `experiment_command`. Invariant: shows what `host_load.forecasts` measured, computes nothing.
 """
 
 from __future__ import annotations

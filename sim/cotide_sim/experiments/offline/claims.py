@@ -1,6 +1,6 @@
 """What Naghshnejad 2019, section 3.4 and Theorems 2 to 4 state, held against what experiment offline measured.
 
-Called by `offline_experiment`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the
+Called by `offline.completion`. Invariant: a claim's ``held`` is computed from the numbers it shows. The figures of the
 paper are pictures without numbers; of them, only what the text says can be compared. Table 3.2 is printed in full.
 """
 

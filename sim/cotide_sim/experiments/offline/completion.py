@@ -1,6 +1,6 @@
 """Experiment offline: the simulations of Naghshnejad 2019, section 3.4, beside what the paper prints.
 
-Called by the `experiment` command. Figures 3.3 to 3.9 are mean completion times (and run times) by number of jobs or of
+Called by `experiment_command`. Figures 3.3 to 3.9 are mean completion times (and run times) by number of jobs or of
 machines, Table 3.2 is stretch, Table 3.1 the worst cases. Each schedule passes the feasibility judge, or the experiment
 stops. Invariant: same settings, same numbers; ``seconds`` alone are measured and differ from run to run.
 

@@ -1,6 +1,6 @@
 """The plot of experiment offline: a panel for each figure of the paper.
 
-Called by the `experiment` command. Invariant: shows what `offline_experiment` measured, computes nothing.
+Called by `experiment_command`. Invariant: shows what `offline.completion` measured, computes nothing.
 """
 
 from __future__ import annotations

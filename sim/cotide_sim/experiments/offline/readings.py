@@ -1,7 +1,7 @@
 """Experiment offline-readings: is there a reading of Naghshnejad 2019, chapter 3, under which HYBRID comes out below
 SVF-EF?
 
-Called by the `experiment` command. Every reading of HYBRID under every way of placing lists, on the instances of Figs.
+Called by `experiment_command`. Every reading of HYBRID under every way of placing lists, on the instances of Figs.
 3.6 and 3.7 and on others, each against SVF-EF and RANDOM-RANDOM placed in the same way; and what no schedule that
 keeps the two sets of jobs apart can beat. Each schedule passes the feasibility judge. Invariant: same settings, same
 numbers.

@@ -1,6 +1,6 @@
 """The plot of experiment qpsm-waiting: total waiting by request rate, the paper's beside ours.
 
-Called by the `experiment` command. Invariant: shows what `qpsm_waiting_experiment` measured, computes nothing.
+Called by `experiment_command`. Invariant: shows what `qpsm.waiting` measured, computes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reader of the machine usage of the Alibaba 2018 trace: irregular samples, folded to maxima of five-minute slots.
 
-Called by `experiments.host_load_experiment`. A slot's value is the maximum inside it (Jiang et al., section V).
+Called by `experiments.host_load.forecasts`. A slot's value is the maximum inside it (Jiang et al., section V).
 Invariant: a slot without a sample is nan; the machines report nothing for hours, and that is no idleness.
 """
 

@@ -1,6 +1,6 @@
 """Reads a file of load series in whichever of the known formats its first line shows.
 
-Called by the `experiment` command for files that a user names: one more part of a public trace, or series of their own.
+Called by `experiment_command` for files that a user names: one more part of a public trace, or series of their own.
 Invariant: a file is read by one reader only, or refused with the format that was expected.
 """
 

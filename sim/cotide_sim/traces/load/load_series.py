@@ -1,7 +1,7 @@
 """Load series: hosts (or machines, jobs, virtual machines standing for hosts) by five-minute slots.
 
 Value type of the readers `google_load`, `alibaba2018` and `vm_load`, of generated series and of a user's own files;
-used by `experiments.host_load_experiment`. Invariant: loads are shares of capacity, finite and >= 0, or nan where a
+used by `experiments.host_load.forecasts`. Invariant: loads are shares of capacity, finite and >= 0, or nan where a
 slot has no record; nothing is filled in.
 """
 

@@ -1,6 +1,6 @@
 """Readers of virtual machines' cpu: Azure 2017 (mean and maximum in five minutes) and PlanetLab 2011 (days of 288).
 
-Called by `experiments.host_load_experiment`. A PlanetLab row is one machine on one day; days are not consecutive and
+Called by `experiments.host_load.forecasts`. A PlanetLab row is one machine on one day; days are not consecutive and
 names may come again, so each row is a series of its own. Invariant: one value for each slot of a row, in percent
 divided by 100.
 """
