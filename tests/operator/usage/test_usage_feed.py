@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -104,6 +105,18 @@ async def test_a_fresh_reading_is_a_sample_and_an_unchanged_one_is_not_repeated(
     assert await scene.read(reading("a", 1000.0, 4.0)) == [ServiceSampled("ns/a", 1000.0, 4.0)]
     assert await scene.read(reading("a", 1000.0, 4.0)) == []
     assert await scene.read(reading("a", 1000.0, 5.0)) == [ServiceSampled("ns/a", 1000.0, 5.0)]
+
+
+async def test_what_one_workloads_query_gave_counts_for_its_own_pods_only() -> None:
+    scene = Scene()
+    assert await scene.read(replace(reading("a", 1000.0, 4.0), workload="ns/web")) == [
+        ServiceSampled("ns/a", 1000.0, 4.0)
+    ]
+    assert await scene.read(replace(reading("a", 0.0, 1e6), workload="ns/other")) == []
+    found = scene.feed.get("ns/web")
+    assert found is not None
+    assert (found.requests_per_second, found.latency_p95_milliseconds, found.violations) == (1000.0, 4.0, 0)
+    assert scene.feed.get("ns/other") is None
 
 
 async def test_a_stale_reading_is_dropped_and_never_zero() -> None:
