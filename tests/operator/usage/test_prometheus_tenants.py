@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_server import needs_prometheus, running_prometheus, until
 from prometheus_stand_in import put_workload, query_of, stand_in, stream_series, vector
 
 from cotide_operator.cache.object_cache import ObjectCache
@@ -152,3 +154,35 @@ async def test_an_answer_with_too_many_bytes_is_cut_off_too() -> None:
     put_workload(tenants.mirror, "a/web", rpsQuery="huge")
     found, _ = await tenants.read()
     assert "more than 100000 bytes" in found.faults["a/web"].message
+
+
+@needs_prometheus
+async def test_a_real_prometheus_is_kept_busy_by_one_tenant_and_answers_the_other(tmp_path: Path) -> None:
+    """Sixty queries of 3.6 million steps each and one answer beyond its cap, beside a template that takes a moment."""
+    lines = [f'many{{namespace="a",pod="web-{number}"}} 1' for number in range(1000)]
+    lines += ['rate{namespace="b",pod="web-0"} 1200', 'latency{namespace="b",pod="web-0"} 4']
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="\n".join([*lines, ""]))
+
+    tenants = Tenants(seconds_per_namespace=0.5, maximum_series=900)
+    for index in range(60):
+        put_workload(tenants.mirror, f"a/slow{index}", rpsQuery="max_over_time((sum(many) > 0)[1h:1ms])")
+    put_workload(tenants.mirror, "c/web", rpsQuery="many")
+    free = {"a": "unrestricted", "c": "unrestricted"}
+    async with (
+        stand_in(page) as target,
+        running_prometheus(tmp_path) as prometheus,
+        aiohttp.ClientSession() as session,
+    ):
+        prometheus.targets(int(target.rsplit(":", 1)[1]))
+        await until("it is scraped", lambda: prometheus.values("latency"))
+        settings = {"url": prometheus.url, "workload_queries": {**tenants.settings, "free": free}}
+        source = PrometheusSource(session, PrometheusSourceSettings.model_validate(settings), tenants.mirror)
+        for _ in range(3):
+            found = await source.read()
+            assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
+            assert time.time() - next(one for one in found.services if one.workload == "b/web").wall_seconds < 5.0
+        assert found.faults["a/slow0"].reason == "QueryTooSlow"
+        assert found.faults["c/web"].reason == "AnswerTooLarge"
+        assert "b/web" not in found.faults

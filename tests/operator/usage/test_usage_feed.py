@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -17,12 +18,8 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.config.metric_settings import (
-    MetricsSourceSettings,
-    PrometheusSourceSettings,
-    UrlSource,
-    WorkloadQueriesSettings,
-)
+from cotide_operator.config.metric_settings import MetricsSourceSettings, UrlSource, WorkloadQueriesSettings
+from cotide_operator.config.metric_settings import PrometheusSourceSettings as Settings
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage import usage_feed as feed_module
@@ -104,6 +101,13 @@ async def test_a_fresh_reading_is_a_sample_and_an_unchanged_one_is_not_repeated(
     assert await scene.read(reading("a", 1000.0, 4.0)) == [ServiceSampled("ns/a", 1000.0, 4.0)]
     assert await scene.read(reading("a", 1000.0, 4.0)) == []
     assert await scene.read(reading("a", 1000.0, 5.0)) == [ServiceSampled("ns/a", 1000.0, 5.0)]
+
+
+async def test_what_one_workloads_query_gave_counts_for_its_own_pods_only() -> None:
+    scene = Scene()
+    assert await scene.read(replace(reading("a", 0.0, 1e6), workload="ns/other")) == []
+    assert scene.feed.get("ns/web") is None
+    assert len(await scene.read(replace(reading("a", 9.0, 4.0), workload="ns/web"))) == 1
 
 
 async def test_a_stale_reading_is_dropped_and_never_zero() -> None:
@@ -276,7 +280,7 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
         mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     free = WorkloadQueriesSettings(free={"ns": "unrestricted"})
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url, workload_queries=free), mirror)
+    source = PrometheusSource(session, Settings(url=url, workload_queries=free), mirror)
     found = await source.read()
     assert found.services == [Reading("ns/a", 1200.0, None, 990.5, "ns/web")]  # the sample's own time
     assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)", "vector(1)"]
@@ -307,7 +311,7 @@ async def test_a_page_that_is_no_prometheus_is_refused(session: aiohttp.ClientSe
     body = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"qos": {"rpsQuery": "x"}}}
     mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     with pytest.raises(SourceDown, match="not JSON"):
-        await PrometheusSource(session, PrometheusSourceSettings(url=url), mirror).read()
+        await PrometheusSource(session, Settings(url=url), mirror).read()
     await asyncio.sleep(0)
     await runner.cleanup()
 
@@ -325,7 +329,7 @@ async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(sess
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
 
     runner, url = await serve(answer)
-    settings = PrometheusSourceSettings(url=url, pod_cpu_query="cpu", pod_memory_query="mem")
+    settings = Settings(url=url, pod_cpu_query="cpu", pod_memory_query="mem")
     source = PrometheusSource(session, settings, ObjectCache(), usage=True)
     assert (await source.read()).usage == [
         UsageReading("ns/a", CPU, 250.5, 990.0),
@@ -352,7 +356,7 @@ async def test_a_recorded_query_without_any_series_is_named(session: aiohttp.Cli
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url), ObjectCache(), usage=True)
+    source = PrometheusSource(session, Settings(url=url), ObjectCache(), usage=True)
     assert await source.read() == Measured()
     assert list(source.refused) == ["metricsSource.prometheus podCpuQuery", "metricsSource.prometheus podMemoryQuery"]
     assert "cAdvisor" in source.refused["metricsSource.prometheus podCpuQuery"]
@@ -373,7 +377,7 @@ async def test_a_range_that_is_refused_says_why(
         return web.json_response(body)
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, PrometheusSourceSettings(url=url), ObjectCache(), usage=True)
+    source = PrometheusSource(session, Settings(url=url), ObjectCache(), usage=True)
     with pytest.raises(SourceDown, match=words):
         await source.usage_range(CPU, 0.0, 10.0, 1.0)
     await runner.cleanup()
