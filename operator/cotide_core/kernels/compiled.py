@@ -41,6 +41,26 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return Kernel(function)
 
 
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as part of whoever calls it: a step of a loop, which would else be handed all arrays each time."""
+    return Kernel(function, inline=True, nrt=False)
+
+
+def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
+    """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
+
+    The code is that of the loop, looked up among other names. A function that is handed over as an argument or closed
+    over would do as well, but numba then finds no machine code on disk and compiles in every process anew.
+    """
+    general = cast(Kernel[P, R], loop).py_func
+    names = {**general.__globals__, **steps}
+    special = FunctionType(general.__code__, names, name, general.__defaults__, general.__closure__)
+    update_wrapper(special, general)
+    special.__name__ = name
+    special.__qualname__ = name
+    return Kernel(cast(Callable[P, R], special), nrt=False)
+
+
 class Kernel(Generic[P, R]):
     """A function that becomes machine code when it is first called.
 
@@ -51,9 +71,11 @@ class Kernel(Generic[P, R]):
     py_func : the function as it is written, as numba's own dispatchers call it.
     """
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], *, inline: bool = False, nrt: bool = True) -> None:
         update_wrapper(self, function)
         self.py_func = cast(FunctionType, function)
+        self._inline = inline
+        self._nrt = nrt
         self._made: Callable[P, R] | None = None
         self._ready: Callable[P, R] | None = None
 
@@ -64,7 +86,7 @@ class Kernel(Generic[P, R]):
     def ready(self) -> Callable[P, R]:
         """Return what numba makes of the function; it compiles at the first call of that."""
         if self._made is None:
-            self._made = _made(self.py_func)
+            self._made = _made(self.py_func, self._inline, self._nrt)
         # Numba looks up what a function calls among its module's names, and must find objects of its own there.
         names = self.py_func.__globals__
         for name in self.py_func.__code__.co_names:
@@ -75,15 +97,15 @@ class Kernel(Generic[P, R]):
         return self._made
 
 
-def _made(function: FunctionType) -> Callable[..., Any]:
+def _made(function: FunctionType, inline: bool, nrt: bool) -> Callable[..., Any]:
     numba = _numba()
     if numba is None:
         return function
     function.__qualname__ = f"{function.__name__}_{_digest(function)}"
     try:
-        made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
+        made: Callable[..., Any] = numba.njit(cache=True, nogil=True, forceinline=inline, _nrt=nrt)(function)
     except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
-        made = numba.njit(nogil=True)(function)
+        made = numba.njit(nogil=True, forceinline=inline, _nrt=nrt)(function)
     return made
 
 

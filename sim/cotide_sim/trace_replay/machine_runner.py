@@ -18,7 +18,8 @@ from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, STOP
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL
+from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
 from cotide_sim.trace_replay.policies import ReplayPolicy

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.machines import NEVER
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
-from cotide_sim.trace_replay.kernels.easy import STOP
+from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.gang_lists import SEGMENTS, book_gang, laid_at
 from cotide_sim.trace_replay.kernels.gangs import earliest_gang
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push

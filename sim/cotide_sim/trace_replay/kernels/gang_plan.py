@@ -20,7 +20,8 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
-from cotide_sim.trace_replay.kernels.easy import STOP, order_key
+from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
 from cotide_sim.trace_replay.kernels.gang_lists import SEGMENTS, book_gang, laid_at
 from cotide_sim.trace_replay.kernels.gangs import earliest_gang, fits_through, room_of, tidy

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, STOP, order_key
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
+from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
 from cotide_sim.trace_replay.kernels.gang_lists import laid_now
 from cotide_sim.trace_replay.kernels.gangs import fitting_on, room_of
