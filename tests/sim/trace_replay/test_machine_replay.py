@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from replay_reference import columns, logs, replay
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
-from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
 HORIZON = 400
 
@@ -54,7 +54,7 @@ def as_one_machine(jobs, capacity, rule, order, backfill, mode):
 @given(log=logs())
 def test_easy_on_one_machine_is_easy_on_one_pool(order, backfill, log):
     jobs, capacity, mode = log
-    pool = replay(replay_queue, jobs, capacity, order, backfill, mode, 0)
+    pool = replay(replay_queue, jobs, QueueRule(capacity, order, backfill), mode)
     assert as_one_machine(jobs, capacity, EASY, order, backfill, mode) == pool
 
 
@@ -62,11 +62,11 @@ def test_easy_on_one_machine_is_easy_on_one_pool(order, backfill, log):
 @given(log=logs())
 def test_other_policies_on_one_machine_are_those_on_one_pool(log):
     jobs, capacity, mode = log
-    strict = replay(replay_queue, jobs, capacity, BY_RUN, NO_BACKFILL, mode, 0)
+    strict = replay(replay_queue, jobs, QueueRule(capacity, BY_RUN, NO_BACKFILL), mode)
     assert as_one_machine(jobs, capacity, IN_ORDER, BY_RUN, 0, mode) == strict
-    kept = replay(replay_conservative, jobs, capacity, mode)
+    kept = replay(replay_conservative, jobs, ConservativeRule(capacity), mode)
     assert as_one_machine(jobs, capacity, CONSERVATIVE, BY_SUBMIT, 0, mode) == kept
-    plan = replay(replay_plan, jobs, capacity, BY_VOLUME, mode, promises=False)
+    plan = replay(replay_plan, jobs, PlanRule(capacity, BY_VOLUME), mode)
     assert as_one_machine(jobs, capacity, PLAN, BY_VOLUME, 0, mode)[:2] == plan[:2]
 
 

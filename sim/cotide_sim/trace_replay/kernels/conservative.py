@@ -118,7 +118,7 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -
 
 @inlined
 def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    counts, queue = kept.counts, kept.queue[1]
+    counts, queue = kept.counts, kept.queues[0, 1]
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
         wake: int = -1
@@ -135,7 +135,7 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule
 @inlined
 def _move_forward(now: int, jobs: Jobs, kept: Kept) -> None:
     """Move the waiting forward, one after another, each to the earliest start now open to it."""
-    counts, queue = kept.counts, kept.queue[1]
+    counts, queue = kept.counts, kept.queues[0, 1]
     times, free = kept.profile[0], kept.profile[1]
     start, demand, forecast = jobs.start, jobs.demand, jobs.forecast
     size, wake = counts[SIZE], counts[WAKE]
@@ -167,14 +167,14 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRul
     jobs.promise[job] = begin
     if counts[WAKE] < 0 or begin < counts[WAKE]:
         counts[WAKE] = begin
-    kept.queue[1, counts[WAITING]] = job
+    kept.queues[0, 1, counts[WAITING]] = job
     counts[WAITING] += 1
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    counts, queue, start = kept.counts, kept.queue[1], jobs.start
+    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
     if counts[WAKE] != now:
         return rule
     staying = 0

@@ -71,19 +71,25 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> Q
     jobs.promise[job] = -1
     waiting = kept.counts[WAITING]
     if rule.backfill not in (NO_BACKFILL, rule.order):
-        insert(kept.line[0], kept.line[1], waiting, order_key(rule.backfill, jobs.forecast[job], jobs.demand[job]), job)
+        insert(
+            kept.queues[1, 0],
+            kept.queues[1, 1],
+            waiting,
+            order_key(rule.backfill, jobs.forecast[job], jobs.demand[job]),
+            job,
+        )
     key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queue[0], kept.queue[1], waiting, key, job)
+    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], waiting, key, job)
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
     counts = kept.counts
-    queue_key, queue = kept.queue[0], kept.queue[1]
+    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
     two = rule.backfill not in (NO_BACKFILL, rule.order)
-    line_key = kept.line[0] if two else queue_key
-    line = kept.line[1] if two else queue
+    second = 1 if two else 0
+    line_key, line = kept.queues[second, 0], kept.queues[second, 1]
     demand, forecast = jobs.demand, jobs.forecast
     first_before = counts[FIRST]
     everything = first_before < 0 or counts[ENDED] > 0
@@ -111,9 +117,9 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
     """Start jobs behind the reservation of the queue's first: the new ones, or ``everything`` that fits."""
     counts = kept.counts
     end_time, end_job = kept.ends[0], kept.ends[1]
-    queue_key, queue = kept.queue[0], kept.queue[1]
-    line_key = kept.line[0] if two else queue_key
-    line = kept.line[1] if two else queue
+    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    second = 1 if two else 0
+    line_key, line = kept.queues[second, 0], kept.queues[second, 1]
     demand, forecast = jobs.demand, jobs.forecast
     new_from, waiting, running = counts[NEW_FROM], counts[WAITING], counts[RUNNING]
     free = rule.capacity - counts[TAKEN]

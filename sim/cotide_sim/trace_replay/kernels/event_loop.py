@@ -81,7 +81,7 @@ def decide(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
 
 @compiled
 def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integers, kept: Kept, rule: Rule) -> int:
-    """Replay a log; return the rule. The number of rounds is in ``kept``.
+    """Replay a log; return the number of rounds.
 
     Parameters
     ----------
@@ -96,12 +96,13 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
     total = jobs.submit.shape[0]
     counts = kept.counts
     event_time, event_job = kept.heap[0], kept.heap[1]
-    last, before, upper, habits = past.last, past.before, past.upper, past.habits
+    submit = jobs.submit
     rule = prepare(jobs, kept, rule)
-    while (counts[ARRIVED] < total or counts[RUNNING] > 0 or counts[WAKE] >= 0) and progress[STOP] == 0:
+    arrived = counts[ARRIVED]
+    while (arrived < total or counts[RUNNING] > 0 or counts[WAKE] >= 0) and progress[STOP] == 0:
         now: int = counts[WAKE]
-        if counts[ARRIVED] < total and (now < 0 or jobs.submit[counts[ARRIVED]] < now):
-            now = jobs.submit[counts[ARRIVED]]
+        if arrived < total and (now < 0 or submit[arrived] < now):
+            now = submit[arrived]
         if counts[RUNNING] > 0 and (now < 0 or event_time[0] < now):
             now = event_time[0]
         if now >= kept.until[0]:
@@ -109,37 +110,25 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
         counts[ROUNDS] += 1
         rule = open_round(now, jobs, kept, rule)
         # 1. Jobs that end, and jobs that outlive what they were planned to take.
-        arrived = counts[ARRIVED]
         counts[NEW_FROM] = arrived
-        submits_first = one_by_one == 1 and arrived < total and jobs.submit[arrived] == now
+        submits_first = one_by_one == 1 and arrived < total and submit[arrived] == now
         ends = 0
         while counts[RUNNING] > 0 and event_time[0] == now and not submits_first:
             ends += 1
             job = event_job[0]
-            if end_or_go_on(now, mode, job, jobs, upper, kept):
+            if end_or_go_on(now, mode, job, jobs, past.upper, kept):
                 rule = outlived(now, job, jobs, kept, rule)
             else:
                 rule = ended(now, job, jobs, kept, rule)
-                if mode == LAST_TWO:
-                    note_last(last, before, jobs.run[job], jobs.user[job])
-                elif mode == LEARNED:
-                    note_habit(habits, job, jobs.run[job], jobs.request[job], jobs.forecast[job])
-                elif mode != GIVEN:
-                    learn(mode, job, jobs.run[job], jobs.request[job], jobs.user[job], jobs.forecast[job], past)
+                note_end(mode, job, jobs, past)
             if one_by_one == 1:
                 break
         counts[ENDED] = ends
         rule = before_submissions(now, jobs, kept, rule)
         # 2. Submissions.
-        while arrived < total and jobs.submit[arrived] == now:
+        while arrived < total and submit[arrived] == now:
             job = arrived
-            if mode == LAST_TWO:
-                jobs.forecast[job] = last_two_mean(last, before, jobs.request[job], jobs.user[job])
-            elif mode == LEARNED:
-                jobs.forecast[job] = foresee(habits, job, jobs.request[job])
-            elif mode != GIVEN:
-                given = jobs.forecast[job]
-                jobs.forecast[job] = forecast_at_submit(mode, job, given, jobs.request[job], jobs.user[job], past)
+            forecast_of(mode, job, jobs, past)
             arrived += 1
             counts[ARRIVED] = arrived
             rule = submitted(now, job, jobs, kept, rule)
@@ -178,6 +167,29 @@ def end_or_go_on(now: int, mode: int, job: int, jobs: Jobs, upper: Integers, kep
         counts[TAKEN] -= jobs.demand[job]
     counts[RUNNING] = running
     return goes_on
+
+
+@inlined
+def forecast_of(mode: int, job: int, jobs: Jobs, past: Past) -> None:
+    """Forecast the run time of a job that is submitted."""
+    if mode == LAST_TWO:
+        jobs.forecast[job] = last_two_mean(past.last, past.before, jobs.request[job], jobs.user[job])
+    elif mode == LEARNED:
+        jobs.forecast[job] = foresee(past.habits, job, jobs.request[job])
+    elif mode != GIVEN:
+        given = jobs.forecast[job]
+        jobs.forecast[job] = forecast_at_submit(mode, job, given, jobs.request[job], jobs.user[job], past)
+
+
+@inlined
+def note_end(mode: int, job: int, jobs: Jobs, past: Past) -> None:
+    """Learn from a job that has ended."""
+    if mode == LAST_TWO:
+        note_last(past.last, past.before, jobs.run[job], jobs.user[job])
+    elif mode == LEARNED:
+        note_habit(past.habits, job, jobs.run[job], jobs.request[job], jobs.forecast[job])
+    elif mode != GIVEN:
+        learn(mode, job, jobs.run[job], jobs.request[job], jobs.user[job], jobs.forecast[job], past)
 
 
 @inlined

@@ -62,7 +62,7 @@ class Kept(NamedTuple):
     ----------
     heap, ends : (2, n) times and jobs: events of running jobs, and running jobs by planned end.
     planned_end : (n,) seconds.
-    queue, line : (2, n) keys and jobs: the waiting in one order and in another.
+    queues : (2, 2, n) keys and jobs of the waiting, in one order and in another.
     profile : (2, 2n + 16) times and free processors of a rule that plans ahead.
     counts : (13,) at the places above.
     until : (1,) seconds; the replay returns before the first moment at or after it.
@@ -71,8 +71,7 @@ class Kept(NamedTuple):
     heap: Integers
     ends: Integers
     planned_end: Integers
-    queue: Integers
-    line: Integers
+    queues: Integers
     profile: Integers
     counts: Integers
     until: Integers
@@ -80,15 +79,14 @@ class Kept(NamedTuple):
 
 def kept_of(jobs: int) -> Kept:
     """Return the lists before the first moment of a replay; it does not pause unless ``until`` is set."""
-    heap, ends, queue, line = (np.empty((2, jobs), np.int64) for _ in range(4))
+    heap, ends = (np.empty((2, jobs), np.int64) for _ in range(2))
     counts = np.zeros(SPARE + 5, np.int64)
     counts[WAKE] = -1
     return Kept(
         heap=heap,
         ends=ends,
         planned_end=np.empty(jobs, np.int64),
-        queue=queue,
-        line=line,
+        queues=np.empty((2, 2, jobs), np.int64),
         profile=np.empty((2, 2 * jobs + 16), np.int64),
         counts=counts,
         until=np.full(1, NEVER, np.int64),

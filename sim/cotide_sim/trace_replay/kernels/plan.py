@@ -38,14 +38,14 @@ class PlanRule(NamedTuple):
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
     key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queue[0], kept.queue[1], kept.counts[WAITING], key, job)
+    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
     counts, demand, forecast = kept.counts, jobs.demand, jobs.forecast
-    queue_key, queue = kept.queue[0], kept.queue[1]
+    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
     times, levels = kept.profile[0], kept.profile[1]
     waiting = counts[WAITING]
     free = rule.capacity - counts[TAKEN]

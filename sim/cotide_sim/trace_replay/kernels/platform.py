@@ -91,7 +91,7 @@ def is_free(times: Integers, free: Integers, size: int, seconds: int, demand: in
 @inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
     if kept.counts[ROUNDS] == 0:
-        kept.queue[0, :] = 0  # all in order of submission
+        kept.queues[0, 0, :] = 0  # all in order of submission
     return rule
 
 
@@ -115,7 +115,7 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -
     rule.volume[job] = (jobs.forecast[job] if kind == 1 else rule.upper[job]) * demand
     insert(rule.keys[kind], rule.lines[kind], counts[LENGTHS + kind], rule.volume[job], job)
     counts[LENGTHS + kind] += 1
-    kept.queue[1, counts[WAITING]] = job
+    kept.queues[0, 1, counts[WAITING]] = job
     counts[WAITING] += 1
     return rule
 
@@ -146,7 +146,7 @@ def _planned(job: int, jobs: Jobs, rule: PlatformRule) -> int:
 def _start(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> None:
     """Start a waiting job."""
     counts, kind = kept.counts, rule.predictable[job]
-    no_keys, queue = kept.queue[0], kept.queue[1]
+    no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
     place = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
     counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], place)
     length = counts[LENGTHS + kind]
@@ -159,7 +159,7 @@ def _start(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> No
 @inlined
 def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
     """Start or reserve the overdue in order of submission; return the profile's segments."""
-    counts, queue, demand = kept.counts, kept.queue[1], jobs.demand
+    counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
     place = 0
     reserved_others = 0

@@ -102,7 +102,7 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> Slack
 
 @inlined
 def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    counts, queue = kept.counts, kept.queue[1]
+    counts, queue = kept.counts, kept.queues[0, 1]
     start, demand, forecast, promise = jobs.start, jobs.demand, jobs.forecast, jobs.promise
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
@@ -128,16 +128,16 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> S
     counts = kept.counts
     begin = reserve(now, job, jobs, kept)
     jobs.promise[job] = begin + slack_of(rule.priority[job], counts[WAITED], counts[STARTED])
-    kept.queue[1, counts[WAITING]] = job
-    counts[WAITING] = insert(kept.line[0], kept.line[1], counts[WAITING], jobs.forecast[job], job)
+    kept.queues[0, 1, counts[WAITING]] = job
+    counts[WAITING] = insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
     _spend(now, jobs, kept, rule)
-    counts, queue, start = kept.counts, kept.queue[1], jobs.start
-    line_key, line = kept.line[0], kept.line[1]
+    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
+    line_key, line = kept.queues[1, 0], kept.queues[1, 1]
     waiting = counts[WAITING]
     staying = 0
     wake: int = -1
@@ -162,7 +162,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
 @inlined
 def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
     """Spend slack: the shortest that fit beside the running are tried at this moment."""
-    counts, queue, line = kept.counts, kept.queue[1], kept.line[1]
+    counts, queue, line = kept.counts, kept.queues[0, 1], kept.queues[1, 1]
     start, demand, trial = jobs.start, jobs.demand, rule.trial
     waiting = counts[WAITING]
     room = rule.capacity - counts[TAKEN]
@@ -198,7 +198,7 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
     The rule's ``trial`` receives the starts of all waiting jobs. Reservations that begin after now and before the job
     would end are taken out and laid anew, in the order in which they stood.
     """
-    queue, waiting, size = kept.queue[1], kept.counts[WAITING], kept.counts[SIZE]
+    queue, waiting, size = kept.queues[0, 1], kept.counts[WAITING], kept.counts[SIZE]
     demand, forecast, start, trial = jobs.demand, jobs.forecast, jobs.start, rule.trial
     times, free = rule.profile[0], rule.profile[1]
     keys, others = rule.moved[0], rule.moved[1]
