@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -43,17 +43,6 @@ def microseconds(seconds: float) -> int:
 def planned_length(seconds: float) -> int:
     """Return a run time in whole microseconds, rounded up."""
     return max(1, math.ceil(min(seconds, LONGEST_SECONDS) * MICROSECONDS))
-
-
-class Profiles(NamedTuple):
-    """What N nodes have free over time; see `kernels.machines`."""
-
-    times: Integers
-    """(N, K)"""
-    free: Integers
-    """(N, K, R)"""
-    sizes: Integers
-    """(N,)"""
 
 
 @dataclass(slots=True)

@@ -53,7 +53,10 @@ def test_on_one_machine_pods_start_when_the_replay_starts_them(policy, kernel, r
 @given(log=jobs_of(outlive=False))
 def test_conservative_on_one_machine_starts_pods_when_the_replay_does_while_none_outlives_its_forecast(log):
     jobs, capacity = log
-    assert live_starts("conservative", jobs, capacity) == replay(replay_conservative, jobs, ConservativeRule(capacity), GIVEN)[0]
+    assert (
+        live_starts("conservative", jobs, capacity)
+        == replay(replay_conservative, jobs, ConservativeRule(capacity), GIVEN)[0]
+    )
 
 
 @pytest.mark.parametrize("policy", PLANNING)
