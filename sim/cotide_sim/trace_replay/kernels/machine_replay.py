@@ -22,16 +22,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
+from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.kernels.run_forecasts import Past
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL
-from cotide_sim.trace_replay.kernels.gang_conservative import replay_gang_conservative
-from cotide_sim.trace_replay.kernels.gang_plan import replay_gang_plan
-from cotide_sim.trace_replay.kernels.gang_queue import replay_gang_queue
-
-Integers = npt.NDArray[np.int64]
+from cotide_sim.trace_replay.kernels.gang_conservative import gang_conservative_rule, replay_gang_conservative
+from cotide_sim.trace_replay.kernels.gang_lists import FILLED, Held
+from cotide_sim.trace_replay.kernels.gang_plan import gang_plan_rule, replay_gang_plan
+from cotide_sim.trace_replay.kernels.gang_queue import gang_queue_rule, replay_gang_queue
+from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 
 IN_ORDER: Final = 0
 EASY: Final = 1
@@ -40,55 +39,27 @@ PLAN: Final = 3
 
 
 def replay_machines(
-    submit: Integers,
-    run: Integers,
-    pieces: Integers,
-    need: Integers,
-    allowed: Integers,
-    shape: Integers,
-    request: Integers,
-    user: Integers,
-    past: Past,
-    capacity: Integers,
-    kind: Integers,
-    rule: int,
-    order: int,
-    backfill: int,
-    mode: int,
-    volume: Integers,
-    forecast: Integers,
-    start: Integers,
-    promise: Integers,
-    first: Integers,
-    used: Integers,
-    progress: Integers,
-) -> tuple[int, Integers, Integers]:
-    """Replay a log; return the number of rounds, and for all jobs end to end the machines and the pieces on each.
+    jobs: Jobs, gangs: Gangs, past: Past, mode: int, rule: int, order: int, backfill: int, progress: Integers
+) -> tuple[int, Held]:
+    """Replay a log; return the number of rounds and which machines each job held, the lists cut to their length.
 
     Parameters
     ----------
-    submit, run, request, user, past, mode, forecast, start, progress : as in `easy.replay_queue`.
-    pieces, need : (n,) and (n, R): a job is so many pieces, each of which needs its row on one machine.
-    shape : (n,) jobs of one number need the same on the same kinds of machines; numbered from 0.
-    allowed, kind : (n,) and (N,): bit k of a job's number is set when it may use machines of kind k, k < 62.
-    capacity : (N, R). Every job must fit the empty machines.
+    jobs : as in `event_loop.replay`, but ``demand`` is what stands for processors where jobs are ordered by volume.
+        Promises: under EASY the first reserved start of a job, under conservative that at submission; else -1.
+    past, mode, progress : as in `event_loop.replay`.
     rule, order, backfill : see above; order of the queue, and of the jobs tried behind a reservation.
-    volume : (n,) what stands for processors where jobs are ordered by volume.
-    promise : (n,) out: under EASY the first reserved start of a job, under conservative that at submission; else -1.
-    first, used : (n,) out: where a job's machines begin in what is returned, and how many there are.
     """
+    kept = kept_of(len(jobs.submit))
+    common = (jobs, past, mode, 0, progress, kept)
     if rule in (IN_ORDER, EASY):
-        return replay_gang_queue(
-            submit, run, pieces, need, allowed, shape, request, user, past, capacity, kind, order,
-            NO_BACKFILL if rule == IN_ORDER else backfill, mode, volume, forecast, start, promise, first, used,
-            progress,
-        )  # fmt: skip
-    if rule == PLAN:
-        return replay_gang_plan(
-            submit, run, pieces, need, allowed, shape, request, user, past, capacity, kind, order, mode, volume,
-            forecast, start, promise, first, used, progress,
-        )  # fmt: skip
-    return replay_gang_conservative(
-        submit, run, pieces, need, allowed, request, user, past, capacity, kind, mode, forecast, start, promise, first,
-        used, progress,
-    )  # fmt: skip
+        queue = gang_queue_rule(gangs, order, NO_BACKFILL if rule == IN_ORDER else backfill)
+        rounds, held = replay_gang_queue(*common, queue), queue.held
+    elif rule == PLAN:
+        plan = gang_plan_rule(gangs, order)
+        rounds, held = replay_gang_plan(*common, plan), plan.held
+    else:
+        reservations = gang_conservative_rule(gangs)
+        rounds, held = replay_gang_conservative(*common, reservations), reservations.held
+    filled = int(kept.counts[FILLED])
+    return rounds, held._replace(placed=held.placed[:filled].copy(), counts=held.counts[:filled].copy())
