@@ -13,6 +13,8 @@ from replay_reference import columns, logs, replay
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.kernels.kept import Jobs
 from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
@@ -22,16 +24,16 @@ HORIZON = 400
 def on_machines(log, pieces, need, allowed, capacity, kind, rule, order, backfill, mode):
     """Call the kernel; return starts, forecasts, promises, and each job's (machine, pieces)."""
     jobs = len(log["submit"])
-    start, promise, first, used = np.full((4, jobs), -1, dtype=np.int64)
+    start, promise = np.full((2, jobs), -1, dtype=np.int64)
     volume = pieces * need[:, 0]
     shape = np.unique(np.column_stack([allowed, need]), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     past = past_of(LEARNED, 2, log["user"], volume, log["request"])
-    times = (log["submit"], log["run"], pieces, need, allowed, shape, log["request"], log["user"], past, capacity, kind)
-    outs = (log["forecast"], start, promise, first, used, np.zeros(2, dtype=np.int64))
-    _, placed, counts = replay_machines(*times, rule, order, backfill, mode, volume, *outs)
+    asked = Jobs(**{**log, "demand": volume}, start=start, promise=promise)
+    gangs, progress = Gangs(pieces, need, shape, allowed, kind, capacity), np.zeros(2, dtype=np.int64)
+    _, held = replay_machines(asked, gangs, past, mode, rule, order, backfill, progress)
     where = [
-        list(zip(placed[at : at + some].tolist(), counts[at : at + some].tolist(), strict=True))
-        for at, some in zip(first, used, strict=True)
+        list(zip(held.placed[at : at + some].tolist(), held.counts[at : at + some].tolist(), strict=True))
+        for at, some in zip(held.first, held.used, strict=True)
     ]
     return start.tolist(), log["forecast"].tolist(), promise.tolist(), where
 
