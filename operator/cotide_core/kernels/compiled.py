@@ -55,29 +55,20 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return Kernel(function, inline=True, counted=False)
 
 
-def with_steps(
-    loop: Callable[P, R], name: str, *, counted: bool = False, **steps: Callable[..., Any]
-) -> Callable[P, R]:
+def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
     """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
 
     The code is that of the loop, looked up among other names. A function that is handed over as an argument or closed
     over would do as well, but numba then finds no machine code on disk and compiles in every process anew.
-
-    Parameters
-    ----------
-    counted : whether steps may make arrays, and return them to the loop; inlined or not, steps are compiled for that.
+    The loop is `uncounted`, as its steps are.
     """
     general = cast(Kernel[P, R], loop).py_func
     names = {**general.__globals__, **steps}
-    for called in general.__code__.co_names:
-        step = names.get(called)
-        if counted and isinstance(step, Kernel):
-            names[called] = Kernel(step.py_func, inline=step.inline)
     special = FunctionType(general.__code__, names, name, general.__defaults__, general.__closure__)
     update_wrapper(special, general)
     special.__name__ = name
     special.__qualname__ = name
-    return Kernel(cast(Callable[P, R], special), counted=counted)
+    return Kernel(cast(Callable[P, R], special), counted=False)
 
 
 class Kernel(Generic[P, R]):

@@ -19,7 +19,15 @@ from replay_reference import (
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
-from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.easy import (
+    BY_DEMAND,
+    BY_RUN,
+    BY_SUBMIT,
+    BY_VOLUME,
+    NO_BACKFILL,
+    QueueRule,
+    replay_queue,
+)
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
 

@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import compiled, inlined, uncounted, with_steps
-from cotide_core.kernels.machines import NEVER, Profiles
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
+from cotide_core.kernels.machines import NEVER
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.gang_lists import Held, begin_lists, book_gang, held_of, lay_at, profiles_of
+from cotide_sim.trace_replay.kernels.gang_lists import Holding, begin_lists, book_gang, holding_of, lay_at, profiles_in
 from cotide_sim.trace_replay.kernels.gangs import Gangs, earliest_gang, may_use
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
 
-GAINED: Final = SPARE + 2
+GAINED: Final = SPARE + 3
 """Place of 1 where a job of this round ended before its planned end."""
-BROKEN: Final = SPARE + 3
+BROKEN: Final = SPARE + 4
 """Place of 1 where a job of this round outlived its forecast."""
 
 
@@ -50,37 +50,36 @@ class GangConservativeRule(NamedTuple):
 
     Attributes
     ----------
-    gangs, held : what jobs ask for, and what they hold or have reserved.
+    gangs, holding : what jobs ask for, and what they hold or have reserved.
     looks : who need not be looked at again.
-    profiles : what is free over time.
     """
 
     gangs: Gangs
-    held: Held
+    holding: Holding
     looks: Looks
-    profiles: Profiles
 
 
 def gang_conservative_rule(gangs: Gangs) -> GangConservativeRule:
     """Return the rule on empty machines."""
     opened, looked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
-    return GangConservativeRule(gangs, held_of(gangs), Looks(np.ones(1, np.int64), opened, looked), profiles_of(gangs))
-
-
-@compiled
-def _booked(rule: GangConservativeRule, now: int, begin: int, end: int, job: int, sign: int) -> GangConservativeRule:
-    """Return the rule with what a job holds taken over [begin, end) (``sign`` 1), or given back (-1)."""
-    profiles = book_gang(rule.profiles, now, begin, end, job, rule.gangs, rule.held, sign)
-    return GangConservativeRule(rule.gangs, rule.held, rule.looks, profiles)
+    return GangConservativeRule(gangs, holding_of(gangs), Looks(np.ones(1, np.int64), opened, looked))
 
 
 @inlined
 def _open_machines(job: int, rule: GangConservativeRule) -> None:
     """Take note that a job gives back something on its machines."""
-    looks, held = rule.looks, rule.held
+    looks, held = rule.looks, rule.holding.held
     looks.moment[0] += 1
     for place in range(held.first[job], held.first[job] + held.used[job]):
         looks.opened[held.placed[place]] = looks.moment[0]
+
+
+@inlined
+def _earliest(now: int, length: int, job: int, kept: Kept, rule: GangConservativeRule, limit: int) -> int:
+    """Return the earliest start of a job, or ``limit`` if none lies before it."""
+    storage = rule.holding.storage
+    begin: int = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, limit, storage.search)
+    return begin
 
 
 @inlined
@@ -99,13 +98,14 @@ def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) ->
 @inlined
 def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     kept.counts[BROKEN] = 1
-    return _booked(rule, now, now, kept.planned_end[job], job, 1)
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
 
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     if kept.planned_end[job] > now:
-        rule = _booked(rule, now, now, kept.planned_end[job], job, -1)
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
         kept.counts[GAINED] = 1
         _open_machines(job, rule)
     return rule
@@ -119,7 +119,7 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservative
     if broken:
         for place in range(waiting):
             job = queue[place]
-            rule = _booked(rule, now, start[job], start[job] + forecast[job], job, -1)
+            book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
     elif kept.counts[GAINED] == 0:
         return rule
     looks = rule.looks
@@ -130,30 +130,31 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservative
             if not opened_for(looks.opened, looks.looked[job], job, rule.gangs):
                 continue
             limit = start[job]
-            rule = _booked(rule, now, limit, limit + forecast[job], job, -1)
+            book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
         looks.looked[job] = looks.moment[0]
-        begin = earliest_gang(rule.profiles, now, forecast[job], job, rule.gangs, limit)
+        begin = _earliest(now, forecast[job], job, kept, rule, limit)
         if begin < limit:
             _open_machines(job, rule)
             looks.looked[job] = looks.moment[0]
             start[job] = begin
-            lay_at(rule.profiles, begin, forecast[job], job, rule.gangs, kept, rule.held)
-        rule = _booked(rule, now, start[job], start[job] + forecast[job], job, 1)
+            lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
+        book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, 1)
     return rule
 
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     forecast = jobs.forecast[job]
-    rule.held.used[job] = 0
-    begin = earliest_gang(rule.profiles, now, forecast, job, rule.gangs, NEVER)
+    rule.holding.held.used[job] = 0
+    begin = _earliest(now, forecast, job, kept, rule, NEVER)
     jobs.start[job] = begin
     jobs.promise[job] = begin
     rule.looks.looked[job] = rule.looks.moment[0]
-    lay_at(rule.profiles, begin, forecast, job, rule.gangs, kept, rule.held)
+    lay_at(begin, forecast, job, rule.gangs, kept, rule.holding)
     kept.queues[0, 1, kept.counts[WAITING]] = job
     kept.counts[WAITING] += 1
-    return _booked(rule, now, begin, begin + forecast, job, 1)
+    book_gang(now, begin, begin + forecast, job, rule.gangs, kept, rule.holding, 1)
+    return rule
 
 
 @inlined
@@ -186,7 +187,7 @@ def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
 
 
 replay_gang_conservative = with_steps(
-    replay, "replay_gang_conservative", counted=True, prepare=_prepare, open_round=_open_round, outlived=_outlived,
+    replay, "replay_gang_conservative", prepare=_prepare, open_round=_open_round, outlived=_outlived,
     ended=_ended, before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import compiled, inlined, uncounted
+from cotide_core.kernels.compiled import inlined, uncounted
 from cotide_core.kernels.machines import Profiles, has_room
 from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_for, fitting_on, may_use, take_gang, tidy
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
@@ -23,6 +23,11 @@ FILLED: Final = SPARE
 """Place of the number of entries of the lists."""
 LIMIT: Final = SPARE + 1
 """Place of the number of entries from which on what no job holds is dropped."""
+WIDTH: Final = SPARE + 2
+"""Place of the segments of a machine that there is room for now."""
+MOST_SEGMENTS: Final = 1 << 26
+"""Segments of all machines that there is room for at most, if not `SEGMENTS` of each (chosen: half a gigabyte of
+addresses for times, which become memory where they are used)."""
 
 
 class Held(NamedTuple):
@@ -51,54 +56,102 @@ def held_of(gangs: Gangs) -> Held:
     return Held(first, used, np.empty(size, np.int64), np.empty(size, np.int64), np.empty((2, size), np.int64))
 
 
-def profiles_of(gangs: Gangs) -> Profiles:
+class Storage(NamedTuple):
+    """Where the profiles of N machines with R resources are kept: room for more segments than there are at first.
+
+    Nothing is allocated while a replay runs; memory is touched as far as segments were written.
+
+    Attributes
+    ----------
+    times, free : (N * K,) and (N * K * R,) for K segments a machine at most.
+    sizes : (N,) segments of each.
+    search : (2, N) used up by `gangs.earliest_gang`.
+    """
+
+    times: Integers
+    free: Integers
+    sizes: Integers
+    search: Integers
+
+
+def storage_of(gangs: Gangs) -> Storage:
     """Return the profiles of empty machines."""
     machines, resources = gangs.capacity.shape
-    free = np.zeros((machines, SEGMENTS, resources), np.int64)
-    free[:, 0] = gangs.capacity
-    return Profiles(np.zeros((machines, SEGMENTS), np.int64), free, np.ones(machines, np.int64))
+    # Every job on a machine adds two segments at most once equal neighbours are joined.
+    segments = max(SEGMENTS, min(2 * len(gangs.pieces) + 4, MOST_SEGMENTS // machines))
+    times, free = np.empty(machines * segments, np.int64), np.empty(machines * segments * resources, np.int64)
+    times[: machines * SEGMENTS] = 0
+    free[: machines * SEGMENTS * resources].reshape(machines, SEGMENTS, resources)[:, 0] = gangs.capacity
+    return Storage(times, free, np.ones(machines, np.int64), np.empty((2, machines), np.int64))
+
+
+class Holding(NamedTuple):
+    """What jobs hold, and what that leaves of the machines over time."""
+
+    held: Held
+    storage: Storage
+
+
+def holding_of(gangs: Gangs) -> Holding:
+    """Return both before any job holds anything."""
+    return Holding(held_of(gangs), storage_of(gangs))
+
+
+@inlined
+def profiles_in(storage: Storage, kept: Kept) -> Profiles:
+    """Return the profiles as they are laid out now."""
+    width, machines = kept.counts[WIDTH], storage.sizes.shape[0]
+    resources = storage.free.shape[0] // storage.times.shape[0]
+    times = storage.times[: machines * width].reshape((machines, width))
+    free = storage.free[: machines * width * resources].reshape((machines, width, resources))
+    return Profiles(times, free, storage.sizes)
 
 
 @inlined
 def begin_lists(gangs: Gangs, kept: Kept) -> None:
-    """Make the lists ready before the first round."""
+    """Make the lists and the profiles ready before the first round."""
     if kept.counts[ROUNDS] == 0:
         kept.counts[LIMIT] = 4 * gangs.kind.shape[0]
-
-
-@compiled
-def book_gang(
-    profiles: Profiles, now: int, begin: int, end: int, job: int, gangs: Gangs, held: Held, sign: int
-) -> Profiles:
-    """Take a gang's amounts (``sign`` 1) or give them back (-1); return the profiles, wider where that was needed."""
-    on = held.placed[held.first[job] : held.first[job] + held.used[job]]
-    of = held.counts[held.first[job] : held.first[job] + held.used[job]]
-    for at in on:
-        if not has_room(profiles, at):
-            profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
-            if 2 * (profiles.sizes[at] + 2) > profiles.times.shape[1]:
-                profiles = _wider(profiles)
-    take_gang(profiles, begin, end, gangs.need[job], on, of, sign)
-    return profiles
-
-
-@compiled
-def _wider(profiles: Profiles) -> Profiles:
-    """Return the profiles with room for twice as many segments."""
-    times, free, sizes = profiles.times, profiles.free, profiles.sizes
-    more_times = np.zeros((times.shape[0], 2 * times.shape[1]), np.int64)
-    more_free = np.zeros((free.shape[0], 2 * free.shape[1], free.shape[2]), np.int64)
-    for at in range(sizes.shape[0]):
-        for place in range(sizes[at]):
-            more_times[at, place] = times[at, place]
-            for resource in range(free.shape[2]):
-                more_free[at, place, resource] = free[at, place, resource]
-    return Profiles(more_times, more_free, sizes)
+        kept.counts[WIDTH] = SEGMENTS
 
 
 @uncounted
-def lay_at(profiles: Profiles, begin: int, length: int, job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
+def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept, holding: Holding, sign: int) -> None:
+    """Take a gang's amounts over [begin, end) (``sign`` 1), or give them back (-1)."""
+    held, storage = holding.held, holding.storage
+    first, last = held.first[job], held.first[job] + held.used[job]
+    profiles = profiles_in(storage, kept)
+    for place in range(first, last):
+        at = held.placed[place]
+        if not has_room(profiles, at):
+            profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
+            if 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH]:
+                _widen(storage, kept)
+                profiles = profiles_in(storage, kept)
+    take_gang(profiles, begin, end, gangs.need[job], held.placed[first:last], held.counts[first:last], sign)
+
+
+@uncounted
+def _widen(storage: Storage, kept: Kept) -> None:
+    """Lay the profiles out with room for twice as many segments, where they stand."""
+    machines, old = storage.sizes.shape[0], kept.counts[WIDTH]
+    width = min(2 * old, storage.times.shape[0] // machines)
+    if width == old:
+        raise MemoryError("a machine has more jobs planned at once than a replay has room for")
+    resources = storage.free.shape[0] // storage.times.shape[0]
+    for at in range(machines - 1, 0, -1):
+        for place in range(storage.sizes[at] - 1, -1, -1):
+            storage.times[at * width + place] = storage.times[at * old + place]
+            for resource in range(resources - 1, -1, -1):
+                to = (at * width + place) * resources + resource
+                storage.free[to] = storage.free[(at * old + place) * resources + resource]
+    kept.counts[WIDTH] = width
+
+
+@uncounted
+def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
     """Choose the machines of a job that fits at ``begin`` for ``length``."""
+    held, profiles = holding.held, profiles_in(holding.storage, kept)
     open_entry(job, gangs, kept, held)
     filled, left = kept.counts[FILLED], gangs.pieces[job]
     for at in range(profiles.sizes.shape[0]):

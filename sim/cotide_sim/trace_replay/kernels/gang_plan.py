@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import compiled, inlined, uncounted, with_steps
-from cotide_core.kernels.machines import NEVER, Profiles
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
+from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import insert, remove_at
 from cotide_sim.trace_replay.kernels.easy import order_key
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
@@ -31,11 +31,11 @@ from cotide_sim.trace_replay.kernels.gang_counts import (
     gained,
     work_out_room,
 )
-from cotide_sim.trace_replay.kernels.gang_lists import Held, begin_lists, book_gang, held_of, lay_at, profiles_of
+from cotide_sim.trace_replay.kernels.gang_lists import Holding, begin_lists, book_gang, holding_of, lay_at, profiles_in
 from cotide_sim.trace_replay.kernels.gangs import Gangs, earliest_gang, fits_through, tidy
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, SPARE, WAITING, Jobs, Kept
 
-RESERVED: Final = SPARE + 2
+RESERVED: Final = SPARE + 3
 """Place of the number of reservations of this round."""
 
 
@@ -44,42 +44,33 @@ class GangPlanRule(NamedTuple):
 
     Attributes
     ----------
-    gangs, held : what jobs ask for, and what they hold or have reserved.
+    gangs, holding : what jobs ask for, and what they hold or have reserved.
     order : in which jobs are planned, as in `easy`.
     present : what is free now.
     reserved : (2, n) the jobs reserved in this round, and their starts.
     bounds : (4, shapes) what a shape found last: the round, the pieces, the length, and the start before which there is
         none.
-    profiles : what is free over time.
     """
 
     gangs: Gangs
-    held: Held
+    holding: Holding
     order: int
     present: Fitting
     reserved: Integers
     bounds: Integers
-    profiles: Profiles
 
 
 def gang_plan_rule(gangs: Gangs, order: int) -> GangPlanRule:
     """Return the rule on empty machines."""
     present = fitting_of(gangs, np.ones(1, np.int64))
     reserved, bounds = np.empty((2, len(gangs.pieces)), np.int64), np.full((4, len(present.most)), -1, np.int64)
-    return GangPlanRule(gangs, held_of(gangs), order, present, reserved, bounds, profiles_of(gangs))
-
-
-@compiled
-def _booked(rule: GangPlanRule, now: int, begin: int, end: int, job: int, sign: int) -> GangPlanRule:
-    """Return the rule with what a job holds taken over [begin, end) (``sign`` 1), or given back (-1)."""
-    profiles = book_gang(rule.profiles, now, begin, end, job, rule.gangs, rule.held, sign)
-    return GangPlanRule(rule.gangs, rule.held, rule.order, rule.present, rule.reserved, rule.bounds, profiles)
+    return GangPlanRule(gangs, holding_of(gangs), order, present, reserved, bounds)
 
 
 @inlined
 def _take_now(job: int, sign: int, rule: GangPlanRule) -> None:
     """Take what a job holds from what is free now (``sign`` 1), or give it back (-1)."""
-    present, held, need = rule.present, rule.held, rule.gangs.need
+    present, held, need = rule.present, rule.holding.held, rule.gangs.need
     present.clock[0] += 1
     for place in range(held.first[job], held.first[job] + held.used[job]):
         change_machine(present, held.placed[place])
@@ -95,7 +86,8 @@ def _prepare(jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
 
 @inlined
 def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    return _booked(rule, now, now, kept.planned_end[job], job, 1)
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
 
 
 @inlined
@@ -103,14 +95,14 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> Ga
     _take_now(job, -1, rule)
     gained(rule.present)
     if kept.planned_end[job] > now:
-        rule = _booked(rule, now, now, kept.planned_end[job], job, -1)
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
     return rule
 
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
     jobs.promise[job] = -1
-    rule.held.used[job] = 0
+    rule.holding.held.used[job] = 0
     key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
     kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
     return rule
@@ -135,8 +127,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
         tail = True
         length = jobs.forecast[job]
         begin = now if could else _earliest(now, job, length, kept, rule)
-        lay_at(rule.profiles, begin, length, job, rule.gangs, kept, rule.held)
-        rule = _booked(rule, now, begin, begin + length, job, 1)
+        lay_at(begin, length, job, rule.gangs, kept, rule.holding)
+        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
         if begin > now:
             rule.reserved[0, counts[RESERVED]] = job
             rule.reserved[1, counts[RESERVED]] = begin
@@ -147,7 +139,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
         begun(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], place)
         last -= 1
-    return _without_reservations(now, jobs, kept, rule)
+    _drop_reservations(now, jobs, kept, rule)
+    return rule
 
 
 @uncounted
@@ -157,7 +150,8 @@ def _could(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> bo
         return False
     if kept.counts[RESERVED] == 0:
         return True
-    return fits_through(rule.profiles, now, now + jobs.forecast[job], job, rule.gangs)
+    profiles = profiles_in(rule.holding.storage, kept)
+    return fits_through(profiles, now, now + jobs.forecast[job], job, rule.gangs)
 
 
 @inlined
@@ -167,7 +161,8 @@ def _earliest(now: int, job: int, length: int, kept: Kept, rule: GangPlanRule) -
     begin = now + 1
     if bounds[0, like] == kept.counts[ROUNDS] and pieces >= bounds[1, like] and length >= bounds[2, like]:
         begin = bounds[3, like]
-    begin = earliest_gang(rule.profiles, begin, length, job, rule.gangs, NEVER)
+    storage = rule.holding.storage
+    begin = earliest_gang(profiles_in(storage, kept), begin, length, job, rule.gangs, NEVER, storage.search)
     bounds[0, like] = kept.counts[ROUNDS]
     bounds[1, like] = pieces
     bounds[2, like] = length
@@ -175,22 +170,22 @@ def _earliest(now: int, job: int, length: int, kept: Kept, rule: GangPlanRule) -
     return begin
 
 
-@compiled
-def _without_reservations(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    """Return the rule without the reservations of this round, and without the seams that they leave in the profiles."""
+@inlined
+def _drop_reservations(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> None:
+    """Drop the reservations of this round, and the seams that they leave in the profiles."""
     for at in range(kept.counts[RESERVED]):
         job, begin = rule.reserved[0, at], rule.reserved[1, at]
-        rule = _booked(rule, now, begin, begin + jobs.forecast[job], job, -1)
-        rule.held.used[job] = 0
+        book_gang(now, begin, begin + jobs.forecast[job], job, rule.gangs, kept, rule.holding, -1)
+        rule.holding.held.used[job] = 0
     if kept.counts[RESERVED] > 0:
-        times, free, sizes = rule.profiles.times, rule.profiles.free, rule.profiles.sizes
+        profiles = profiles_in(rule.holding.storage, kept)
+        times, free, sizes = profiles.times, profiles.free, profiles.sizes
         for on in range(sizes.shape[0]):
             sizes[on] = tidy(times[on], free[on], sizes[on], now)
-    return rule
 
 
 replay_gang_plan = with_steps(
-    replay, "replay_gang_plan", counted=True, prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
+    replay, "replay_gang_plan", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
     decide=_decide,
 )  # fmt: skip
 """Replays a log under online plans, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -38,9 +38,9 @@ from cotide_sim.trace_replay.kernels.gang_lists import Held, begin_lists, held_o
 from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_on, may_use, room_of
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
 
-FIRST: Final = SPARE + 2
+FIRST: Final = SPARE + 3
 """Place of the first of the queue behind the last round, -1 without."""
-SHADOW: Final = SPARE + 3
+SHADOW: Final = SPARE + 4
 """Place of the reserved start of the queue's first."""
 
 

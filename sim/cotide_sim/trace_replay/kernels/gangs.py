@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted
 from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, occupy, segment_on
@@ -94,16 +92,24 @@ def fits_through(profiles: Profiles, begin: int, end: int, job: int, gangs: Gang
     return False
 
 
-@compiled
-def earliest_gang(profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int) -> int:
-    """Return the earliest time >= now from which all pieces fit for ``length``, or ``limit`` if none lies before it."""
+@uncounted
+def earliest_gang(
+    profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int, search: Integers
+) -> int:
+    """Return the earliest time >= now from which all pieces fit for ``length``, or ``limit`` if none lies before it.
+
+    Parameters
+    ----------
+    search : (2, N) used up by the call.
+    """
     if gangs.pieces[job] == 1:
         return _earliest_piece(profiles, now, length, job, gangs, limit)
     # What fits on each machine, and until when no more can; total: of all, or more where some is known from before.
-    machines = profiles.sizes.shape[0]
-    return _earliest_gang(
-        profiles, now, length, job, gangs, limit, np.zeros(machines, np.int64), np.full(machines, now)
-    )  # fmt: skip
+    fits, until = search[0], search[1]
+    for at in range(fits.shape[0]):
+        fits[at] = 0
+        until[at] = now
+    return _earliest_gang(profiles, now, length, job, gangs, limit, fits, until)
 
 
 @inlined

@@ -57,9 +57,9 @@ def replay_machines(
         rounds, held = replay_gang_queue(*common, queue), queue.held
     elif rule == PLAN:
         plan = gang_plan_rule(gangs, order)
-        rounds, held = replay_gang_plan(*common, plan), plan.held
+        rounds, held = replay_gang_plan(*common, plan), plan.holding.held
     else:
         reservations = gang_conservative_rule(gangs)
-        rounds, held = replay_gang_conservative(*common, reservations), reservations.held
+        rounds, held = replay_gang_conservative(*common, reservations), reservations.holding.held
     filled = int(kept.counts[FILLED])
     return rounds, held._replace(placed=held.placed[:filled].copy(), counts=held.counts[:filled].copy())
