@@ -4,10 +4,3 @@ Imported wherever arrays are annotated. A name says what the elements are, not t
 """
 
 from __future__ import annotations
-
-import numpy as np
-import numpy.typing as npt
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]

@@ -130,7 +130,8 @@ def _laid_anew(
 
     Nothing is reserved from the first on that can't.
     """
-    for place in range(others.shape[0]):
+    count: int = others.shape[0]
+    for place in range(count):
         other = others[place]
         its = demands.group[other]
         lasts = lasts_on(demands, its, at)
@@ -141,4 +142,4 @@ def _laid_anew(
         if not has_room(profiles, at):
             return NO_ROOM
         hold(profiles, at, begins[place], lasts, demands.take[its], 1)
-    return others.shape[0]
+    return count

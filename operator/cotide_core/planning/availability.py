@@ -21,10 +21,11 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
+from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machines import NEVER
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 MICROSECONDS: Final = 1e6
 LONGEST_SECONDS: Final = 1e8

@@ -16,6 +16,7 @@ import numpy as np
 from cotide_core.config import PlansConfig
 from cotide_core.events import Event
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
+from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machine_plan import NO_ROOM, Plan, compile_ahead, plan_machines
 from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import PlanRule
@@ -23,7 +24,6 @@ from cotide_core.planning.availability import Availability
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import Booleans, Integers
 from cotide_core.state.snapshot import Snapshot
 
 

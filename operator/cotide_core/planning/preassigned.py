@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.given_plan import compile_given, plan_on_given
 from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machines import Profiles
@@ -19,7 +20,7 @@ from cotide_core.placement.plan_rule import Machines
 from cotide_core.planning.availability import PHYSICAL
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 
 class GivenMachines(PlanMethod):

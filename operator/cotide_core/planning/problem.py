@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.machine_plan import Demands, stretched
 from cotide_core.placement.placer import Placer
 from cotide_core.planning.availability import PHYSICAL, Availability, planned_length
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.state.node_columns import Booleans, Floats, Integers
 from cotide_core.state.snapshot import Snapshot
 
 RATE_STEPS: Final = 64

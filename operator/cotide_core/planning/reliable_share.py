@@ -16,6 +16,7 @@ import numpy as np
 
 from cotide_core.events import Event, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.reliability import Reliability
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machine_platform import (
     FIRST_DEMAND,
@@ -33,7 +34,7 @@ from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanReq
 from cotide_core.queueing.ordering import demand_of
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 MILLICORES: Final = 1000.0

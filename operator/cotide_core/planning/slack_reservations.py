@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machine_slack import compile_slack, spend_slack
 from cotide_core.kernels.machines import Profiles
 from cotide_core.planning.availability import microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
-from cotide_core.state.node_columns import Integers
 
 PRIORITY_TOP: Final = 200
 """From this priority of a Job on there is no slack: so the default of 100 has the mean wait, as in the replay."""

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.check import faults_of
@@ -26,7 +27,7 @@ from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, I
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
 from cotide_sim.trace_replay.policies import ReplayPolicy
 from cotide_sim.trace_replay.runner import Runtime, Schedule
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 
 RULES: Final = {"conservative": CONSERVATIVE, "plan": PLAN}

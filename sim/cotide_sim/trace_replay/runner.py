@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
@@ -35,7 +36,7 @@ from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import ReplayPolicy
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"]
 RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import uncounted
 from cotide_predictors.run_time.kernels.run_habits import Habits, foresee, habits_of, note_habit
 from cotide_predictors.run_time.kernels.tree_forecasts import (
@@ -25,9 +25,6 @@ from cotide_predictors.run_time.kernels.tree_forecasts import (
     rate,
     trees_of,
 )
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 GIVEN: Final = 0
 """The forecasts are an input array (the user's request, the real run time, a model's answers)."""

@@ -7,12 +7,8 @@ has everything free, as every job ends; an array has room for the segments that 
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
 
 
 @compiled
