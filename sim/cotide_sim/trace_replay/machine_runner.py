@@ -23,8 +23,8 @@ from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL
 from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.gangs import Gangs
 from cotide_sim.trace_replay.kernels.kept import Jobs
-from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
+from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.policies import ReplayPolicy
 from cotide_sim.trace_replay.runner import Runtime, Schedule
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs

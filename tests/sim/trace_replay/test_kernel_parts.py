@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_predictors.run_time.kernels.forest import Forest
 from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.gangs import Gangs
-from cotide_sim.trace_replay.kernels.machine_replay import replay_machines
+from cotide_sim.trace_replay.machine_replay import replay_machines
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_predictors.run_time.kernels.run_forecasts import past_of
@@ -257,6 +258,46 @@ def test_the_cache_name_of_a_kernel_changes_with_what_it_calls(monkeypatch):
     other = globals()["heap_push"]
     monkeypatch.setitem(globals(), "heap_pop", other)
     assert compiled_module._digest(kernel) != before
+
+
+class Row(NamedTuple):
+    first: int
+    second: int
+
+
+def test_the_cache_name_of_a_kernel_changes_with_the_order_of_its_tuples_fields(monkeypatch):
+    """Machine code reads a field at its place: 7 - 2 would become 2 - 7."""
+
+    def kernel(row: Row) -> int:
+        return row.first - row.second
+
+    before = compiled_module._digest(kernel)
+    monkeypatch.setitem(globals(), "Row", NamedTuple("Row", [("second", int), ("first", int)]))
+    assert compiled_module._digest(kernel) != before
+
+
+@compiled_module.inlined
+def step(number: int) -> int:
+    return number
+
+
+@compiled_module.inlined
+def twice(number: int) -> int:
+    return 2 * number
+
+
+@compiled_module.compiled
+def add_steps(count: int) -> int:
+    total = 0
+    for number in range(count):
+        total += step(number)
+    return total
+
+
+def test_a_loop_takes_other_steps_and_stays_what_it_is():
+    """0 + 1 + 2 + 3 = 6, each twice: 12."""
+    doubled = compiled_module.with_steps(add_steps, "add_doubled", step=twice)
+    assert (add_steps(4), doubled(4), add_steps(4)) == (6, 12, 6)
 
 
 @pytest.mark.parametrize("begin", [3, 9])

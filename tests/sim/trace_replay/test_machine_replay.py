@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import columns, logs, replay
+from replay_reference import Job, columns, logs, replay
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.gang_lists import WIDTH, _widen, storage_of
 from cotide_sim.trace_replay.kernels.gangs import Gangs
-from cotide_sim.trace_replay.kernels.kept import Jobs
-from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
+from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 
 HORIZON = 400
 
@@ -292,3 +293,22 @@ def test_a_place_beside_a_reservation_is_given_away_once_on_whatever_machine():
     start, _, promise, where = on_machines(log, pieces, need, ones, *machines, EASY, BY_SUBMIT, BY_SUBMIT, GIVEN)
     assert (start, promise) == ([0, 10, 1, 20], [-1, 10, -1, 20])
     assert where[2:] == [[(8, 1)], [(0, 1)]]
+
+
+@pytest.mark.parametrize("rule", [CONSERVATIVE, PLAN])
+def test_a_machine_has_room_for_as_many_planned_jobs_as_wait(rule):
+    """Forty jobs of 1 s that fill the only machine, submitted at once: they start at 0, 1, ... 39."""
+    jobs = [Job(number, 0, 1, 4, 1, 0, 1) for number in range(40)]
+    start, _, promise = as_one_machine(jobs, 4, rule, BY_SUBMIT, NO_BACKFILL, GIVEN)
+    assert start == list(range(40))
+    assert promise == (start if rule == CONSERVATIVE else [-1] * 40)
+
+
+def test_profiles_that_outgrow_their_storage_end_the_replay():
+    """Eight segments a machine at first, room for none beyond: the ninth has no place."""
+    gangs = Gangs(*(np.ones(shape, np.int64) for shape in (3, (3, 1), 3, 3, 1, (1, 1))))
+    storage = storage_of(gangs)._replace(times=np.zeros(8, np.int64), free=np.zeros(8, np.int64))
+    kept = kept_of(3)
+    kept.counts[WIDTH] = 8
+    with pytest.raises(MemoryError, match="more jobs planned at once"):
+        _widen(storage, kept)
