@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from cotide_core.events import HostPort
 from cotide_core.instructions import WaitReason
+from cotide_core.kernels.array_types import Integers
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state.shapes import Columns, Constraints, FitShape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NodeVerdict
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.feasibility import FITS, Feasibility
@@ -25,7 +26,6 @@ from cotide_core.placement.refusal_messages import constraint_verdicts, risk_ver
 from cotide_core.placement.scoring import Rank
 from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.queueing.ordering import Order
-from cotide_core.state.node_columns import Floats
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placer
 from cotide_core.queueing.queued_pod import QueuedPod
@@ -23,7 +24,6 @@ from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
 from cotide_core.reclaiming.victim_selection import Candidate, drawn, fewest, may_go
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.node_columns import Booleans, Floats
 from cotide_core.state.snapshot import Snapshot
 
 NODES_LOOKED_INTO: Final = 32

@@ -16,11 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
 
 FIRST_CAPACITY: Final = 64
 """Rows that a new table has room for (chosen; it doubles when full)."""

@@ -15,8 +15,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import Booleans, Floats, Integers, NodeColumns, ServicePod
+from cotide_core.state.node_columns import NodeColumns, ServicePod
 
 
 @dataclass(frozen=True, slots=True)
