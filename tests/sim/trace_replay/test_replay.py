@@ -187,7 +187,7 @@ def test_intervals_hold_the_figure_depend_on_the_seed_only_and_shrink_to_nothing
 def test_a_policy_is_found_by_its_names_only():
     assert policy_of(" EASY ") is POLICIES["easy"]
     assert all(policy_of(alias) is POLICIES[name] for name in POLICIES for alias in BY_NAME[name].aliases)
-    with pytest.raises(InputError, match="there is no 'esay'; there are fcfs"):
+    with pytest.raises(InputError, match="there is no 'esay', did you mean 'easy'"):
         policy_of("esay")
 
 
