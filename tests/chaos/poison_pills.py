@@ -100,7 +100,7 @@ def _of_nobody(count: int) -> list[Object]:
 PILLS: Final[dict[str, Callable[[], list[Request]]]] = {
     "a note of brackets": lambda: _annotated(decision='{"v":1,"uid":"u","x":' + "[" * 10_000),
     "a note of brackets on a pod of another scheduler": lambda: [
-        _post(PODS, _pod(spec={"schedulerName": "other"}, annotations={"cotide.dev/decision": '{"v":1,"x":' + "[" * 10_000}))
+        _post(PODS, _pod(spec={"schedulerName": "other"}, annotations={"cotide.dev/decision": '{"x":' + "[" * 10_000}))
     ],
     "a note that is a number": lambda: _annotated(decision="1e999"),
     "an input size beyond int64": lambda: _annotated(input_size="1e30"),
@@ -127,7 +127,7 @@ PILLS: Final[dict[str, Callable[[], list[Request]]]] = {
     ],
     "8,000 node selector terms": lambda: [_post(PODS, _pod(spec=_terms(8_000)))],
     "200 types": lambda: [
-        _post(PODS, _pod(f"pill-{n}", annotations={"cotide.dev/type": f"type-{n}"}, labels={"cotide.dev/class": "batch"}))
+        _post(PODS, _pod(f"pill-{n}", annotations={"cotide.dev/type": f"t{n}"}, labels={"cotide.dev/class": "batch"}))
         for n in range(200)
     ],
     "a query of 100 kB": lambda: [
@@ -185,7 +185,7 @@ PILLS: Final[dict[str, Callable[[], list[Request]]]] = {
                 finalizers=["cotide.dev/job-tracking"],
                 annotations={"cotide.dev/completion-index": "-1"},
                 ownerReferences=[
-                    {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "count", "uid": "x", "controller": True}
+                    {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "n", "uid": "x", "controller": True}
                 ],
             ),
         )

@@ -1,8 +1,8 @@
 """A small life of a cluster, step by step, with a poison pill in it or without.
 
-Called by `test_poison_pills`. Each step waits until what it began is done, so that the outcome is a function of the steps
-and not of time: two runs of one script differ by the pill alone. What others see is kept without moments, versions
-and uids; how long each step took is kept apart.
+Called by `test_poison_pills`. Each step waits until what it began is done, so that the outcome is a function of the
+steps and not of time: two runs of one script differ by the pill alone. What others see is kept without moments,
+versions and uids; how long each step took is kept apart.
 """
 
 from __future__ import annotations

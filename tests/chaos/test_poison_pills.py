@@ -1,7 +1,7 @@
 """A poison pill among ordinary objects: nobody else's placement, status, event or time changes.
 
-More of them: ``make test-poison RUNS=100``, or ``--chaos-runs N --chaos-seed S --chaos-server real``; a run is done twice,
-with the pill and without it.
+More of them: ``make test-poison RUNS=100``, or ``--poison-runs N --chaos-seed S --chaos-server real``; each run is done
+twice, without the pill and with it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def observe(real_plane: ControlPlane | None, tmp_path: Path) -> Observe:
     return lambda script, *, poisoned: asyncio.run(carry_out(script, poisoned))
 
 
-def test_a_poison_pill_changes_nothing_for_others(seed: int, observe: Observe) -> None:
-    script = Script.of(seed)
+def test_a_poison_pill_changes_nothing_for_others(pill_seed: int, observe: Observe) -> None:
+    script = Script.of(pill_seed)
     clean, _ = observe(script, poisoned=False)
     poisoned, accepted = observe(script, poisoned=True)
     assert len(clean.objects) == 12, "5 small pods and a large one, a Job and a Workload with 2 pods each"
