@@ -6,7 +6,8 @@ Workloads, Jobs, namespaces with limits, extended resources, labels and tolerati
 never comes back, so that whatever is remembered for ever grows. The resident memory of the operator's process and the
 lines of its ``/metrics`` are written down again and again. Flat means: the median of the last fifth of the run is above
 that of the second fifth by at most 5 % or 8 MiB of memory, whichever is more (chosen: what an allocator keeps), and by
-2 % or 10 series. Prints one JSON object on stdout; exit code 0 for flat, 1 when the operator ended, 3 when something grew.
+2 % or 10 series. Prints one JSON object on stdout; exit code 0 for flat, 1 when the operator ended, 3 when something
+grew.
 """
 
 from __future__ import annotations

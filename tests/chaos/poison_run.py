@@ -33,8 +33,10 @@ STEPS: Final = 8
 _TIMES: Final = frozenset(
     {"resourceVersion", "uid", "creationTimestamp", "managedFields", "lastTransitionTime", "startTime", "generation",
      "lastProbeTime", "predictedSeconds", "predictedStart", "predictedFinish", "completionTime", "queuePosition",
-     "annotations", "ownerReferences", "selfLink", "deletionTimestamp", "observedGeneration"}
+     "annotations", "ownerReferences", "selfLink", "deletionTimestamp", "observedGeneration", "volumes", "volumeMounts"}
 )  # fmt: skip
+
+"""A real server draws the name of the volume with a pod's token."""
 
 Object = dict[str, Any]
 
