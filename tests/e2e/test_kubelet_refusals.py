@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from operator_world import ALONE, World
 from servers import Server
-from test_operator_binding import ALONE, World
 
 from cotide_kube.client import KubeClient
 from cotide_sim.interference.model import GeneratedInterference

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from event_scene import Scene
 
 from cotide_core.events import PodDeleted, PodPhase, PodRefused, PodUpserted
 from cotide_kube.objects import Condition, NodeObject, PodObject, PodStatus
 from cotide_operator.controllers.child_pods import see
 from cotide_operator.translation.kubelet_refusals import pressures, refusal_of
 from cotide_operator.translation.pods_and_nodes import translate_node
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from test_intake import Scene
 
 LOW_MEMORY = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi. Container c used 1Gi"
 OWN_VOLUME = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi". '
