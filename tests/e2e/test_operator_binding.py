@@ -386,5 +386,9 @@ async def test_health_and_metrics_tell_what_happened(world: World) -> None:
 
         await world.until("the binding is counted", counted)
         async with session.get(f"{base}/debug/board") as response:
+            assert response.status == 401
+            assert "default/p0" not in await response.text()
+        token = await world.server.token(world.client)
+        async with session.get(f"{base}/debug/board", headers={"Authorization": f"Bearer {token}"}) as response:
             board = await response.json()
         assert [(one["key"], one["node"]) for one in board["decisions"]] == [("default/p0", "n0")]

@@ -126,10 +126,11 @@ class ChildPodWriter:
             if error.status == 404:  # gone since: the next look makes it
                 return None
             raise
-        owners = there["metadata"].get("ownerReferences") or ()
+        found = there.get("metadata") or {}
+        owners = found.get("ownerReferences") or ()
         if any(one.get("uid") == owner["uid"] for one in owners):
             return None
-        if there["metadata"].get("deletionTimestamp"):
+        if found.get("deletionTimestamp"):
             return f"an earlier pod {name} is still being deleted"
         return f"a pod {name} that belongs to somebody else is in the way"
 

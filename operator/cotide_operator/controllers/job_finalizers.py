@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
@@ -111,7 +112,9 @@ class JobFinalizers:
             if error.status == 404:
                 return ""
             raise
-        metadata = there["metadata"]
+        metadata = there.get("metadata") or {}
+        if not metadata.get("uid"):
+            raise ClusterError(f"the API server's answer about Job {key} names no uid")
         return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])
 
 

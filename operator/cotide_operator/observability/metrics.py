@@ -155,6 +155,10 @@ class Metrics:
             "When the webhook's certificate ends; NaN where none is served.",
         )
         self.admission_certificate_expiry.set(math.nan)
+        self.ledger_stopped = gauge(
+            "ledger_stopped", "1 while the ledger's disk takes nothing: lines wait in memory, or the ledger has ended."
+        )
+        self.ledger_lost = counter("ledger_lines_lost_total", "Decision cycles that are missing in the ledger.")
         self.leader = gauge("leader", "1 while this replica decides.")
         self._count_faults(counter, gauge)
         self.mirror_objects = gauge("mirror_objects", "Objects held, by kind.", "kind")

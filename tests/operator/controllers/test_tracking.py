@@ -204,7 +204,7 @@ async def test_an_owner_that_the_mirror_does_not_show_is_asked_for_before_its_po
         assert finalizers((await one.pods())["count-0"]) == [OURS]
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
         await one.until(lambda: nothing_at(one, JOBS))
-        assert await tracking.release_strays("default/count", None) is None
+        assert await tracking.release_strays("default/count", None) == (None, {})
         assert finalizers((await one.pods())["count-0"]) == []
 
 
