@@ -35,8 +35,8 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
-from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.kubelet_refusals import refusal_of
+from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
