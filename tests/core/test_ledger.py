@@ -34,6 +34,7 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodPhase,
+    PodRefused,
     PodUpserted,
     Requirement,
     ServiceSampled,
@@ -88,6 +89,7 @@ VALUES: tuple[Event | Instruction, ...] = (
     NodeUsageSampled("a", 1.5, 250.25, 2.0**33),
     NodeForecasted("a", 600.0, 0.1, 2.0, 0.0, 4.0),
     ForecastScored("a", "online-cpu", 600.0, 250.0, 240.5, 200.0, 260.0, 300.0, 0.01, -0.002, 0.4, 0.993, True),
+    PodRefused("d/p", "u", "a", "OutOfcpu", 1 / 3),
     Bind(
         "d/p",
         "u",

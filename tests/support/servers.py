@@ -68,6 +68,10 @@ class Server(ABC):
         """Bring it back at the address that it had."""
 
     @abstractmethod
+    async def token(self, client: KubeClient) -> str:
+        """Return the bearer token of somebody who may do everything."""
+
+    @abstractmethod
     def _kubeconfig(self) -> dict[str, Any]: ...
 
     def strike(self, **fault: Any) -> Fault:
@@ -163,6 +167,9 @@ class EmulatedServer(Server):
         """Return the administrator: there are no rights here, so that it is the test's to keep to its namespace."""
         return self.credentials
 
+    async def token(self, client: KubeClient) -> str:
+        return TOKEN
+
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load(self._server.kubeconfig())
         return found
@@ -218,6 +225,14 @@ class RealServer(Server):
                 await client.create(path, body)
         token = await self._plane.token(namespace, "tenant")
         return load_credentials(str(self._plane.kubeconfig(f"tenant-{namespace}", token=token)), None)
+
+    async def token(self, client: KubeClient) -> str:
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        body = {"metadata": {"name": "tests"}, "roleRef": role, "subjects": [account]}
+        with contextlib.suppress(ApiError):  # an earlier test has made it
+            await client.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
+        return await self._plane.token("kube-system", "default")
 
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load((self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
+from cotide_operator.observability.http_server import BOARD
 
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
@@ -98,9 +99,28 @@ def test_the_operator_runs_with_as_little_as_it_can() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
 
+def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
+    policy = found("NetworkPolicy", "cotide-operator")
+    assert policy["metadata"]["namespace"] == "cotide-system"
+    deployment = found("Deployment", "cotide-operator")["spec"]["template"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert set(allowed) == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
+    assert allowed["admission"] is None  # the API server's address is no pod's
+    assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
+
+
+def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:
+    role = found("ClusterRole", "cotide-debug")
+    assert role["rules"] == [{"nonResourceURLs": [BOARD], "verbs": ["get"]}]
+    bindings = [one for one in documents(*MANIFESTS) if one["kind"].endswith("RoleBinding")]
+    assert all(one["roleRef"]["name"] != "cotide-debug" for one in bindings)
+
+
 def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
     rules = [rule for one in documents(*sorted((DEPLOY / "rbac").glob("*.yaml"))) for rule in one.get("rules", ())]
-    for rule in rules:
+    for rule in [rule for rule in rules if "nonResourceURLs" not in rule]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
         assert not {"escalate", "impersonate", "bind", "deletecollection"} & set(rule["verbs"]), rule
