@@ -203,7 +203,22 @@ def test_the_image_is_pinned_built_in_two_stages_and_not_run_as_root() -> None:
     assert len(stages) == 2
     assert re.search(r"^ARG PYTHON=\d+\.\d+\.\d+-slim-\w+$", text, flags=re.MULTILINE)
     assert "--constraint constraints.txt" in text
+    assert "--require-hashes --no-deps --requirement hashes.txt" in text
     assert re.search(r"^USER 65532:65532$", text, flags=re.MULTILINE)
     copied = set(re.findall(r"^COPY (?!--)([\w./ -]+) \S+$", text, flags=re.MULTILINE))
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
     assert {name for names in copied for name in names.split()} == kept
+
+
+def test_the_image_s_packages_are_those_of_the_constraints_by_hash_and_name_no_host() -> None:
+    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    pinned = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if "==" in line and not line.startswith("#"):
+            name, _, version = line.partition("==")
+            pinned[re.sub(r"[-_.]+", "-", name).lower()] = version.split()[0]
+    entries = re.findall(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text, flags=re.MULTILINE)
+    found = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version, _ in entries}
+    assert len(found) == text.count("==") > 50
+    assert {name: pinned[name] for name in found} == found
+    assert "://" not in text
