@@ -3,13 +3,16 @@ ARG PYTHON=3.11.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt hashes.txt README.md LICENSE ./
 COPY operator operator
 COPY predictors predictors
 COPY sim sim
-# A prefix of its own makes one directory to copy; constraints.txt pins every version.
+# A prefix of its own makes one directory to copy. What comes from an index is pinned by hash as well, so that no index
+# decides what goes in; then ourselves, with nothing beside.
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
-      --prefix=/install --constraint constraints.txt .
+      --prefix=/install --require-hashes --no-deps --requirement hashes.txt
+RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
+      --prefix=/install --no-deps --constraint constraints.txt .
 # Whoever runs the image can't write beside the modules: without bytecode each start would compile all of them anew.
 # By the source's digest and not by its time, which a copy may change; unchecked, since nobody changes the image.
 RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /install -p /usr/local /install/lib

@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-chaos check docs demo bench crds kind clean
+.PHONY: help setup test test-real test-chaos test-poison soak check docs demo bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,19 @@ test-chaos: setup ## Hurt the operator and its API server, seeded (CHAOS_RUNS=N 
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
 	  $(BIN)/python -m pytest tests/chaos --chaos-server real --chaos-runs $(CHAOS_REAL_RUNS) \
 	    --chaos-seed $(CHAOS_SEED) --chaos-every 5 $(ARGS)
+
+# Each run is done twice, with an object that once stopped everybody and without; the longest step may be 2 s later.
+RUNS ?= 100
+test-poison: setup ## Poison pills among ordinary objects, on the emulator and on a real API server (RUNS=N, CHAOS_SEED=S)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chaos/test_poison_pills.py --poison-runs $(RUNS) \
+	  --chaos-seed $(CHAOS_SEED) $(ARGS)
+	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  $(BIN)/python -m pytest tests/chaos/test_poison_pills.py --chaos-server real --poison-runs $(RUNS) \
+	    --chaos-seed $(CHAOS_SEED) $(ARGS)
+
+soak: setup ## An hour of a day's churn: flat memory and metric series, or exit code 3 (ARGS="--seconds 300" for less)
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 check: setup ## Lint, types and the import rules
 	$(BIN)/ruff check .

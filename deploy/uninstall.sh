@@ -95,7 +95,7 @@ pod_notes | while read -r space pod verb what; do
   kubectl --namespace "$space" "$verb" pod "$pod" "$what" </dev/null || kubectl --namespace "$space" get pod "$pod" --ignore-not-found </dev/null
 done
 kubectl delete clusterrolebinding,clusterrole cotide-operator cotide-admission --ignore-not-found
-kubectl delete clusterrole cotide-edit cotide-view --ignore-not-found
+kubectl delete clusterrole cotide-edit cotide-view cotide-debug --ignore-not-found
 users="$(class_users)"
 for class in "${classes[@]}"; do
   if grep -q " $class\$" <<<"$users"; then

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from cotide_cli.parent_watch import watch_parent
 from cotide_core.errors import CotideError, InputError
 
 COMMANDS: Final[dict[str, str]] = {
@@ -66,6 +67,7 @@ def cotide() -> None:
 
 def main() -> None:
     """Run the command line; the only place where an error becomes an exit code."""
+    watch_parent()
     try:
         outcome = cotide.main(standalone_mode=False)
     except click.ClickException as error:

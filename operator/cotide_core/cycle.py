@@ -120,10 +120,13 @@ class Scheduler:
         self._out = []
         self._now = now
         self._expire(now)
+        reopened = self.state.reopen(now)
         for event in events:
             self._take(event, now)
         if self._planner is not None:
             self._planner.take(events)
+            if reopened:
+                self._planner.reopen()
         self._enqueue(now)
         self._queue.advance(now)
         if self._hierarchy is not None:
@@ -149,6 +152,8 @@ class Scheduler:
         assumed = self.state.oldest_assumption()
         if assumed is not None:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
+        if self.state.refusals and self._queue:
+            times.append(max(now, self.state.refusals.next_change()))
         if self._hierarchy is not None:
             times.append(self._hierarchy.next_change(now))
         if self._planner is not None:

@@ -81,6 +81,8 @@ class Node:
     ready: bool = True
     cordoned_until_seconds: float | None = None
     """Until when the overload monitor of an earlier run, or of this one, keeps batch and gratis pods off it."""
+    pressures: tuple[str, ...] = ()
+    """Conditions that hold and keep pods away, sorted; see `placement.node_predicates.CONDITION_TAINTS`."""
 
 
 class Pod(NamedTuple):
@@ -316,6 +318,18 @@ class ModelsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRefused:
+    """A kubelet refused or evicted a pod that was bound to it. Told before the pod's own end."""
+
+    key: str
+    uid: str
+    node: str
+    reason: str
+    """``OutOfcpu``, ``NodeAffinity``, ``MemoryPressure`` ...; see `state.node_refusals`."""
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed and nothing else: back-offs may have run out."""
 
@@ -337,6 +351,7 @@ Event = (
     | ForecastScored
     | NamespaceUpserted
     | NamespaceDeleted
+    | PodRefused
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -356,4 +371,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ForecastScored,
     NamespaceUpserted,
     NamespaceDeleted,
+    PodRefused,
 )

@@ -12,7 +12,7 @@ import copy
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final, Literal
 
 import orjson
@@ -248,6 +248,15 @@ class KubeClient:
         return self._transport.watch(path, params, silence_seconds)
 
 
+_PARTS: dict[str, tuple[type, ...]] = {
+    "metadata": (dict, NoneType),
+    "spec": (dict, NoneType),
+    "status": (dict, str, NoneType),  # the ``status`` of a Status is a word
+    "items": (list, NoneType),
+}
+"""What whoever asked may rely on: a proxy's page or a broken server is an error here, and not a surprise there."""
+
+
 def _loads(body: bytes) -> Object:
     try:
         found = orjson.loads(body)
@@ -255,4 +264,7 @@ def _loads(body: bytes) -> Object:
         raise ClusterError(f"the API server's answer is no JSON: {body[:80]!r}") from error
     if not isinstance(found, dict):
         raise ClusterError(f"the API server's answer is no object: {body[:80]!r}")
+    for part, kinds in _PARTS.items():
+        if not isinstance(found.get(part), kinds):
+            raise ClusterError(f"the API server's answer has an odd {part}: {body[:80]!r}")
     return found

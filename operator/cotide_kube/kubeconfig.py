@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,12 @@ class _Section:
             raise self.fault(f"the file {name} can't be read: {error.strerror}", key) from error
 
     def beside(self, name: str) -> Path:
-        return self.file.parent / Path(name).expanduser()
+        return self.file.parent / expanded(name)
+
+
+def expanded(name: str) -> Path:
+    """Return a path with the user's home for ``~``; where the user has none, as in most containers, ``~`` stays."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - Path.expanduser raises where uid and HOME are unknown
 
 
 def read(path: Path, context: str | None = None) -> KubeconfigEntry:

@@ -44,6 +44,7 @@ from cotide_operator.leaderelection.lease import LeaderElector
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
+from cotide_operator.observability.access import AccessReviews
 from cotide_operator.observability.http_server import HealthServer
 from cotide_operator.observability.ledger_file import LedgerFile
 from cotide_operator.observability.loop_blocks import LoopBlocks
@@ -127,16 +128,26 @@ class Operator:
         self.board = DecisionStore()
         self.mirror = self._following.mirror
         self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
-        self.health = HealthServer(self.telemetry, self.board, self._missing, self._refresh)
+        self.health = HealthServer(
+            self.telemetry,
+            self.board,
+            self._missing,
+            self._refresh,
+            access=AccessReviews(self.client.unfenced()),
+            notes=self._notes,
+        )
         self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
-        self._ledger = LedgerFile(settings.ledger.directory, config) if settings.ledger is not None else None
+        self._ledger = (
+            LedgerFile(settings.ledger.directory, config, self.telemetry) if settings.ledger is not None else None
+        )
         self.models = ModelStore(
             settings.models.directory,
             tell=self._tell,
             telemetry=self.telemetry,
             keep=self._ledger.keep_model if self._ledger is not None else None,
+            kept_models=settings.models.retraining.kept_models if settings.models.retraining.enabled else None,
         )
         self._retraining = self._make_retraining()
         self.lane = ApiDispatcher(lambda: self.binder.rushed)
@@ -422,6 +433,10 @@ class Operator:
         if not (self._kopf_was_ready or (self._kopf is not None and self._kopf.ready)):
             missing.append("kopf")
         return missing
+
+    def _notes(self) -> list[str]:
+        """What is wrong although this replica does its work."""
+        return [self._ledger.trouble] if self._ledger is not None and self._ledger.trouble else []
 
     def _refresh(self) -> None:
         for kind in KINDS:

@@ -29,6 +29,7 @@ SURELY_SECONDS = 300.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos")
     group.addoption("--chaos-runs", type=int, default=1, help="seeded runs (default 1)")
+    group.addoption("--poison-runs", type=int, default=2, help="runs with a poison pill (default 2)")
     group.addoption("--chaos-seed", type=int, default=0, help="the first seed (default 0)")
     group.addoption("--chaos-server", choices=["emulated", "real"], default="emulated", help="what is hurt")
     group.addoption("--chaos-every", type=int, default=0, help="kill at every n-th await point (default 0: at one)")
@@ -54,8 +55,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    first = int(option(metafunc.config, "seed", 0))
+    if "pill_seed" in metafunc.fixturenames:
+        runs = int(metafunc.config.getoption("--poison-runs", 2))
+        metafunc.parametrize("pill_seed", range(first, first + runs))
     if "seed" in metafunc.fixturenames:
-        first = int(option(metafunc.config, "seed", 0))
         metafunc.parametrize("seed", range(first, first + int(option(metafunc.config, "runs", 1))))
 
 

@@ -34,6 +34,7 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodPhase,
+    PodRefused,
     PodUpserted,
     Requirement,
     ServiceSampled,
@@ -88,6 +89,7 @@ VALUES: tuple[Event | Instruction, ...] = (
     NodeUsageSampled("a", 1.5, 250.25, 2.0**33),
     NodeForecasted("a", 600.0, 0.1, 2.0, 0.0, 4.0),
     ForecastScored("a", "online-cpu", 600.0, 250.0, 240.5, 200.0, 260.0, 300.0, 0.01, -0.002, 0.4, 0.993, True),
+    PodRefused("d/p", "u", "a", "OutOfcpu", 1 / 3),
     Bind(
         "d/p",
         "u",
@@ -263,4 +265,4 @@ def test_a_ledger_of_another_schema_or_policy_is_refused_by_its_header() -> None
     assert newer == "line 1: schema 99, this version reads schema 1"
     unknown = replay([header(b'{"ledger":1,"config":' + config + b"}")], HeuristicCatalogue()).difference
     assert unknown is not None
-    assert unknown.startswith("line 1: config: policy: 'best' is not one of")
+    assert unknown.startswith("line 1: config: policy: there is no 'best'; there are")

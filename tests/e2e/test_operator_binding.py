@@ -9,19 +9,28 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 from operator_world import ALONE, LEASE, PODS, QUICK_LEASE, QUICK_QUEUE, World, watch_bindings
+from servers import Server
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.replay import replay
+from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 from cotide_operator.assembly import Operator
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.leaderelection.lease import LeadershipLost
+
+
+@pytest.fixture
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
+        yield World(server, client)
 
 
 async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world: World) -> None:
@@ -386,5 +395,9 @@ async def test_health_and_metrics_tell_what_happened(world: World) -> None:
 
         await world.until("the binding is counted", counted)
         async with session.get(f"{base}/debug/board") as response:
+            assert response.status == 401
+            assert "default/p0" not in await response.text()
+        token = await world.server.token(world.client)
+        async with session.get(f"{base}/debug/board", headers={"Authorization": f"Bearer {token}"}) as response:
             board = await response.json()
         assert [(one["key"], one["node"]) for one in board["decisions"]] == [("default/p0", "n0")]

@@ -165,3 +165,15 @@ echo '{{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1
 def test_a_failing_exec_plugin_is_one_sentence_with_its_complaint(tmp_path):
     with pytest.raises(ClusterError, match=r"credential plugin of context here failed: .*log in first"):
         load_credentials(written(tmp_path, plugin(tmp_path, "echo log in first >&2\nexit 3\n")))
+
+
+def test_a_user_without_a_home_is_told_that_no_cluster_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", homeless)
+    with pytest.raises(ClusterError, match="no cluster is known"):
+        load_credentials()

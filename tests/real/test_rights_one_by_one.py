@@ -192,3 +192,40 @@ async def test_usage_comes_from_the_metrics_api_by_the_right_to_list_it(cluster:
             await cluster.until("usage is read", measured)
     assert right in used.rights()
     assert used.missed() == set()
+
+
+async def test_the_board_is_for_those_whom_the_cluster_lets_see_it(cluster: RealCluster) -> None:
+    used = Used(cluster)
+    asked = {
+        ("authentication.k8s.io", "tokenreviews", "create", ""),
+        ("authorization.k8s.io", "subjectaccessreviews", "create", ""),
+    }
+    binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cotide-debug"}
+    tokens = {
+        "nobody": "",
+        "forged": "forged",
+        "stranger": await cluster.plane.token("default", "default"),
+        "reader": await cluster.plane.token("kube-system", "default"),
+    }
+    async with cluster.nodes(1), cluster.operator(ALONE) as operator, aiohttp.ClientSession() as session:
+        url = operator.text().split("metrics, health and board on ")[1].split()[0]
+        body = {"metadata": {"name": "cotide-debug"}, "roleRef": role, "subjects": [subject]}
+        await cluster.client.create(binding, body)
+        try:
+
+            async def status(who: str) -> int:
+                headers = {"Authorization": f"Bearer {tokens[who]}"} if tokens[who] else {}
+                async with session.get(f"{url}/debug/board", headers=headers) as answer:
+                    return answer.status
+
+            async def reader_is_in() -> bool:
+                return await status("reader") == 200
+
+            await cluster.until("the binding is known", reader_is_in)
+            assert [await status(who) for who in tokens] == [401, 401, 403, 200]
+        finally:
+            await cluster.client.delete(f"{binding}/cotide-debug")
+    assert asked <= used.rights()
+    assert used.missed() == set()

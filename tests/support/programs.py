@@ -11,10 +11,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 from servers import Server
@@ -96,11 +96,17 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: Server, log: Path, *arguments: str) -> AsyncIterator[Running]:
-    """Run an operator, with its metrics on a free port; what it says goes to a file."""
+async def running(
+    server: Server, log: Path, *arguments: str, through: Sequence[str] = (), **how: Any
+) -> AsyncIterator[Running]:
+    """Run an operator, with its metrics on a free port; what it says goes to a file.
+
+    ``through`` is a command that starts another, ``how`` what the process is started with.
+    """
     port = free_port()
     with log.open("wb") as sink:
-        process = await asyncio.create_subprocess_exec(*_command(*arguments, "--metrics-port", str(port)), stderr=sink)
+        command = [*through, *_command(*arguments, "--metrics-port", str(port))]
+        process = await asyncio.create_subprocess_exec(*command, stderr=sink, **how)
     try:
         yield Running(server, process, log, port)
     finally:

@@ -20,7 +20,7 @@ from relay import Relay, relaying
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials, StaticToken
+from cotide_kube.credentials import Credentials, StaticToken, load_credentials
 from cotide_sim.apiserver.http.faults import Fault, Faults
 from cotide_sim.apiserver.server import ApiServer
 
@@ -68,6 +68,10 @@ class Server(ABC):
         """Bring it back at the address that it had."""
 
     @abstractmethod
+    async def token(self, client: KubeClient) -> str:
+        """Return the bearer token of somebody who may do everything."""
+
+    @abstractmethod
     def _kubeconfig(self) -> dict[str, Any]: ...
 
     def strike(self, **fault: Any) -> Fault:
@@ -110,6 +114,10 @@ class Server(ABC):
     @abstractmethod
     async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
         """Wait until pods can be made in namespaces; on a real server each needs its service account first."""
+
+    @abstractmethod
+    async def tenant(self, client: KubeClient, namespace: str) -> Credentials:
+        """Return who may write pods, Jobs and Workloads of one namespace, and nothing else."""
 
     async def until_no_definitions(self, client: KubeClient) -> None:
         """Take our custom resources away, for a test of how it is without them."""
@@ -155,6 +163,13 @@ class EmulatedServer(Server):
     async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
         """Return at once: any namespace takes pods."""
 
+    async def tenant(self, client: KubeClient, namespace: str) -> Credentials:
+        """Return the administrator: there are no rights here, so that it is the test's to keep to its namespace."""
+        return self.credentials
+
+    async def token(self, client: KubeClient) -> str:
+        return TOKEN
+
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load(self._server.kubeconfig())
         return found
@@ -191,6 +206,33 @@ class RealServer(Server):
             return all([await client.list(f"/api/v1/namespaces/{space}/serviceaccounts") for space in spaces])
 
         await self.until("the namespaces have their service accounts", there)
+
+    async def tenant(self, client: KubeClient, namespace: str) -> Credentials:
+        """Return a service account of the namespace with a role that allows that."""
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        verbs = ["create", "get", "list", "watch", "update", "patch", "delete"]
+        groups = {"": ["pods"], "cotide.dev": ["jobs", "workloads"]}
+        rules = [{"apiGroups": [group], "resources": kinds, "verbs": verbs} for group, kinds in groups.items()]
+        named = {"metadata": {"name": "tenant"}}
+        subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"}
+        for path, body in (
+            (f"/api/v1/namespaces/{namespace}/serviceaccounts", named),
+            (f"{rbac}/roles", {**named, "rules": rules}),
+            (f"{rbac}/rolebindings", {**named, "subjects": [subject], "roleRef": role}),
+        ):
+            with contextlib.suppress(ApiError):  # of an earlier test
+                await client.create(path, body)
+        token = await self._plane.token(namespace, "tenant")
+        return load_credentials(str(self._plane.kubeconfig(f"tenant-{namespace}", token=token)), None)
+
+    async def token(self, client: KubeClient) -> str:
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        body = {"metadata": {"name": "tests"}, "roleRef": role, "subjects": [account]}
+        with contextlib.suppress(ApiError):  # an earlier test has made it
+            await client.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
+        return await self._plane.token("kube-system", "default")
 
     def _kubeconfig(self) -> dict[str, Any]:
         found: dict[str, Any] = yaml.safe_load((self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8"))

@@ -85,10 +85,11 @@ def _document(options: DemoOptions, outcomes: dict[str, PolicyOutcome]) -> dict[
 
 
 async def _interruptible(options: DemoOptions, workspace: Path) -> dict[str, PolicyOutcome]:
-    """Let SIGTERM unwind like Ctrl-C, so that no child process is left behind."""
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C: children end in order. After SIGKILL they end by themselves."""
     task = asyncio.current_task()
     if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         return await _run(options, workspace)
     except asyncio.CancelledError:

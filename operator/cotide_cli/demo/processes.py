@@ -1,13 +1,15 @@
 """The demo's child processes: each one is a `cotide` command, as a user would start it by hand.
 
 Called by `stage`. A child's log goes to a file of its own; a child that ends before it was told to is an error
-that quotes the end of that log. Invariant: no child outlives the `async with` block that started it.
+that quotes the end of that log. Invariant: no child outlives the `async with` block that started it, nor this process,
+whatever ends it (see `parent_watch`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from cotide_cli.parent_watch import PIPE_VARIABLE
 from cotide_core.errors import ClusterError
 
 STOP_SECONDS: Final = 8.0
@@ -41,9 +44,13 @@ class Child:
         self.log = log_directory / f"{name}.log"
         self._arguments = tuple(arguments)
         self._process: asyncio.subprocess.Process | None = None
+        self._held: int | None = None
+        """Our end of the pipe that the child watches."""
 
     async def __aenter__(self) -> Self:
-        with self.log.open("ab") as log:
+        watched, held = os.pipe()
+        self._held = held  # not inherited: it closes when this process ends, and with it the children do
+        with self.log.open("ab") as log, os.fdopen(watched, "rb") as pipe:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -54,6 +61,8 @@ class Child:
                 stderr=log,
                 # Ctrl-C reaches the demo alone, which then stops its children in order.
                 start_new_session=True,
+                pass_fds=(pipe.fileno(),),
+                env={**os.environ, PIPE_VARIABLE: str(pipe.fileno())},
             )
         return self
 
@@ -61,7 +70,12 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del kind, error, trace
-        await self.stop()
+        try:
+            await self.stop()
+        finally:
+            if self._held is not None:
+                os.close(self._held)
+                self._held = None
 
     async def stop(self) -> None:
         """Ask the child to end, and end it when it does not."""

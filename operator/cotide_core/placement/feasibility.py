@@ -20,6 +20,7 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
 from cotide_core.state.host_load import ONLINE_RANK
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_core.state.node_refusals import Asked
 from cotide_core.state.shapes import Columns, Constraints, FitShape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
@@ -109,9 +110,20 @@ class Feasibility:
         found.refresh(snapshot, self.reasons)
         return found
 
+    def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
+        """Return (N,) what the nodes themselves say, and those among them that refused such a pod lately; read only."""
+        codes = self.matches(shape, snapshot).codes
+        refused = self._closed(shape, snapshot)
+        if refused:
+            codes = codes.copy()
+            for row, code in refused.items():
+                if codes[row] == FITS:
+                    codes[row] = code
+        return codes
+
     def codes(self, shape: FitShape, snapshot: Snapshot, rows: Rows) -> Codes:
         """Return the code of each of the rows for a shape: 0 where its pods fit."""
-        codes = self.matches(shape, snapshot).codes[rows].copy()
+        codes = self.node_codes(shape, snapshot)[rows].copy()
         if shape.host_ports:
             self._refuse_ports(shape, snapshot, rows, codes)
         if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
@@ -128,6 +140,9 @@ class Feasibility:
         """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row."""
         if shape.online or shape.host_ports or shape.physical is not None:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
+        closed = snapshot.state.refusals.closed
+        if closed and snapshot.name(row) in closed:
+            return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         code = self.matches(shape, snapshot).codes.item(row)
         if code != FITS:
             return int(code)
@@ -139,10 +154,26 @@ class Feasibility:
 
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
         """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
-        codes = self.matches(shape, snapshot).codes.copy()
+        codes = self.node_codes(shape, snapshot).copy()
         if shape.host_ports:
             self._refuse_ports(shape, snapshot, slice(0, snapshot.size), codes)
         return np.asarray(codes == FITS)
+
+    def _closed(self, shape: FitShape, snapshot: Snapshot) -> dict[int, int]:
+        """Return the codes of the rows whose kubelets refused such a pod lately."""
+        refusals = snapshot.state.refusals
+        if not refusals.closed:
+            return {}
+        constraints = shape.constraints
+        asked = Asked(shape.resources, shape.demanded, bool(constraints.node_selector or constraints.node_terms))
+        closed: dict[int, int] = {}
+        for node in refusals.closed:
+            row = snapshot.columns.row_of.get(node, snapshot.size)
+            reason = refusals.refusal(node, asked)
+            if reason is not None and row < snapshot.size:
+                message = f"node(s) refused a pod like this lately: {reason}"
+                closed[row] = self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
+        return closed
 
     def forget(self, used: set[Constraints]) -> None:
         """Drop the matches of constraints that no waiting pod has."""

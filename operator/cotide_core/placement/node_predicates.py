@@ -14,6 +14,14 @@ from cotide_core.state.shapes import Constraints
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node stands for: a pod that tolerates this taint may still go there."""
+CONDITION_TAINTS = {
+    "MemoryPressure": Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule"),
+    "DiskPressure": Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
+    "PIDPressure": Taint("node.kubernetes.io/pid-pressure", "", "NoSchedule"),
+    "NetworkUnavailable": Taint("node.kubernetes.io/network-unavailable", "", "NoSchedule"),
+}
+"""What a condition stands for as soon as the kubelet tells it; the node controller sets the taint some time later.
+Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by condition."""
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -32,6 +40,9 @@ def refusal(node: Node, constraints: Constraints) -> str | None:
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    for condition in node.pressures:
+        if condition not in CONDITION_TAINTS or not tolerated(CONDITION_TAINTS[condition], tolerations):
+            return f"node(s) had condition {condition}"
     return None
 
 

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.config import PlansConfig, SchedulerConfig
-from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, ServiceSampled, Tick
+from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, PodRefused, ServiceSampled, Tick
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
@@ -118,6 +118,12 @@ class Planner:
         """Note whether one of the events may change the plan."""
         self._method.take(events)
         self._due = self._due or not all(isinstance(event, _IRRELEVANT) for event in events)
+        # What was promised on a node that refuses pods must be able to go elsewhere.
+        self._all_open = self._all_open or any(isinstance(event, PodRefused) for event in events)
+
+    def reopen(self) -> None:
+        """Plan anew: nodes that refused pods may be tried again."""
+        self._due = self._all_open = True
 
     def join(self, entry: QueuedPod, now: float) -> None:
         """Take over a pod that the queue gave."""

@@ -77,8 +77,7 @@ class Preemption:
         lost : the work that goes with a victim, in core seconds.
         """
         fit = entry.shape.fit
-        matches = self._placer.feasibility.matches(fit, snapshot)
-        fits = (matches.codes == FITS) & allowed
+        fits = (self._placer.feasibility.node_codes(fit, snapshot) == FITS) & allowed
         if fit.host_ports:
             fits &= self._placer.candidates(snapshot, fit).codes == FITS
         asked = self._reservations.asked(entry.pod)

@@ -189,8 +189,8 @@ class SlackScheduler:
     def _open(self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans) -> bool:
         """Whether a node is there and takes pods like this one at all."""
         row = self._state.columns.row_of.get(name)
-        matches = self._placer.feasibility.matches(entry.shape.fit, snapshot)
-        return row is not None and bool(allowed[row]) and bool(matches.codes[row] == FITS)
+        codes = self._placer.feasibility.node_codes(entry.shape.fit, snapshot)
+        return row is not None and bool(allowed[row]) and bool(codes[row] == FITS)
 
     def _covered(self, claim: Nomination, room: Floats, pod: Pod) -> bool:
         row = self._state.columns.row_of.get(claim.node)

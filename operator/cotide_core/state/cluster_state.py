@@ -31,6 +31,7 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodPhase,
+    PodRefused,
     PodUpserted,
     ServiceSampled,
     Workload,
@@ -40,6 +41,7 @@ from cotide_core.events import (
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
+from cotide_core.state.node_refusals import Asked, NodeRefusals, asked_by
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
@@ -62,6 +64,8 @@ class PodRecord:
     """When the bind was decided, while it is neither confirmed nor refused."""
     requests_per_second: float = 0.0
     """Latest sample of an online pod."""
+    placed: bool = False
+    """Whether this engine chose its node."""
 
 
 class ClusterState:
@@ -72,6 +76,7 @@ class ClusterState:
     columns : the arrays; read them through `snapshot.Snapshot`.
     host_load : measured and predicted load of each row.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
+    refusals : nodes that refused a pod lately.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -80,6 +85,7 @@ class ClusterState:
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
         self.namespaces = NamespaceUse()
+        self.refusals = NodeRefusals()
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -167,10 +173,9 @@ class ClusterState:
             case ServiceSampled(key, rate, _):
                 self._sample(key, rate)
             case PodDeleted(key, uid):
-                record = self._pods.get(key)
-                if record is not None and record.pod.uid == uid:
-                    self._drop(record)
-                    del self._pods[key]
+                self._delete_pod(key, uid)
+            case PodRefused():
+                self._refuse(event)
             case NodeUpserted(node):
                 self._upsert_node(node)
             case NodeDeleted(name):
@@ -193,22 +198,55 @@ class ClusterState:
         record = self._pods[key]
         record.node = node
         record.assumed_seconds = now
+        record.placed = True
         self._assumed[key] = record
+        if self.refusals:
+            self.refusals.place(node, key, self._asked(record.pod), now)
         self._hold(record)
+
+    def reopen(self, now: float) -> bool:
+        """Let pods try the nodes again whose back-off is over; whether there are any."""
+        opened = self.refusals.advance(now) if self.refusals else []
+        for node in opened:
+            self._reopen(node)
+        return bool(opened)
 
     def forget(self, key: str) -> bool:
         """Take an assumed pod off its node again; False when it was not assumed."""
         record = self._assumed.pop(key, None)
         if record is None:
             return False
+        self._reopen(self.refusals.left(key))
         self._release(record)
         record.node = None
         record.assumed_seconds = None
+        record.placed = False
         return True
+
+    def _refuse(self, refused: PodRefused) -> None:
+        """Close a node to pods like the one that its kubelet refused."""
+        record, node = self._pods.get(refused.key), refused.node
+        row = self.columns.row_of.get(node)
+        if row is None or record is None or record.pod.uid != refused.uid or record.node != node or not record.placed:
+            return
+        if self.refusals.refuse(node, refused.key, self._asked(record.pod), refused.reason, refused.at_seconds):
+            self.columns.touch(row, relief=False)
+
+    def _asked(self, pod: Pod) -> Asked:
+        names = list(self.columns.resources)
+        amounts = self.demand(pod.requests).amounts
+        return asked_by(pod, amounts, tuple(names[column] for column, _ in amounts))
+
+    def _reopen(self, node: str | None) -> None:
+        row = None if node is None else self.columns.row_of.get(node)
+        if row is not None:
+            self.columns.touch(row, relief=True)
+            self.relieved.add(row)
 
     def _upsert_pod(self, pod: Pod) -> None:
         record = self._pods.get(pod.key)
         if record is not None and record.pod.uid != pod.uid:
+            self._reopen(self.refusals.left(pod.key))
             self._drop(record)
             record = None
             del self._pods[pod.key]
@@ -221,6 +259,9 @@ class ClusterState:
             return
         before = record.pod
         ended = pod.phase in _TERMINAL
+        if self.refusals and pod.phase is not PodPhase.PENDING:
+            away = pod.phase is PodPhase.FAILED
+            self._reopen(self.refusals.left(pod.key) if away else self.refusals.passed(pod.key))
         node = record.node if pod.node is None and record.assumed_seconds is not None else pod.node
         if (pod.node is not None or ended) and record.assumed_seconds is not None:
             record.assumed_seconds = None
@@ -239,9 +280,19 @@ class ClusterState:
         if node is not None and not ended:
             self._hold(record)
 
+    def _delete_pod(self, key: str, uid: str) -> None:
+        record = self._pods.get(key)
+        if record is not None and record.pod.uid == uid:
+            self._reopen(self.refusals.left(key))
+            self._drop(record)
+            del self._pods[key]
+
     def _upsert_node(self, node: Node) -> None:
         if self.node(node.name) == node:
             return
+        before = self.node(node.name)
+        if before is not None:
+            self.refusals.relieve(node.name, set(before.pressures) - set(node.pressures))
         row = self.columns.upsert(node)
         self.relieved.add(row)
         for record in self._orphans.pop(node.name, {}).values():
@@ -256,6 +307,7 @@ class ClusterState:
             self._orphans.setdefault(name, {})[record.pod.key] = record
         self.columns.remove(name)
         self.host_load.forget(row)
+        self.refusals.forget(name)
         self.relieved.discard(row)
         self.eased.discard(row)
 

@@ -228,4 +228,4 @@ def _with_one_more(table: Integers) -> Integers:
 
 
 def _spec(node: Node) -> tuple[object, ...]:
-    return node.labels, node.taints, node.unschedulable, node.ready
+    return node.labels, node.taints, node.unschedulable, node.ready, node.pressures

@@ -52,7 +52,7 @@ class Registration:
         steps = _steps(configuration, base64.b64encode(bundle_pem).decode("ascii"))
         if not steps:
             return
-        version = configuration["metadata"]["resourceVersion"]
+        version = (configuration.get("metadata") or {}).get("resourceVersion")
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         try:
             await self._client.patch(self._path, [test, *steps], "json")

@@ -87,7 +87,12 @@ class Reviewer:
         InputError
             When the body is no review that could be answered; names the field.
         """
-        request = _request_in(body)
+        try:
+            return self._answered(_request_in(body))
+        except RecursionError:
+            raise InputError("is nested too deep", field="request.object") from None
+
+    def _answered(self, request: Json) -> Answer:
         uid = str(request["uid"])
         if request.get("operation") != "CREATE" or request.get("resource") != _PODS or request.get("subResource"):
             return Answer(uid)

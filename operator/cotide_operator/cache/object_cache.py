@@ -247,7 +247,7 @@ class ObjectCache:
         if not selectors:
             return None
         # Two Workloads that select the same pod are a user's mistake; the first by name has it, always the same.
-        return next((key for key in sorted(selectors) if selects(selectors[key], pod.metadata.labels)), None)
+        return next((key for key in sorted(selectors) if selects(selectors.get(key), pod.metadata.labels)), None)
 
     def _reselect(self, key: str, namespace: str) -> list[str]:
         """Follow a Workload's selector; return the pods that came to it or left it."""

@@ -115,6 +115,8 @@ class RetrainingSettings(Section):
     pooled_namespaces: tuple[str, ...] = ()
     """Whose pods teach the forecasts of all; ``*`` for every namespace. Others are forecast by what is learned of
     these, and teach nothing: a tenant could otherwise bend what is predicted for the others."""
+    kept_models: int = Field(default=5, ge=2)
+    """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
 
 
 class ModelSettings(Section):

@@ -3,13 +3,18 @@
 Called by the Job and the Workload controller with what their plans ask for. Invariant: making a pod that is there
 already and deleting one that is gone are successes, so that every plan may be carried out twice. A creation without an
 answer may yet be carried out: for a while its name is in doubt (`doubt_seconds`).
+
+Creations start slowly (1, 2, 4 ... at once) and stop at the first that is refused, as the Job controller of Kubernetes
+does: a quota then costs one refusal, and not as many as pods are missing. Deletions and releases go on past a refusal,
+which says something of one pod (a policy webhook's), and stop at a fault, which says something of the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
@@ -25,6 +30,8 @@ from cotide_operator.controllers.child_pods import Manifest, SeenPod
 AT_ONCE: Final = 16
 """Requests in flight for one object; chosen: an API server on 2 cores gains nothing beyond."""
 
+REFUSALS: Final = frozenset({400, 403, 409, 422})
+"""What the API server answers when it has something against this very request."""
 DOUBT_SECONDS: Final = 10.0
 """Wall seconds for which a creation without an answer may yet be carried out; chosen: a server gives up a request whose
 client is gone, and what it was writing by then is written far sooner."""
@@ -33,6 +40,22 @@ R = TypeVar("R")
 
 _RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
 """Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of creations.
+
+    Attributes
+    ----------
+    there : indexes of the manifests whose pods are there now.
+    trouble : what the API server has against one of them, in one sentence.
+    fault : what kept it from answering; to be raised once ``there`` is noted.
+    """
+
+    there: frozenset[int]
+    trouble: str | None = None
+    fault: BaseException | None = None
 
 
 class ChildPodWriter:
@@ -56,14 +79,24 @@ class ChildPodWriter:
             del self._doubts[next(iter(self._doubts))]
         self._doubts[key] = now
 
-    async def make(self, manifests: Sequence[Manifest]) -> str | None:
-        """Create pods; return in one sentence what the API server has against one of them, or None.
+    async def make(self, manifests: Sequence[Manifest]) -> Made:
+        """Create pods, slowly at first, up to the first that is refused.
 
-        A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle and is
-        returned; anything else is raised, to be tried again.
+        A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle; anything
+        else is a fault, to be tried again.
         """
-        troubles = await _in_batches(self._make_one, manifests)
-        return next((trouble for trouble in troubles if trouble), None)
+        there: set[int] = set()
+        start, size = 0, 1
+        while start < len(manifests):
+            batch = range(start, min(start + size, len(manifests)))
+            results = await asyncio.gather(*(self._make_one(manifests[n]) for n in batch), return_exceptions=True)
+            there.update(number for number, result in zip(batch, results, strict=True) if result is None)
+            fault = next((result for result in results if isinstance(result, BaseException)), None)
+            trouble = next((result for result in results if isinstance(result, str)), None)
+            if fault is not None or trouble is not None:
+                return Made(frozenset(there), trouble, fault)
+            start, size = start + size, min(2 * size, AT_ONCE)
+        return Made(frozenset(there))
 
     async def _make_one(self, manifest: Manifest) -> str | None:
         metadata = manifest["metadata"]
@@ -93,15 +126,16 @@ class ChildPodWriter:
             if error.status == 404:  # gone since: the next look makes it
                 return None
             raise
-        owners = there["metadata"].get("ownerReferences") or ()
+        found = there.get("metadata") or {}
+        owners = found.get("ownerReferences") or ()
         if any(one.get("uid") == owner["uid"] for one in owners):
             return None
-        if there["metadata"].get("deletionTimestamp"):
+        if found.get("deletionTimestamp"):
             return f"an earlier pod {name} is still being deleted"
         return f"a pod {name} that belongs to somebody else is in the way"
 
-    async def delete(self, namespace: str, pods: Iterable[SeenPod]) -> None:
-        """Delete pods, with their own grace period."""
+    async def delete(self, namespace: str, pods: Iterable[SeenPod]) -> dict[str, str]:
+        """Delete pods, with their own grace period; return by uid what the API server has against it."""
 
         async def one(pod: SeenPod) -> None:
             try:
@@ -110,12 +144,12 @@ class ChildPodWriter:
                 if error.status not in (404, 409):  # gone, or replaced by another of the same name
                     raise
 
-        await _in_batches(one, list(pods))
+        return await _past_refusals(one, list(pods))
 
-    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> None:
-        """Take our finalizer off pods, and nobody else's.
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> dict[str, str]:
+        """Take our finalizer off pods, and nobody else's; return by uid what the API server has against it.
 
-        Whoever the server refuses is tried again by the next look; a pod that is gone is a success.
+        Whoever the server refuses is tried again by a later look; a pod that is gone is a success.
         """
 
         async def one(pod: SeenPod) -> None:
@@ -126,7 +160,7 @@ class ChildPodWriter:
                 if error.status != 404:
                     raise
 
-        await _in_batches(one, list(pods))
+        return await _past_refusals(one, list(pods))
 
     async def adopt(self, namespace: str, workload: str, pods: Iterable[PodObject]) -> None:
         """Label the pods that a Workload selects, once; a class that a pod carries already stays."""
@@ -153,6 +187,29 @@ class ChildPodWriter:
         found = self._mirror.namespaces.get(namespace)
         cap = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
         return classify(owner_class=wanted, max_class=cap)
+
+
+def summary(refused: Mapping[str, str], what: str) -> str | None:
+    """Return in one sentence what the API server has against some writes, or None when it has nothing."""
+    if not refused:
+        return None
+    return f"{len(refused)} pods can't be {what}; the first: {next(iter(refused.values()))}"
+
+
+async def _past_refusals(work: Callable[[SeenPod], Awaitable[None]], pods: Sequence[SeenPod]) -> dict[str, str]:
+    """Do something to each pod; return by uid what the API server has against it. A fault ends it and is raised."""
+
+    async def one(pod: SeenPod) -> str | None:
+        try:
+            await work(pod)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            return f"pod {pod.name}: {error.message}"
+        return None
+
+    answers = await _in_batches(one, pods)
+    return {pod.uid: answer for pod, answer in zip(pods, answers, strict=True) if answer is not None}
 
 
 async def _in_batches(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:

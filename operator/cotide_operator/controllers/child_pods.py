@@ -35,12 +35,13 @@ from cotide_operator.apis.types import (
 )
 from cotide_operator.cache.object_cache import controller_of
 from cotide_operator.reclaimed.pod_requests import reclaimed
+from cotide_operator.translation.kubelet_refusals import exceeded_its_own_limit
 
 Manifest = dict[str, Any]
 
 REFUSED_BY_NODE: Final = frozenset(
     {"Evicted", "Preempting", "Preempted", "NodeAffinity", "NodeShutdown", "NodeLost", "Shutdown", "Terminated"}
-    | {"UnexpectedAdmissionError", "DeadNode", "Terminating"}
+    | {"UnexpectedAdmissionError", "TopologyAffinityError", "TaintToleration", "DeadNode", "Terminating"}
 )
 """Reasons of a failed pod that say nothing about its work; ``OutOf...`` (OutOfcpu, OutOfpods) comes to them."""
 CLOCKS_APART_SECONDS: Final = 5.0
@@ -66,6 +67,8 @@ class SeenPod:
     """Whether nothing but finalizers keeps it: without ours it would be gone, whatever its phase says."""
     disrupted: bool = False
     """Whether its condition DisruptionTarget holds: somebody took it off its node."""
+    own_limit: bool = False
+    """Whether its kubelet evicted it for exceeding its own storage limit: a failure like any other."""
     ready: bool = False
     template: str = ""
     started_seconds: float | None = None
@@ -86,6 +89,8 @@ class SeenPod:
     @property
     def lost_its_node(self) -> bool:
         """Whether a failed pod failed for a reason that is not its own."""
+        if self.own_limit:
+            return False
         if self.disrupted or self.reason in REFUSED_BY_NODE or self.reason.startswith("OutOf"):
             return True
         return self.deleting and not self._failed_before_its_deletion
@@ -133,6 +138,7 @@ def see(pod: PodObject) -> SeenPod:
         tracked=TRACKING_FINALIZER in metadata.finalizers,
         let_go=metadata.deletion_timestamp is not None and not grace,
         disrupted=conditions.get("DisruptionTarget") == "True",
+        own_limit=exceeded_its_own_limit(status),
         ready=conditions.get("Ready") == "True",
         template=metadata.annotations.get(TEMPLATE_ANNOTATION, ""),
         started_seconds=min(started) if started else _seconds(status.start_time),

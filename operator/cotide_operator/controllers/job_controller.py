@@ -7,6 +7,7 @@ finalizer taken off that one, only after the API server took the status that cou
 
 from __future__ import annotations
 
+import logging
 import time
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -21,17 +22,20 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import job_reconciler as jobs
-from cotide_operator.controllers.child_pod_writer import ChildPodWriter
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import SeenPod, job_pod, seen_children
-from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers
+from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers, Released
 from cotide_operator.controllers.job_status_reader import JobStatusReader
-from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured
+from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
+_LOG = logging.getLogger(__name__)
+
 TROUBLE_SECONDS: Final = 30.0
-"""Wall seconds before a pod that the API server refused is tried again; chosen: the user must change something."""
+"""Longest wall seconds before a pod that the API server refused is tried again; chosen: the user must change something,
+and the first tries come sooner, since a quota may be free again in a moment."""
 SOON_SECONDS: Final = 0.05
 """Wall seconds before a look that only has to say what went wrong in the last one; chosen."""
 MADE_SECONDS: Final = 10.0
@@ -46,6 +50,14 @@ class _JobEntry:
     memory: jobs.ReconcilerCache = field(default_factory=jobs.ReconcilerCache)
     made: dict[tuple[int, int], float] = field(default_factory=dict)
     trouble: str | None = None
+    """What the API server has against the pods that are to be made."""
+    refusals: int = 0
+    """Of pods that were to be made, in a row."""
+    retry_monotonic: float = 0.0
+    """Before this moment nothing is made, unless a pod ended since the refusal."""
+    alive_then: int = 0
+    unwritten: str | None = None
+    """What it has against deleting or releasing some."""
     generation: int = -1
     spec: JobSpec | None = None
     fault: str = ""
@@ -95,7 +107,7 @@ class JobController:
         job = self._mirror.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
-            return await self._tracking.release_strays(key, job)
+            return self._later(key, await self._tracking.release_strays(key, job))
         known = self._recall(key, job)
         look = ReconcileContext(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
@@ -112,20 +124,40 @@ class JobController:
             self._ended.pop(key, None)
         if accounted and await self._make(job, known, known.spec, plan, pods):
             # The pods' own arrival brings the next look, and with it the status: one write instead of two.
-            await self._children.delete(job.metadata.namespace, plan.delete)
+            undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
+            if undeleted:
+                return self._noted(known, summary(undeleted, "deleted"))
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
         decisions = self._decisions(job, pods)
         status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
+        status["conditions"] = with_released(status["conditions"], known.unwritten, look)
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
-        await self._children.delete(job.metadata.namespace, plan.delete)
+        undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
         held = await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
-        lagging = await self._tracking.release_strays(key, job)
+        strays = await self._tracking.release_strays(key, job)
+        unwritten = summary(undeleted, "deleted") or summary({**held.refused, **strays.refused}, "released")
+        refused = self._noted(known, unwritten) if unwritten != known.unwritten or unwritten else None
+        trouble = None
         if known.trouble:
-            return TROUBLE_SECONDS if accounted else SOON_SECONDS
-        waits = (again, held, lagging, self._wall_until(plan.recheck_seconds))
+            trouble = max(SOON_SECONDS, known.retry_monotonic - time.monotonic()) if accounted else SOON_SECONDS
+        rests = (again, held.again_seconds, strays.again_seconds, refused, trouble)
+        waits = (*rests, self._wall_until(plan.recheck_seconds))
         return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    def _noted(self, known: _JobEntry, unwritten: str | None) -> float:
+        """Remember what the API server refuses; return when to look again: soon, where the status is to say so."""
+        fresh = (unwritten is None) != (known.unwritten is None)
+        known.unwritten = unwritten
+        return SOON_SECONDS if fresh else TROUBLE_SECONDS
+
+    def _later(self, key: str, strays: Released) -> float | None:
+        """Return when to look again for a Job that is gone, and that no status could tell of a refusal."""
+        if not strays.refused:
+            return strays.again_seconds
+        _LOG.warning("jobs %s is gone, but %s", key, summary(strays.refused, "released"))
+        return TROUBLE_SECONDS
 
     def _wall_until(self, clock_seconds: float | None) -> float | None:
         """Return the wall seconds until a second of the clock, never quite zero."""
@@ -146,6 +178,9 @@ class JobController:
             place: made for place, made in known.made.items() if place not in there and now - made < MADE_SECONDS
         }
         places = [place for place in plan.make if place not in known.made]
+        alive = sum(pod.alive for pod in pods)
+        if known.trouble and now < known.retry_monotonic and alive >= known.alive_then:
+            return False
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
         try:
             manifests = [
@@ -166,9 +201,14 @@ class JobController:
             known.trouble = f"spec.template.{error}"
             return False
         if manifests:
-            known.trouble = await self._children.make(manifests)
-            if known.trouble is None:
-                known.made.update(dict.fromkeys(places, now))
+            made = await self._children.make(manifests)
+            known.made.update((places[number], now) for number in made.there)
+            if made.fault is not None:
+                raise made.fault
+            known.trouble = made.trouble
+            known.refusals = known.refusals + 1 if made.trouble else 0
+            known.retry_monotonic = now + trouble_seconds(known.refusals)
+            known.alive_then = alive + len(made.there)
         elif not plan.make:
             known.trouble = None
         return bool(plan.make) and known.trouble is None
@@ -203,6 +243,7 @@ class JobController:
                 known.spec = read_job({"metadata": {"name": job.metadata.name}, "spec": job.spec})
             except InputError as error:
                 known.spec, known.fault = None, str(error)
+            known.retry_monotonic, known.refusals = 0.0, 0  # another spec may be accepted at once
         return known
 
     def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
@@ -216,6 +257,11 @@ class JobController:
             if decision is not None and decision.uid == pod.uid:
                 decisions[pod.name] = self._view.decision(decision)
         return decisions
+
+
+def trouble_seconds(refusals: int) -> float:
+    """Return the wall seconds after the n-th refusal in a row, n from 1: doubled each time up to the longest."""
+    return float(min(TROUBLE_SECONDS, 2.0 ** min(refusals - 1, 10)))
 
 
 def noted_decision(mirror: ObjectCache, key: str) -> Decision | None:

@@ -12,9 +12,10 @@ Were the name free, it would make the pod again, and its index would run twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
@@ -27,6 +28,15 @@ LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
 RELEASED_SECONDS: Final = 10.0
 """Wall seconds for which the mirror may show a finalizer that was taken off; chosen, a watch is far faster."""
+
+
+class Released(NamedTuple):
+    """What is left to do after some finalizers were taken off."""
+
+    again_seconds: float | None
+    """Wall seconds after which to do the rest, whose names are in doubt; None when there is none."""
+    refused: Mapping[str, str]
+    """By uid what the API server has against it."""
 
 
 class JobFinalizers:
@@ -47,23 +57,21 @@ class JobFinalizers:
         self._released: dict[str, float] = {}
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
 
-    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> float | None:
-        """Take the finalizer off pods whose ends are in the status that the API server has.
-
-        Returns the wall seconds after which to do the rest, whose names are in doubt; None when there is none.
-        """
+    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> Released:
+        """Take the finalizer off pods whose ends are in the status that the API server has."""
         now = time.monotonic()
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
             del self._released[next(iter(self._released))]
         kept = [pod for pod in pods if pod.tracked and pod.uid not in self._released]
         doubts = {pod.uid: self._children.doubt_seconds(f"{namespace}/{pod.name}") for pod in kept}
         due = [pod for pod in kept if not doubts[pod.uid]]
+        refused: dict[str, str] = {}
         if due:
-            await self._children.release(namespace, due)
-            self._released.update((pod.uid, now) for pod in due)
-        return min(filter(None, doubts.values()), default=None)
+            refused = await self._children.release(namespace, due)
+            self._released.update((pod.uid, now) for pod in due if pod.uid not in refused)
+        return Released(min(filter(None, doubts.values()), default=None), refused)
 
-    async def release_strays(self, key: str, job: CustomObject | None) -> float | None:
+    async def release_strays(self, key: str, job: CustomObject | None) -> Released:
         """Let go of the pods that are kept for a Job and are none of its own.
 
         Parameters
@@ -75,9 +83,8 @@ class JobFinalizers:
 
         Returns
         -------
-        float or None
-            Wall seconds after which to look again: the API server has a Job that the mirror has not, or a pod's name
-            is in doubt.
+        Released
+            To look again when the API server has a Job that the mirror has not, or a pod's name is in doubt.
         """
         leaving = job is not None and job.metadata.deletion_timestamp is not None
         uid = job.metadata.uid if job is not None else ""
@@ -93,7 +100,8 @@ class JobFinalizers:
         strays += [pod for pod in foreign if owner_uid(pod) != living]
         held = await self.release(key.partition("/")[0], map(see, strays))
         lagging = LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
-        return min((seconds for seconds in (held, lagging) if seconds is not None), default=None)
+        again = min((seconds for seconds in (held.again_seconds, lagging) if seconds is not None), default=None)
+        return Released(again, held.refused)
 
     async def _living(self, key: str) -> str:
         """Return the uid of a Job that is there and not being deleted, as the API server has it now, or nothing."""
@@ -104,7 +112,9 @@ class JobFinalizers:
             if error.status == 404:
                 return ""
             raise
-        metadata = there["metadata"]
+        metadata = there.get("metadata") or {}
+        if not metadata.get("uid"):
+            raise ClusterError(f"the API server's answer about Job {key} names no uid")
         return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])
 
 

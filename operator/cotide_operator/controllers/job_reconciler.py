@@ -19,6 +19,10 @@ no list of pods "counted but still there" is needed. Source of the scheme: batch
 KEP-2307). Like a batch/v1 Job with ``podReplacementPolicy: Failed`` and unlike its default, a pod that is being
 deleted is waited for, since it may still succeed; it counts when it ended, or when nobody stops it any more (its grace
 is over: unbound, or deleted by force).
+
+As batch/v1 does, a pod whose containers all exited with 0 counts as complete whoever ended it (an eviction that
+let it finish wasted nothing), and one that failed with the condition DisruptionTarget, or that its kubelet refused,
+counts as an eviction and not towards ``backoffLimit`` (there: ``podFailurePolicy`` with ``Ignore``).
 """
 
 from __future__ import annotations

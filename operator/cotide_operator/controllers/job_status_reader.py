@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.names import GROUP, VERSION
@@ -51,14 +52,17 @@ class JobStatusReader:
             if error.status != 404:
                 raise
             return None
-        if there["metadata"]["uid"] != metadata.uid:
+        found = there.get("metadata") or {}
+        if not found.get("uid"):
+            raise ClusterError(f"the API server's answer to GET {path} names no uid")
+        if found["uid"] != metadata.uid:
             return None
-        version = version_of(there["metadata"].get("resourceVersion"))
+        version = version_of(found.get("resourceVersion"))
         return LastWritten(metadata.uid, there.get("status") or {}, version=version)
 
     async def _begin(self) -> int | None:
         async with self._turn:
             if self._since is None:
                 page = await self._client.get(f"{PATHS['jobs']}?limit=1")
-                self._since = version_of(page["metadata"].get("resourceVersion"))
+                self._since = version_of((page.get("metadata") or {}).get("resourceVersion"))
             return self._since

@@ -12,6 +12,8 @@ the controllers, see `job_reconciler`).
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -169,6 +171,7 @@ class KopfThread:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._fault: BaseException | None = None
+        self._identity = f"cotide@{socket.gethostname()}/{os.getpid()}"
         seen = MemoryDiffBase()
         self._registry = build_registry(enqueue, credentials, seen)
         self._settings = build_settings(seen)
@@ -183,6 +186,8 @@ class KopfThread:
             kopf.run(
                 registry=self._registry,
                 settings=self._settings,
+                # Said, since what kopf does to find out needs a name of its user, and a container's uid has none.
+                identity=self._identity,  # type: ignore[arg-type]  # a NewType of str that kopf keeps to itself
                 standalone=True,
                 clusterwide=True,
                 stop_flag=self._stop,

@@ -27,6 +27,8 @@ Status = dict[str, Any]
 
 NODES_SHOWN: Final = 64
 """Names of nodes in a status, at most; chosen."""
+RELEASED: Final = "PodsReleased"
+"""Condition of a Job: False while the API server refuses to delete or release some of its pods."""
 SETTLED_SECONDS: Final = 2.0
 """A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
 REFRESHED: Final = frozenset(
@@ -201,6 +203,14 @@ def with_condition(
     return sorted([*others, after], key=lambda one: str(one["type"]))
 
 
+def with_released(conditions: Sequence[Status], refused: str | None, look: ReconcileContext) -> list[Status]:
+    """Return the conditions with what the API server has against deleting or releasing pods, or had."""
+    if refused is None and not any(one.get("type") == RELEASED for one in conditions):
+        return list(conditions)
+    released = _condition(RELEASED, refused is None, "Refused" if refused else "Released", refused or "")
+    return with_condition(conditions, released, look)
+
+
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
     """Return what to write, or None when nothing changed."""
     keys = [*after, *(key for key in before if key not in after)]
@@ -317,19 +327,20 @@ def _finish(
     finish.
     """
     now, longest, end = look.clock.now(), 0.0, 0.0
-    for pod in (*placed, *waiting):
+    for number, pod in enumerate((*placed, *waiting)):
+        has_node = number < len(placed)
         decision = decisions.get(pod.name)
         if decision is None:
             return None
         p50, planned = decision.forecast.seconds_p50 or of_the_job, decision.predicted_finish_seconds
-        if planned is not None and decision.predicted_start_seconds is not None and pod not in placed:
+        if planned is not None and decision.predicted_start_seconds is not None and not has_node:
             longest, end = max(longest, p50 or planned - decision.predicted_start_seconds), max(end, planned)
             continue
         if p50 is None:
             return None
         longest = max(longest, p50)
         start = decision.predicted_start_seconds
-        if pod in placed:
+        if has_node:
             start = look.clock.from_wall(pod.started_seconds) if pod.started_seconds else decision.decided_seconds
         if start is None:
             return None

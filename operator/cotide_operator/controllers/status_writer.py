@@ -82,7 +82,7 @@ class StatusWriter:
         path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{self._plural}/{metadata.name}/status"
         try:
             taken = await self._client.patch(path, {"metadata": {"uid": kept.uid}, "status": change.patch})
-            kept.version = version_of(taken["metadata"].get("resourceVersion"))
+            kept.version = version_of((taken.get("metadata") or {}).get("resourceVersion"))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -104,4 +104,4 @@ def _heed(item: CustomObject, kept: LastWritten) -> None:
 
 def version_of(text: str | None) -> int | None:
     """Versions of one kind can be compared (Kubernetes 1.35 promises it, etcd has always made it so)."""
-    return int(text) if text is not None and text.isdecimal() else None
+    return int(text) if isinstance(text, str) and len(text) < 20 and text.isdecimal() else None

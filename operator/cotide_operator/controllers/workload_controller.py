@@ -17,13 +17,14 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
-from cotide_operator.controllers.child_pod_writer import ChildPodWriter
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
     misconfigured,
     with_query_fault,
+    with_released,
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
@@ -41,6 +42,8 @@ class _WorkloadEntry:
     memory: workloads.ReconcilerCache = field(default_factory=workloads.ReconcilerCache)
     made: dict[int, float] = field(default_factory=dict)
     trouble: str | None = None
+    unwritten: str | None = None
+    """What the API server has against deleting some of its pods."""
     generation: int = -1
     spec: WorkloadSpec | None = None
     fault: str = ""
@@ -93,7 +96,8 @@ class WorkloadController:
             wanted = workloads.replicas_of(known.spec)
         else:
             former = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
-            await self._children.delete(workload.metadata.namespace, [pod for pod in former if not pod.deleting])
+            doomed = [pod for pod in former if not pod.deleting]
+            known.unwritten = summary(await self._children.delete(workload.metadata.namespace, doomed), "deleted")
             pods = await self._adopt(workload, key)
             wanted = sum(1 for pod in pods if pod.alive)
         reading = self._readings.get(key)
@@ -110,6 +114,9 @@ class WorkloadController:
         faults = self._readings.faults
         if faults is not None:
             status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), look)}
+        status["conditions"] = with_released(status["conditions"], known.unwritten, look)
+        if known.unwritten:
+            again = min(TROUBLE_SECONDS, again or TROUBLE_SECONDS)
         rest = await self.statuses.write(workload, known.kept, status)
         return min((seconds for seconds in (again, rest) if seconds is not None), default=None)
 
@@ -117,7 +124,8 @@ class WorkloadController:
         self, workload: CustomObject, known: _WorkloadEntry, spec: WorkloadSpec, pods: list[SeenPod]
     ) -> float | None:
         plan = workloads.plan_workload(spec, pods, known.memory, self._clock.now())
-        await self._children.delete(workload.metadata.namespace, plan.delete)
+        undeleted = await self._children.delete(workload.metadata.namespace, plan.delete)
+        known.unwritten = summary(undeleted, "deleted")
         now = time.monotonic()
         there = {pod.index for pod in pods}
         known.made = {
@@ -137,9 +145,11 @@ class WorkloadController:
             for index in indexes
         ]
         if manifests:
-            known.trouble = await self._children.make(manifests)
-            if known.trouble is None:
-                known.made.update(dict.fromkeys(indexes, now))
+            made = await self._children.make(manifests)
+            known.made.update((indexes[number], now) for number in made.there)
+            if made.fault is not None:
+                raise made.fault
+            known.trouble = made.trouble
         elif not plan.make:
             known.trouble = None
         if known.trouble:

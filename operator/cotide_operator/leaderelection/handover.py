@@ -128,10 +128,12 @@ class Handover:
                 return
         except ClusterError:
             return
-        metadata = pod.get("metadata", {})
+        metadata = pod.get("metadata") or {}
+        if pod and not metadata.get("uid"):  # no answer that says anything
+            return
         uid = self._unseen.pop(key, None)
         if uid is not None and metadata.get("uid") == uid:  # else it is gone, and so is what it held
-            self._keep(metadata["resourceVersion"])
+            self._keep(str(metadata.get("resourceVersion", "")))
 
     def _hear(self, kind: Kind, key: str) -> None:
         self._changed.set()

@@ -232,12 +232,15 @@ class LeaderElector:
 
     async def _read(self) -> _Stored | None:
         try:
-            body = await self._client.request("GET", f"{self._collection}/{self._settings.lease_name}")
+            whole = await self._client.get(f"{self._collection}/{self._settings.lease_name}")
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-        return _Stored(msgspec.json.decode(body, type=LeaseObject), msgspec.json.decode(body))
+        try:
+            return _Stored(msgspec.convert(whole, LeaseObject), whole)
+        except msgspec.ValidationError as error:
+            raise ClusterError(f"the API server's answer is no Lease: {error}") from error
 
     async def _write(
         self, stored: _Stored, holder: str, *, duration_seconds: int | None = None, bound_up_to: str = ""
@@ -258,9 +261,9 @@ class LeaderElector:
         before = stored.lease.spec if stored is not None else LeaseSpec()
         whole = stored.whole if stored is not None else {}
         ours_already = before.holder_identity == holder
-        metadata = {**whole.get("metadata", {})}
+        metadata = {**(whole.get("metadata") or {})}
         metadata |= {"name": self._settings.lease_name, "namespace": self._settings.namespace}
-        annotations = {**metadata.pop("annotations", {}), BOUND_UP_TO_ANNOTATION: bound_up_to}
+        annotations = {**(metadata.pop("annotations", None) or {}), BOUND_UP_TO_ANNOTATION: bound_up_to}
         if not bound_up_to:
             del annotations[BOUND_UP_TO_ANNOTATION]
         if annotations:
@@ -270,7 +273,7 @@ class LeaderElector:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                **whole.get("spec", {}),
+                **(whole.get("spec") or {}),
                 "holderIdentity": holder,
                 "leaseDurationSeconds": duration_seconds or self._duration(),
                 "acquireTime": before.acquire_time if ours_already else now,

@@ -12,6 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
+_ID: Final = re.compile(r"[0-9a-f]{64}")
 MANIFEST: Final = "manifest.json"
 QOS: Final = "qos"
 COMPLETION: Final = "completion"
@@ -54,6 +58,9 @@ class ModelStore:
         Puts a `ModelsChanged` event into the loop's next cycle.
     keep : callable, optional
         Told of each model taken into use (the ledger keeps a copy).
+    kept_models : int, optional
+        Directories of models of one kind, saved by us, that stay; None for all. The one in use and the one before stay
+        in any case, and so does what somebody else put there: its name is no id of a model.
     """
 
     def __init__(
@@ -63,15 +70,19 @@ class ModelStore:
         tell: Callable[[Event], None],
         telemetry: Metrics,
         keep: Callable[[str, Mapping[str, bytes]], None] | None = None,
+        kept_models: int | None = None,
     ) -> None:
         self.directory = directory
         self._tell = tell
         self._telemetry = telemetry
         self._keep = keep
+        self._kept_models = kept_models
         self._heuristics = HeuristicCatalogue()
         self._qos: dict[str, QosForecaster] = {}
         self._completion: dict[str, CompletionForecaster] = {}
         self.current: dict[str, Loaded] = {}
+        self._previous: dict[str, str] = {}
+        """Id of the model that was in use before, by kind."""
         self._seen: dict[Path, Signature] = {}
         self._complaint = ""
 
@@ -99,6 +110,8 @@ class ModelStore:
             self._telemetry.model_reloads.labels("refused").inc()
             _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
         self._use(loaded)
+        if loaded and self._kept_models is not None:
+            await asyncio.to_thread(self._prune, self.directory, self._kept_models)
 
     def save(self, files: Files) -> None:
         """Write a freshly trained model into the directory; the next `look` takes it up.
@@ -135,6 +148,7 @@ class ModelStore:
             self.current[one.kind] = one
             self._telemetry.model_reloads.labels("taken").inc()
             if before is not None:
+                self._previous[one.kind] = before.model_id
                 self._telemetry.model_info.remove(*_info(before))
             self._telemetry.model_info.labels(*_info(one)).set(1)
             _LOG.info("%s model %s is in use", one.kind, one.model_id[:12])
@@ -150,6 +164,22 @@ class ModelStore:
         for models in known:
             while len(models) > 2:
                 del models[next(iter(models))]
+
+    def _prune(self, directory: Path, most: int) -> None:
+        """In a thread: delete old models that we saved, and what a save that failed left behind."""
+        used = {one.model_id for one in self.current.values()} | set(self._previous.values())
+        count: Counter[str] = Counter()
+        try:
+            for path, _ in _candidates(directory):  # newest first
+                if path == directory or path.is_symlink() or not _ID.fullmatch(path.name):
+                    continue
+                kind = _kind(path)
+                count[kind] += 1
+                if count[kind] > most and path.name not in used:
+                    shutil.rmtree(path)
+                    _LOG.info("deleted the old %s model %s", kind, path.name[:12])
+        except OSError as error:
+            _LOG.warning("old models in %s could not be deleted: %s", directory, error.strerror)
 
     def _read_changed(self, directory: Path) -> tuple[list[Loaded], list[str]]:
         """In a thread: read each model that changed, the newest usable one of each kind last decided by time."""

@@ -1,26 +1,39 @@
 """The operator's small HTTP server: /metrics, /healthz, /readyz and /debug/board on one port.
 
 Started by the assembly in the operator's own event loop, so that a stuck loop fails its liveness probe by not
-answering. Invariant: /readyz says 200 only while everything was listed and this replica is able to act (a standby is
-ready too: it must be allowed to wait for its turn), and otherwise names what is missing.
+answering. Invariants: /readyz says 200 only while everything was listed and this replica is able to act (a standby is
+ready too: it must be allowed to wait for its turn), and otherwise names what is missing; what names pods is shown only
+to callers whom the API server lets see it, and is worked out beside the loop, a page at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from collections.abc import Callable
-from dataclasses import asdict
+import heapq
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
 from aiohttp import web
 
 from cotide_core.errors import InputError
-from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.observability.access import Access, AccessReviews
 from cotide_operator.observability.metrics import Metrics
 
+BOARD: Final = "/debug/board"
+PAGE_DECISIONS: Final = 100
+"""Decisions on a page of /debug/board unless ``limit`` says otherwise; chosen."""
 BOARD_LIMIT: Final = 5000
-"""Decisions shown at /debug/board; chosen: more is no page that anybody reads."""
+"""How far the pages go; chosen: nobody reads on, and sorting all of a long queue would hold up the loop after all."""
+PAGE_MOST: Final = 500
+"""Most of them; chosen: a millisecond to write."""
+_REFUSED: Final = {
+    Access.UNKNOWN: (401, "show a token: Authorization: Bearer TOKEN\n"),
+    Access.FORBIDDEN: (403, f"this user may not get {BOARD}: see deploy/rbac/debug.yaml\n"),
+    Access.UNDECIDED: (503, "the API server did not say whether you may see this\n"),
+}
 
 
 class HealthServer:
@@ -34,6 +47,10 @@ class HealthServer:
         What the operator still waits for, one phrase each; empty when it is ready.
     refresh : callable
         Called before metrics are written, to set gauges that are cheap to read late.
+    access : AccessReviews, optional
+        Who may read debug pages; without it nobody may.
+    notes : callable
+        What is to be known of a replica that is ready nevertheless, one sentence each.
     """
 
     def __init__(
@@ -42,11 +59,18 @@ class HealthServer:
         board: DecisionStore,
         missing: Callable[[], list[str]],
         refresh: Callable[[], None] | None = None,
+        *,
+        access: AccessReviews | None = None,
+        notes: Callable[[], list[str]] = list,
     ) -> None:
         self._telemetry = telemetry
         self._board = board
         self._missing = missing
         self._refresh = refresh
+        self._access = access
+        self._notes = notes
+        self._writing = asyncio.Lock()
+        """Held while a page is worked out: one at a time."""
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -62,7 +86,7 @@ class HealthServer:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/debug/board", self._debug_board)
+        app.router.add_get(BOARD, self._debug_board)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
@@ -94,11 +118,44 @@ class HealthServer:
         missing = self._missing()
         if missing:
             return web.Response(status=503, text="".join(f"waiting for {what}\n" for what in missing))
-        return web.Response(text="ok\n")
+        return web.Response(text="".join(["ok\n", *(f"note: {note}\n" for note in self._notes())]))
 
     async def _debug_board(self, request: web.Request) -> web.Response:
+        header = request.headers.get("Authorization", "")
+        access = Access.UNDECIDED if self._access is None else await self._access.of(header, BOARD)
+        if access in _REFUSED:
+            status, words = _REFUSED[access]
+            return web.Response(status=status, text=words)
         pod = request.query.get("pod")
-        decisions = [one for one in self._board if pod is None or one.key == pod]
-        decisions.sort(key=lambda one: (one.queue_position is None, one.queue_position or 0, one.key))
-        body = {"total": len(decisions), "decisions": [asdict(one) for one in decisions[:BOARD_LIMIT]]}
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
+        if pod is not None:
+            one = self._board.get(pod)
+            decisions = [] if one is None else [one]
+            return _json({"total": len(decisions), "page": 1, "pages": 1, "decisions": decisions})
+        try:
+            page, limit = int(request.query.get("page", "1")), int(request.query.get("limit", str(PAGE_DECISIONS)))
+        except ValueError:
+            return web.Response(status=400, text="page and limit are whole numbers\n")
+        if page < 1 or not 1 <= limit <= PAGE_MOST:
+            return web.Response(status=400, text=f"page counts from 1, limit from 1 to {PAGE_MOST}\n")
+        if page * limit > BOARD_LIMIT:
+            return web.Response(
+                status=400, text=f"pages end at {BOARD_LIMIT} pods; ask for one by pod=NAMESPACE/NAME\n"
+            )
+        async with self._writing:
+            shown = list(self._board)  # what is published meanwhile replaces, and changes none of these
+            return await asyncio.to_thread(_page, shown, page, limit)
+
+
+def _page(decisions: Sequence[Decision], page: int, limit: int) -> web.Response:
+    """Write one page, in the order of the queue, in a thread."""
+    pages = max(1, -(-len(decisions) // limit))
+    shown = heapq.nsmallest(page * limit, decisions, key=_place)[(page - 1) * limit :]
+    return _json({"total": len(decisions), "page": page, "pages": pages, "decisions": shown})
+
+
+def _place(decision: Decision) -> tuple[bool, int, str]:
+    return decision.queue_position is None, decision.queue_position or 0, decision.key
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json")

@@ -25,6 +25,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._add_ledger()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"cotide_{name}", text, labels, registry=self.registry)
@@ -172,6 +173,16 @@ class Metrics:
             "Longest time in the last minutes for which one piece of work held the operator's event loop.",
         )
         self.kopf_restarts = counter("kopf_restarts_total", "How often kopf ended and was started again.")
+
+    def _add_ledger(self) -> None:
+        self.ledger_stopped = Gauge(
+            "cotide_ledger_stopped",
+            "1 while the ledger's disk takes nothing: lines wait in memory, or the ledger has ended.",
+            registry=self.registry,
+        )
+        self.ledger_lost = Counter(
+            "cotide_ledger_lines_lost_total", "Decision cycles that are missing in the ledger.", registry=self.registry
+        )
 
     def text(self) -> bytes:
         """Return the exposition in the Prometheus text format."""

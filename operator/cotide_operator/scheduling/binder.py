@@ -286,7 +286,9 @@ class Binder:
             return (False, False) if error.status == 404 else None
         except ClusterError:
             return None
-        metadata, node = pod.get("metadata", {}), pod.get("spec", {}).get("nodeName")
+        metadata, node = pod.get("metadata") or {}, (pod.get("spec") or {}).get("nodeName")
+        if not metadata.get("uid"):  # no answer that says anything
+            return None
         if metadata.get("uid") != bind.uid:
             return False, False
         if node == bind.node:  # also of a pod that is ending: it holds its place until it is gone

@@ -25,6 +25,7 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodPhase,
+    PodRefused,
     PodUpserted,
     Workload,
     WorkloadDeleted,
@@ -34,6 +35,7 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
@@ -261,6 +263,10 @@ class EventSource:
         if told == before or (before is None and told.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched
         self.pods[key] = told
+        if before is not None and before.phase not in _ENDED and told.node is not None:
+            reason = refusal_of(pod.status)
+            if reason is not None:
+                events.append(PodRefused(key, told.uid, told.node, reason, self._clock.now()))
         events.append(PodUpserted(told))
         if before is None and told.ours and told.node is None:
             self.arrivals.append(told)

@@ -30,6 +30,7 @@ from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
@@ -299,6 +300,7 @@ def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float
         unschedulable=spec.unschedulable or metadata.deletion_timestamp is not None,
         ready=ready == "True",
         cordoned_until_seconds=_moment(metadata.annotations.get(CORDON_ANNOTATION), from_wall),
+        pressures=pressures(status.conditions),
     )
 
 

@@ -94,7 +94,7 @@ class ApiServer:
         self.cluster = Cluster(store, registry, settings)
         self.cluster.later = self._later
         self.reactions = Reactions(self.cluster, self._soon)
-        fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint)
+        fixed = FixedPaths(self.cluster, self.faults, fault_endpoint=fault_endpoint, token=token)
         self.dispatcher = Dispatcher(self.cluster, self.faults, fixed, token)
         self._admission = Admission(self.cluster)
         self._webhook_calls = WebhookCalls(self.cluster)

@@ -20,6 +20,8 @@ from cotide_kube.objects import Container, PodSpec, Quantity, TaintObject, Toler
 from cotide_sim.kubelets.node_affinity import wants_node
 
 _FIRST: Final = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
+PRESSURE_ANNOTATION: Final = "cotide.dev/fake-pressure"
+"""On a fake node: its kubelet is under this pressure (``DiskPressure``, say) and has not told so in its status yet."""
 
 Amounts = Mapping[str, int]
 """Resource to engine integer: millicores for cpu, bytes, pieces."""
@@ -41,6 +43,8 @@ class NodeRoom:
     allocatable: dict[str, int]
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[TaintObject, ...] = ()
+    pressure: str = ""
+    """The condition that its kubelet is under; empty for none."""
     taken: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, requests: Amounts) -> None:
@@ -57,6 +61,9 @@ class NodeRoom:
 
     def refusal(self, spec: PodSpec, requests: Amounts) -> Refusal | None:
         """Return why the pod can't run here, or None when it can."""
+        if self.pressure and (self.pressure != "MemoryPressure" or not (requests.get(CPU) or requests.get(MEMORY))):
+            # Under memory pressure alone a kubelet still takes pods that ask for something.
+            return Refusal("Evicted", f"Pod was rejected: The node had condition: [{self.pressure}]. ")
         wanted = {**requests, PODS: 1}
         rest = sorted(name for name in wanted if name not in _FIRST)
         for name in (*_FIRST, *rest):

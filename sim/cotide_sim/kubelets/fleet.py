@@ -27,7 +27,7 @@ from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import Change, Reflector
 from cotide_sim.cluster.machine import MachinePark
 from cotide_sim.interference.model import Interference
-from cotide_sim.kubelets.admission import NodeRoom
+from cotide_sim.kubelets.admission import PRESSURE_ANNOTATION, NodeRoom
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.exposition import MetricsPage, serve
 from cotide_sim.kubelets.node_objects import FAKE_LABEL, NodeShape, host_address
@@ -174,7 +174,8 @@ class Fleet:
         except InputError as error:
             _LOG.warning("node %s keeps the size it had: status.allocatable: %s", name, error)
             return
-        room = NodeRoom(name, amounts, node.metadata.labels, tuple(node.spec.taints))
+        pressure = node.metadata.annotations.get(PRESSURE_ANNOTATION, "")
+        room = NodeRoom(name, amounts, node.metadata.labels, tuple(node.spec.taints), pressure)
         self.park.add_node(name, self.settings.shape.millicores, self.settings.shape.memory_bytes)
         self.residents.add_node(room, host_address(number))
 

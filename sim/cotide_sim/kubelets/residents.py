@@ -96,6 +96,7 @@ class Residents:
         name, known = room.name, self._rooms.get(room.name)
         if known is not None:
             known.allocatable, known.labels, known.taints = room.allocatable, room.labels, room.taints
+            known.pressure = room.pressure
             return
         self._rooms[name], self._host_ips[name] = room, host_ip
 

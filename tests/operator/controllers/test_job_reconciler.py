@@ -211,3 +211,14 @@ def test_through_failures_evictions_and_crashes_every_end_is_counted_once(
     assert len(cluster.stored.completed) == completions
     assert cluster.stored.failures == cluster.true_failures
     assert cluster.stored.evictions >= cluster.true_losses
+
+
+def test_a_pod_that_was_evicted_and_exits_with_0_is_complete_as_for_batch_v1() -> None:
+    after = plan([pod(0, "Succeeded", disrupted=True, deleting=True)], completions=1, backoff_limit=0)
+    assert (after.progress.completed, after.progress.evictions, after.progress.failures) == ({0}, 0, 0)
+    assert after.progress.outcome is Outcome.SUCCEEDED
+
+
+def test_a_pod_over_its_own_storage_limit_is_a_failure_and_waits_like_one() -> None:
+    after = plan([pod(0, "Failed", reason="Evicted", own_limit=True)], completions=1, backoff_limit=6)
+    assert (after.progress.failures, after.progress.evictions, after.make) == (1, 0, ())

@@ -175,3 +175,15 @@ async def test_kopf_connects_as_the_operator_does() -> None:
     session = kopf_session(Credentials("https://example:6443", token=StaticToken("Bearer abc"), insecure=True))
     async with session.aiohttp_session as http:
         assert (session.server, http.headers["Authorization"]) == ("https://example:6443", "Bearer abc")
+
+
+def test_kopf_starts_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.delenv("POD_ID", raising=False)
+    with server_in_thread() as server:
+        Api(server.url).make_crds()
+        with kopf_on(server, Keys()) as thread:
+            assert thread.ready

@@ -200,11 +200,11 @@ async def test_an_owner_that_the_mirror_does_not_show_is_asked_for_before_its_po
         raw = (await one.pods())["count-0"]
         lagging.apply("pods", "ADDED", msgspec.convert(raw, PodObject))
         tracking = JobFinalizers(one.client, lagging, ChildPodWriter(one.client, lagging))
-        assert await tracking.release_strays("default/count", None) == 1.0
+        assert (await tracking.release_strays("default/count", None)).again_seconds == 1.0
         assert finalizers((await one.pods())["count-0"]) == [OURS]
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
         await one.until(lambda: nothing_at(one, JOBS))
-        assert await tracking.release_strays("default/count", None) is None
+        assert await tracking.release_strays("default/count", None) == (None, {})
         assert finalizers((await one.pods())["count-0"]) == []
 
 

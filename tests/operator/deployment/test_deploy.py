@@ -18,6 +18,7 @@ from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
+from cotide_operator.observability.http_server import BOARD
 
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
@@ -98,9 +99,28 @@ def test_the_operator_runs_with_as_little_as_it_can() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
 
+def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
+    policy = found("NetworkPolicy", "cotide-operator")
+    assert policy["metadata"]["namespace"] == "cotide-system"
+    deployment = found("Deployment", "cotide-operator")["spec"]["template"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert set(allowed) == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
+    assert allowed["admission"] is None  # the API server's address is no pod's
+    assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
+
+
+def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:
+    role = found("ClusterRole", "cotide-debug")
+    assert role["rules"] == [{"nonResourceURLs": [BOARD], "verbs": ["get"]}]
+    bindings = [one for one in documents(*MANIFESTS) if one["kind"].endswith("RoleBinding")]
+    assert all(one["roleRef"]["name"] != "cotide-debug" for one in bindings)
+
+
 def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
     rules = [rule for one in documents(*sorted((DEPLOY / "rbac").glob("*.yaml"))) for rule in one.get("rules", ())]
-    for rule in rules:
+    for rule in [rule for rule in rules if "nonResourceURLs" not in rule]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
         assert not {"escalate", "impersonate", "bind", "deletecollection"} & set(rule["verbs"]), rule
@@ -183,7 +203,22 @@ def test_the_image_is_pinned_built_in_two_stages_and_not_run_as_root() -> None:
     assert len(stages) == 2
     assert re.search(r"^ARG PYTHON=\d+\.\d+\.\d+-slim-\w+$", text, flags=re.MULTILINE)
     assert "--constraint constraints.txt" in text
+    assert "--require-hashes --no-deps --requirement hashes.txt" in text
     assert re.search(r"^USER 65532:65532$", text, flags=re.MULTILINE)
     copied = set(re.findall(r"^COPY (?!--)([\w./ -]+) \S+$", text, flags=re.MULTILINE))
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"}
     assert {name for names in copied for name in names.split()} == kept
+
+
+def test_the_image_s_packages_are_those_of_the_constraints_by_hash_and_name_no_host() -> None:
+    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    pinned = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if "==" in line and not line.startswith("#"):
+            name, _, version = line.partition("==")
+            pinned[re.sub(r"[-_.]+", "-", name).lower()] = version.split()[0]
+    entries = re.findall(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text, flags=re.MULTILINE)
+    found = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version, _ in entries}
+    assert len(found) == text.count("==") > 50
+    assert {name: pinned[name] for name in found} == found
+    assert "://" not in text

@@ -163,3 +163,44 @@ async def test_what_was_saved_is_taken_up_by_the_next_look(tmp_path: Path, model
     assert scene.told == [ModelsChanged(completion=serialisation.model_id(models[0]))]
     with pytest.raises(ModelError, match="no models directory"):
         Scene(None).store.save(models[0])
+
+
+@pytest.mark.parametrize("kept", [2, 3])
+async def test_old_models_that_we_saved_are_deleted_and_nothing_else(tmp_path: Path, kept: int) -> None:
+    foreign = put(tmp_path, "by-hand", trained(99), age_seconds=10**6)
+    linked = tmp_path / ("f" * 64)
+    linked.symlink_to(foreign, target_is_directory=True)
+    store = ModelStore(tmp_path, tell=lambda event: None, telemetry=Metrics(), kept_models=kept)
+    ids = []
+    for seed in range(5):
+        files = trained(seed)
+        ids.append(serialisation.model_id(files))
+        put(tmp_path, ids[-1], files, age_seconds=100 - seed)
+        await store.look()
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == {"by-hand", linked.name, *ids[-kept:]}
+    assert store.current["completion"].model_id == ids[-1]
+
+
+async def test_the_model_in_use_and_the_one_before_stay_however_old(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path, tell=lambda event: None, telemetry=Metrics(), kept_models=2)
+    ids = [serialisation.model_id(trained(seed)) for seed in range(4)]
+    for seed in (0, 1):
+        put(tmp_path, ids[seed], trained(seed), age_seconds=1000 - seed)
+        await store.look()
+    for seed in (2, 3):  # newer, and unusable
+        broken = dict(trained(seed))
+        del broken[next(name for name in broken if name != "manifest.json")]
+        put(tmp_path, ids[seed], broken, age_seconds=10 - seed)
+    os.utime(tmp_path / ids[1] / "manifest.json", (2e9 - 999, 2e9 - 999))
+    await store.look()
+    assert {ids[0], ids[1]} <= {path.name for path in tmp_path.iterdir()}
+
+
+async def test_without_a_limit_no_model_is_deleted(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path, tell=lambda event: None, telemetry=Metrics())
+    for seed in range(4):
+        files = trained(seed)
+        put(tmp_path, serialisation.model_id(files), files, age_seconds=100 - seed)
+        await store.look()
+    assert len(list(tmp_path.iterdir())) == 4

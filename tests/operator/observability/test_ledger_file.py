@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.errors import LedgerError
 from cotide_core.events import Tick
 from cotide_core.ledger import read_ledger
+from cotide_operator.observability import ledger_file
 from cotide_operator.observability.ledger_file import LedgerFile
+from cotide_operator.observability.metrics import Metrics
 
 FILES = {"ledger-1.jsonl": 1, "ledger-2.jsonl": 2, "ledger.jsonl": 3}
 
@@ -46,18 +51,108 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         LedgerFile(tmp_path / "file", SchedulerConfig())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_a_full_disk_is_one_sentence_whenever_it_shows(tmp_path: Path) -> None:
+class Disk:
+    """A file that takes so many bytes and then says that it is full."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.written = room, bytearray()
+
+    def write(self, data: bytes) -> int:
+        taken = data[: self.room]
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= len(taken)
+        self.written += taken
+        return len(taken)
+
+    def close(self) -> None:
+        pass
+
+
+def on_disk(tmp_path: Path, room: int) -> tuple[LedgerFile, Disk, Metrics]:
+    telemetry = Metrics()
+    ledger, disk = LedgerFile(tmp_path, SchedulerConfig(), telemetry), Disk(room)
+    ledger._file = disk  # type: ignore[assignment]  # as much of a file as is used
+    return ledger, disk, telemetry
+
+
+def metric(telemetry: Metrics, name: str) -> float | None:
+    return telemetry.registry.get_sample_value(f"cotide_{name}")
+
+
+def test_a_full_disk_stops_the_ledger_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger, disk, telemetry = on_disk(tmp_path, room=700)
+    for now in range(50):
+        ledger.entry(float(now), [Tick()], [])
+        ledger.flush()
+    assert "No space left on device" in ledger.trouble
+    assert metric(telemetry, "ledger_stopped") == 1
+    assert len([one for one in caplog.records if "No space left" in one.getMessage()]) == 1  # said once
+    assert len(disk.written) == 700  # in the middle of a line
+
+
+def test_a_ledger_goes_on_where_it_stopped_when_there_is_space(tmp_path: Path) -> None:
+    ledger, disk, telemetry = on_disk(tmp_path, room=700)
+    for now in range(50):
+        ledger.entry(float(now), [Tick()], [])
+        ledger.flush()
+    disk.room = 1 << 20
+    ledger.flush()
+    assert (ledger.trouble, metric(telemetry, "ledger_stopped")) == ("", 0)
+    entries = list(read_ledger(bytes(disk.written).splitlines(keepends=True)))
+    assert [entry.now for entry in entries] == [float(now) for now in range(50)]  # one chain, nothing is missing
+
+
+def test_a_ledger_that_waits_too_long_ends_as_a_readable_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_file, "HELD_BYTES", 2000)
+    ledger, disk, telemetry = on_disk(tmp_path, room=1500)
+    for now in range(100):
+        ledger.entry(float(now), [Tick()], [])
+        ledger.flush()
+    disk.room = 1 << 20
+    ledger.entry(100.0, [Tick()], [])
+    ledger.flush()
+    ledger.close()
+    assert (metric(telemetry, "ledger_lines_lost_total") or 0) > 50
+    assert "ended" in ledger.trouble
+    whole = bytes(disk.written)
+    lines = whole[: whole.rindex(b"\n") + 1].splitlines(keepends=True)
+    assert [entry.now for entry in read_ledger(lines)] == [float(now) for now in range(len(lines) - 1)]
+
+
+def test_a_disk_that_is_full_at_the_start_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_file, "FileIO", full)
+        ledger = LedgerFile(tmp_path, SchedulerConfig())
+        ledger.entry(1.0, [Tick()], [])
+        ledger.flush()
+        assert ledger.trouble
+    ledger.close()
+    with (tmp_path / "ledger.jsonl").open("rb") as lines:
+        assert [entry.now for entry in read_ledger(lines)] == [1.0]
+
+
+def test_a_model_waits_for_space_too(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("in the way")
     ledger = LedgerFile(tmp_path, SchedulerConfig())
-    with pytest.raises(LedgerError, match="can't be written"):
-        ledger.keep_model("abc", {"manifest.json": b"{}"})
-    ledger.close()
-    ledger = LedgerFile(tmp_path / "full", SchedulerConfig())
-    ledger._file.close()
-    ledger._file = Path("/dev/full").open("wb", buffering=1 << 20)  # noqa: SIM115 - the ledger closes it
+    ledger.keep_model("abc", {"manifest.json": b"{}"})
+    assert ledger.trouble
+    (tmp_path / "models").unlink()
+    ledger.flush()
+    assert (tmp_path / "models" / "abc" / "manifest.json").read_bytes() == b"{}"
+    assert not ledger.trouble
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_real_full_device_raises_nothing(tmp_path: Path) -> None:
+    ledger = LedgerFile(tmp_path, SchedulerConfig())
+    ledger._file = FileIO("/dev/full", "w")
     ledger.entry(1.0, [Tick()], [])
-    with pytest.raises(LedgerError, match="No space left"):
-        ledger.flush()
-    with pytest.raises(LedgerError, match="No space left"):
-        ledger.close()
+    ledger.flush()
+    ledger.close()
+    assert "No space left" in ledger.trouble

@@ -147,3 +147,14 @@ def test_only_no_execute_taints_are_a_kubelets_business():
 )
 def test_tolerations_cover_by_key_value_and_effect(toleration, covers):
     assert tolerates(toleration, TaintObject("k", "v", "NoExecute")) is covers
+
+
+def test_a_kubelet_under_pressure_refuses_as_a_real_one_does():
+    best_effort, burstable = PodSpec(containers=[container()]), PodSpec(containers=[container("1")])
+    for pressure, refuses_burstable in (("MemoryPressure", False), ("DiskPressure", True)):
+        node = room(pressure=pressure)
+        found = refusal(node, best_effort)
+        assert (found.reason, found.message) == (
+            "Evicted", f"Pod was rejected: The node had condition: [{pressure}]. "
+        )  # fmt: skip
+        assert (refusal(node, burstable) is not None) is refuses_burstable

@@ -22,6 +22,9 @@ REVIEWS: Final = {
     "subjectaccessreviews": "SubjectAccessReview",
 }
 """Kinds of authorization.k8s.io that are answered and never stored."""
+TOKEN_REVIEWS: Final = {"tokenreviews": "TokenReview"}
+"""The same of authentication.k8s.io."""
+_AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
@@ -43,7 +46,7 @@ class Discovery:
     def groups(self) -> dict[str, list[str]]:
         """Return the named groups with their versions."""
         groups = {group: versions for group, versions in self._registry.groups().items() if group}
-        groups[_AUTHORIZATION] = ["v1"]
+        groups[_AUTHENTICATION] = groups[_AUTHORIZATION] = ["v1"]
         return dict(sorted(groups.items(), key=lambda item: _sort_key(item[0])))
 
     def legacy_versions(self) -> Json:
@@ -90,10 +93,11 @@ class Discovery:
                 if of_version and (of_group, of_version) != (group, version):
                     one |= {"group": of_group, "version": of_version}
                 listed.append(one)
-        if group == _AUTHORIZATION and version == "v1":
+        if group in (_AUTHORIZATION, _AUTHENTICATION) and version == "v1":
+            reviews = REVIEWS if group == _AUTHORIZATION else TOKEN_REVIEWS
             listed = [
                 {"name": plural, "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
-                for plural, kind in REVIEWS.items()
+                for plural, kind in reviews.items()
             ]
         if not listed:
             return None

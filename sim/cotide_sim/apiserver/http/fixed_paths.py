@@ -5,6 +5,7 @@ Called by `dispatch` before it reads a URL as a resource.
 
 from __future__ import annotations
 
+import hmac
 import platform
 from typing import Any, Final
 
@@ -12,23 +13,27 @@ import orjson
 
 from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.http import protobuf
-from cotide_sim.apiserver.http.discovery import REVIEWS, Discovery
+from cotide_sim.apiserver.http.discovery import REVIEWS, TOKEN_REVIEWS, Discovery
 from cotide_sim.apiserver.http.faults import Fault, Faults
 from cotide_sim.apiserver.http.http_protocol import Answer, Request
 from cotide_sim.apiserver.http.openapi import PROTOBUF_V2, OpenApi
-from cotide_sim.apiserver.refusals import bad_request, success
+from cotide_sim.apiserver.refusals import Refusal, bad_request, success
 from cotide_sim.apiserver.registry.resources import Json
 from cotide_sim.apiserver.verbs.writing import decode_json
 
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
+_REVIEWED: Final = ("/apis/authorization.k8s.io/v1/", "/apis/authentication.k8s.io/v1/")
+ADMINISTRATOR: Final = {"username": "cotide-emulator-admin", "groups": ["system:masters", "system:authenticated"]}
+"""Whose the server's token is; where it has none and lets everyone in, whose each token is."""
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 class FixedPaths:
     """Answers what is not a resource."""
 
-    def __init__(self, cluster: Cluster, faults: Faults, *, fault_endpoint: bool) -> None:
+    def __init__(self, cluster: Cluster, faults: Faults, *, fault_endpoint: bool, token: str = "") -> None:
         self._cluster, self._faults, self._fault_endpoint = cluster, faults, fault_endpoint
+        self._token = token
         self._discovery = Discovery(cluster.registry)
         self._openapi = OpenApi(cluster.registry, cluster.settings.version)
         self.writes = 0
@@ -38,7 +43,7 @@ class FixedPaths:
         path = request.path
         # Nearly every request is for a resource: its path is told apart by its depth.
         if path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > 3):
-            if path.startswith("/apis/authorization.k8s.io/v1/") and request.method == "POST":
+            if request.method == "POST" and path.startswith(_REVIEWED):
                 return self._review(path.rpartition("/")[2], request)
             return None
         path = path.rstrip("/") or "/"
@@ -112,7 +117,8 @@ class FixedPaths:
         return ("\n".join(lines) + "\n").encode()
 
     def _review(self, plural: str, request: Request) -> Answer | None:
-        if plural not in REVIEWS:
+        kind = (REVIEWS if "authorization" in request.path else TOKEN_REVIEWS).get(plural)
+        if kind is None:
             return None
         if request.headers.get("content-type", "").startswith(protobuf.MEDIA_TYPE):
             review: Any = protobuf.decode(request.body)
@@ -120,13 +126,25 @@ class FixedPaths:
             review = decode_json(request.body)
         if not isinstance(review, dict):
             raise bad_request("the object provided is no JSON object")
-        if plural == "selfsubjectrulesreviews":
+        if plural == "tokenreviews":
+            status: Json = self._whose(review)
+        elif plural == "selfsubjectrulesreviews":
             everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-            status: Json = {"resourceRules": everything, "nonResourceRules": [], "incomplete": False}
+            status = {"resourceRules": everything, "nonResourceRules": [], "incomplete": False}
         else:
+            if plural == "subjectaccessreviews":
+                _check_subject(review)
             # Nothing is forbidden here: RBAC objects are stored and never enforced.
             status = {"allowed": True, "reason": "the emulator allows everything"}
-        return Answer(201, orjson.dumps({"kind": REVIEWS[plural], **review, "status": status}))
+        return Answer(201, orjson.dumps({"kind": kind, **review, "status": status}))
+
+    def _whose(self, review: Json) -> Json:
+        spec = review.get("spec")
+        given = spec.get("token") if isinstance(spec, dict) else None
+        if not isinstance(given, str) or not given:
+            raise Refusal(422, "Invalid", "TokenReview.authentication.k8s.io is invalid: spec.token: Required value")
+        known = not self._token or hmac.compare_digest(given.encode(), self._token.encode())
+        return {"authenticated": True, "user": ADMINISTRATOR} if known else {"error": "the token is nobody's"}
 
     def _plan_faults(self, request: Request) -> Answer:
         if request.method == "DELETE":
@@ -141,3 +159,13 @@ class FixedPaths:
             if given:
                 self._faults.add(Fault.read(given))
         return Answer(200, orjson.dumps(success()))
+
+
+def _check_subject(review: Json) -> None:
+    spec = review.get("spec")
+    if not isinstance(spec, dict) or not (spec.get("user") or spec.get("groups")):
+        words = 'spec.user: Invalid value: "": at least one of user or group must be specified'
+        raise Refusal(422, "Invalid", f"SubjectAccessReview.authorization.k8s.io is invalid: {words}")
+    if ("resourceAttributes" in spec) == ("nonResourceAttributes" in spec):
+        words = "spec.resourceAttributes: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise Refusal(422, "Invalid", f"SubjectAccessReview.authorization.k8s.io is invalid: {words}")

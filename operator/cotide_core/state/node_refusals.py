@@ -1,0 +1,211 @@
+"""Nodes that refused a pod lately: back-off by node and reason.
+
+Owned by `cluster_state.ClusterState`; read by `placement.feasibility`. A kubelet knows before we do that its node is
+short of something. Without this its refusal leads to the next pod being bound there at once, and refused at once::
+
+    open --refused--> closed --back-off is over--> half open --a pod is assumed--> trying --it runs--> open
+                        ^                              ^                             |
+                        |                              `---- it goes for another -----+   (gone, or no answer)
+                        `----------- refused again: twice the back-off ---------------'
+
+A closed node takes no pod that the reason concerns, and while one tries it no second one. Invariant: each back-off
+costs one pod at most; a pod that the reason does not concern never waits. Only pods that this scheduler placed count,
+so that nobody closes a node by binding pods there himself. Pure; time comes with the events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_core.events import Pod
+
+FIRST_SECONDS: Final = 10.0
+"""First back-off; chosen: kubelets tell a condition within seconds, and terminating pods mostly end within them."""
+LONGEST_SECONDS: Final = 300.0
+"""Longest back-off; a kubelet's own eviction-pressure-transition-period is 5 minutes."""
+PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+"""Conditions under which kubelets evict and refuse."""
+_SHUTDOWNS: Final = frozenset({"NodeShutdown", "Shutdown", "Terminated"})
+_DEVICES: Final = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError"})
+_SELECTING: Final = "NodeAffinity"
+_SHORT: Final = "OutOf"
+
+Amounts = tuple[tuple[int, int], ...]
+"""(resource column, amount): what `ClusterState.demand` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of a pod decides whether a refusal concerns it."""
+
+    resources: Collection[str]
+    """Names, ``pods`` among them."""
+    amounts: Amounts
+    selects: bool
+    """Whether it has a node selector or a required node affinity."""
+
+
+@dataclass(slots=True)
+class _Backoff:
+    reason: str
+    asked: Asked
+    """Of the pod that was refused."""
+    until_seconds: float
+    """When it half opens, or, half open, when it is forgotten."""
+    closed: bool = True
+    refusals: int = 1
+    trying: str | None = None
+    """Key of the pod that tries the node."""
+
+    def concerns(self, asked: Asked) -> bool:
+        """Whether what was refused to one pod is likely to be refused to another."""
+        if self.reason.startswith(_SHORT):
+            return self.reason[len(_SHORT) :] in asked.resources
+        if self.reason == _SELECTING:
+            return asked.selects
+        return self.reason not in _DEVICES or asked.amounts == self.asked.amounts
+
+    def close(self, until_seconds: float, trying: str | None = None) -> None:
+        self.closed, self.until_seconds, self.trying = True, until_seconds, trying
+
+
+def is_of_the_node(reason: str) -> bool:
+    """Whether a kubelet's reason says something about the node, and not only about the pod.
+
+    What concerns the pod alone (a sysctl that is not allowed, an AppArmor profile that is missing) must close no node
+    to others: its owner could do that at will.
+    """
+    return reason in PRESSURES or reason in _SHUTDOWNS or reason in _DEVICES or _names(reason)
+
+
+def _names(reason: str) -> bool:
+    return reason == _SELECTING or (reason.startswith(_SHORT) and len(reason) > len(_SHORT))
+
+
+class NodeRefusals:
+    """What kubelets refused, by node and reason.
+
+    Attributes
+    ----------
+    closed : nodes that take no pod of some kind now, in order of their first refusal.
+    """
+
+    def __init__(self) -> None:
+        self.closed: dict[str, None] = {}
+        self._nodes: dict[str, dict[tuple[str, Amounts], _Backoff]] = {}
+        self._trials: dict[str, str] = {}
+        """Key of a pod that tries a node, to the node."""
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    def refuse(self, node: str, key: str, asked: Asked, reason: str, at_seconds: float) -> bool:
+        """Take in a refusal; False when its reason is the pod's own.
+
+        A pod that was on its way before the node was closed adds nothing: it belongs to the same burst.
+        """
+        if not is_of_the_node(reason):
+            return False
+        scope = (reason, asked.amounts if reason in _DEVICES else ())
+        known = self._nodes.setdefault(node, {}).get(scope)
+        if known is None:
+            self._nodes[node][scope] = _Backoff(reason, asked, at_seconds + FIRST_SECONDS)
+        elif known.trying == key:
+            known.refusals += 1
+            known.close(at_seconds + backoff_seconds(known.refusals))
+        self._trials.pop(key, None)
+        self._settle(node)
+        return True
+
+    def refusal(self, node: str, asked: Asked) -> str | None:
+        """Return the reason why a node takes no pod like this now, or None."""
+        for known in self._nodes.get(node, {}).values():
+            if known.closed and known.concerns(asked):
+                return known.reason
+        return None
+
+    def place(self, node: str, key: str, asked: Asked, now: float) -> None:
+        """Note that a pod is assumed on a node: where that is half open, it is the one that tries it."""
+        for known in self._nodes.get(node, {}).values():
+            if not known.closed and known.concerns(asked):
+                known.close(now + backoff_seconds(known.refusals), key)
+                self._trials[key] = node
+        self._settle(node)
+
+    def passed(self, key: str) -> str | None:
+        """Take in that a pod runs or ran; return the node that is open again, if it tried one."""
+        node = self._trials.pop(key, "")
+        reasons = self._nodes.get(node, {})
+        tried = [scope for scope, known in reasons.items() if known.trying == key]
+        for scope in tried:
+            del reasons[scope]
+        self._settle(node)
+        return node if tried else None
+
+    def left(self, key: str) -> str | None:
+        """Take in that a pod is gone without an answer; return the node that the next may try, if it tried one."""
+        node = self._trials.pop(key, "")
+        tried = [known for known in self._nodes.get(node, {}).values() if known.trying == key]
+        for known in tried:
+            known.closed, known.trying = False, None
+            known.until_seconds += LONGEST_SECONDS
+        self._settle(node)
+        return node if tried else None
+
+    def relieve(self, node: str, ended: Iterable[str]) -> None:
+        """Forget refusals for conditions that a node no longer has."""
+        for reason in ended:
+            self._nodes.get(node, {}).pop((reason, ()), None)
+        self._settle(node)
+
+    def forget(self, node: str) -> None:
+        """Drop a node that is gone."""
+        self._nodes.pop(node, None)
+        self.closed.pop(node, None)
+
+    def advance(self, now: float) -> list[str]:
+        """Half open what is due, and forget what nobody tried for long; return the nodes that were opened.
+
+        A trial that took as long as a back-off makes way for another.
+        """
+        opened = []
+        for node in list(self._nodes):
+            for scope, known in list(self._nodes[node].items()):
+                if known.until_seconds > now:
+                    continue
+                if not known.closed:
+                    del self._nodes[node][scope]
+                    continue
+                self._trials.pop(known.trying or "", None)
+                known.closed, known.trying, known.until_seconds = False, None, now + LONGEST_SECONDS
+                opened.append(node)
+            self._settle(node)
+        return opened
+
+    def next_change(self) -> float:
+        """Return when `advance` has something to do; infinite for never."""
+        times = (known.until_seconds for reasons in self._nodes.values() for known in reasons.values())
+        return min(times, default=math.inf)
+
+    def _settle(self, node: str) -> None:
+        """Keep ``closed`` and the list of nodes in step with what is known of a node."""
+        reasons = self._nodes.get(node)
+        if not reasons:
+            self.forget(node)
+        elif any(known.closed for known in reasons.values()):
+            self.closed.setdefault(node)
+        else:
+            self.closed.pop(node, None)
+
+
+def backoff_seconds(refusals: int) -> float:
+    """Return the back-off after the n-th refusal in a row, n from 1: doubled each time up to the longest."""
+    return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(refusals - 1, 10)))
+
+
+def asked_by(pod: Pod, amounts: Amounts, resources: Collection[str]) -> Asked:
+    """Return what of a pod decides whether a refusal concerns it."""
+    return Asked(resources, amounts, bool(pod.node_selector or pod.node_terms))

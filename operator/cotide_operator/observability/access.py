@@ -1,0 +1,121 @@
+"""Who may read the debug pages: asked of the API server, as controller-runtime's filter of metrics does.
+
+Used by `http_server` on every replica. A caller shows a bearer token; a TokenReview says whose it is, and a
+SubjectAccessReview whether that user may ``get`` the path. Invariants: it fails closed, whatever goes wrong; answers
+are kept for a short while only, by the token's hash and never by the token; strangers can't make us ask without bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_kube.client import KubeClient
+
+_LOG = logging.getLogger(__name__)
+
+_WHOSE: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_WHETHER: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+KEPT_SECONDS: Final = 10.0
+"""Wall seconds for which an answer is good; chosen: a page is read several times in a row, and a right that was taken
+away should soon be."""
+KEPT_MOST: Final = 256
+"""Answers kept; chosen."""
+TOKEN_LIMIT: Final = 16 * 1024
+"""Longest token that is asked about; chosen: service account tokens have about 1 KiB."""
+ASKED_AT_ONCE: Final = 4
+"""Callers about whom the API server is asked at the same time; more are turned away. Chosen."""
+_SCHEME: Final = "bearer "
+
+
+class Access(StrEnum):
+    """What the API server says of a caller."""
+
+    ALLOWED = "allowed"
+    UNKNOWN = "unknown"
+    """No token, or one of nobody."""
+    FORBIDDEN = "forbidden"
+    UNDECIDED = "undecided"
+    """The API server did not answer, or too many ask: nobody gets in."""
+
+
+class AccessReviews:
+    """Asks the API server about callers.
+
+    Parameters
+    ----------
+    client : KubeClient
+        One that a standby may write with, too.
+    now : callable
+        Monotonic seconds; tests pass their own.
+    """
+
+    def __init__(self, client: KubeClient, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._now = now
+        self._kept: dict[tuple[bytes, str], tuple[float, Access]] = {}
+        self._asking = 0
+        self._complaint = ""
+
+    async def of(self, authorization: str, path: str) -> Access:
+        """Return what a caller may do at a path; ``authorization`` is the header of that name."""
+        scheme, token = authorization[: len(_SCHEME)].lower(), authorization[len(_SCHEME) :].strip()
+        if scheme != _SCHEME or not token or len(token) > TOKEN_LIMIT:
+            return Access.UNKNOWN
+        key = (hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest(), path)
+        known = self._kept.get(key)
+        if known is not None and self._now() < known[0]:
+            return known[1]
+        if self._asking >= ASKED_AT_ONCE:
+            return Access.UNDECIDED
+        self._asking += 1
+        try:
+            access = await self._ask(token, path)
+        except ClusterError as error:
+            self._complain(error)
+            return Access.UNDECIDED
+        finally:
+            self._asking -= 1
+        self._complaint = ""
+        self._kept.pop(key, None)
+        self._kept[key] = (self._now() + KEPT_SECONDS, access)
+        while len(self._kept) > KEPT_MOST:
+            del self._kept[next(iter(self._kept))]
+        return access
+
+    async def _ask(self, token: str, path: str) -> Access:
+        review = await self._client.create(
+            _WHOSE,
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}},
+        )
+        status = _status(review)
+        user = status.get("user")
+        if status.get("authenticated") is not True or not isinstance(user, dict) or not user.get("username"):
+            return Access.UNKNOWN
+        spec: dict[str, Any] = {
+            "user": user["username"],
+            "nonResourceAttributes": {"path": path, "verb": "get"},
+            **{part: user[part] for part in ("uid", "groups", "extra") if user.get(part)},
+        }
+        answer = await self._client.create(
+            _WHETHER,
+            {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+        )
+        verdict = _status(answer)
+        allowed = verdict.get("allowed") is True and verdict.get("denied") is not True
+        return Access.ALLOWED if allowed else Access.FORBIDDEN
+
+    def _complain(self, error: ClusterError) -> None:
+        if str(error) != self._complaint:  # one line when trouble starts
+            self._complaint = str(error)
+            _LOG.warning("debug pages are closed to everybody: %s", error)
+
+
+def _status(review: dict[str, Any]) -> dict[str, Any]:
+    status = review.get("status")
+    return status if isinstance(status, dict) else {}

@@ -1,0 +1,276 @@
+"""A kubelet that refuses a pod is left alone for a while: by reason, for whom it concerns, and ever longer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_core.cycle import Scheduler
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeDeleted,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodPhase,
+    PodRefused,
+    PodUpserted,
+    Tick,
+    Toleration,
+)
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Bind, Wait
+from cotide_core.ledger import LedgerWriter
+from cotide_core.policies import POLICIES
+from cotide_core.replay import replay
+from cotide_core.state.node_refusals import LONGEST_SECONDS, Asked, NodeRefusals
+
+FIRST = 10.0
+
+
+def node(name: str = "a", *pressures: str, cpu: int = 4000) -> NodeUpserted:
+    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 2**34), ("pods", 110)), pressures=pressures))
+
+
+def pod(name: str, cpu: int = 1000, **fields: object) -> Pod:
+    base = Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, (("cpu", cpu),), 0.0, ours=True, requested_seconds=60.0)
+    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
+
+
+def engine(*events: Event, policy: str = "fifo") -> Scheduler:
+    scheduler = Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
+    scheduler.handle(events, 0.0)
+    return scheduler
+
+
+def bound(scheduler: Scheduler, events: list[Event], now: float) -> list[str]:
+    return [one.key.removeprefix("d/") for one in scheduler.handle(events, now) if isinstance(one, Bind)]
+
+
+def told(scheduler: Scheduler, events: list[Event], now: float) -> list[str]:
+    return [one.message for one in scheduler.handle(events, now) if isinstance(one, Wait)]
+
+
+def refused(one: Pod, now: float, reason: str = "MemoryPressure", at: str = "a") -> list[Event]:
+    """What translation tells of a pod that was bound, and refused by its kubelet."""
+    failed = one._replace(node=at, phase=PodPhase.FAILED)
+    return [PodRefused(one.key, one.uid, at, reason, now), PodUpserted(failed)]
+
+
+def runs(one: Pod) -> Event:
+    return PodUpserted(one._replace(node="a", phase=PodPhase.RUNNING, started_seconds=0.0))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_burst_of_refusals_wastes_two_pods_at_most(policy: str) -> None:
+    scheduler = engine(node(), policy=policy)
+    moments: list[float] = []
+    now, number = 0.0, itertools.count()
+    latest = pod(f"p{next(number)}")
+    events: list[Event] = [PodUpserted(latest)]
+    while now < 25.0:  # five looks a second, and a replacement at once, as a controller makes it
+        if bound(scheduler, events, now):
+            moments.append(now)
+            events = refused(latest, now)
+            latest = pod(f"p{next(number)}")
+            events.append(PodUpserted(latest))
+        else:
+            events = [Tick()]
+        now = round(now + 0.2, 3)
+    # The first, and one that tries the node when its back-off of 10 s is over; the next would be 20 s later.
+    assert len(moments) == 2
+    assert 10.0 <= moments[1] <= 10.4
+
+
+def test_the_engine_wakes_by_itself_when_a_back_off_is_over() -> None:
+    first, second = pod("p0"), pod("p1")
+    scheduler = engine(node(), PodUpserted(first))
+    (message,) = told(scheduler, [*refused(first, 5.0), PodUpserted(second)], 5.0)
+    assert message == "0/1 nodes are available: 1 node(s) refused a pod like this lately: MemoryPressure"
+    assert scheduler.next_wakeup(5.0) == 5.0 + FIRST
+    assert bound(scheduler, [Tick()], 5.0 + FIRST) == ["p1"]
+
+
+def test_one_pod_tries_a_node_and_the_others_follow_when_it_runs() -> None:
+    first = pod("p0")
+    waiting = [pod(f"w{number}") for number in range(3)]
+    scheduler = engine(node(), PodUpserted(first))
+    assert bound(scheduler, [*refused(first, 1.0), *map(PodUpserted, waiting)], 1.0) == []
+    assert bound(scheduler, [Tick()], 11.0) == ["w0"]
+    assert bound(scheduler, [PodUpserted(waiting[0]._replace(node="a"))], 12.0) == []
+    assert bound(scheduler, [runs(waiting[0])], 13.0) == ["w1", "w2"]
+
+
+def test_a_trial_that_is_refused_doubles_the_back_off_up_to_five_minutes() -> None:
+    first = pod("p0")
+    scheduler = engine(node(), PodUpserted(first))
+    now, waits = 0.0, []
+    scheduler.handle(refused(first, now), now)
+    for number in range(1, 9):
+        one = pod(f"p{number}")
+        scheduler.handle([PodUpserted(one)], now)
+        due = scheduler.next_wakeup(now)
+        while bound(scheduler, [Tick()], due or 0.0) == []:
+            due = scheduler.next_wakeup(due or 0.0)
+        waits.append((due or 0.0) - now)
+        now = due or 0.0
+        scheduler.handle(refused(one, now), now)
+    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+
+
+def test_pods_that_were_on_their_way_belong_to_the_same_burst() -> None:
+    several = [pod(f"p{number}") for number in range(4)]
+    scheduler = engine(node(), *map(PodUpserted, several))
+    for one in several:
+        scheduler.handle(refused(one, 1.0), 1.0)
+    assert bound(scheduler, [PodUpserted(pod("next"))], 1.0) == []
+    assert bound(scheduler, [Tick()], 1.0 + FIRST) == ["next"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields", "waits"),
+    [
+        ("OutOfcpu", {}, True),
+        ("OutOfpods", {}, True),
+        ("OutOfexample.com/gpu", {}, False),
+        ("NodeAffinity", {}, False),
+        ("NodeAffinity", {"node_selector": ()}, False),
+        ("UnexpectedAdmissionError", {}, True),
+        ("UnexpectedAdmissionError", {"requests": (("cpu", 7),)}, False),
+        ("NodeShutdown", {"requests": (("memory", 7),)}, True),
+        ("DiskPressure", {"requests": ()}, True),
+        ("SysctlForbidden", {}, False),
+        ("OutOf", {}, False),
+        ("", {}, False),
+    ],
+)
+def test_a_refusal_keeps_those_away_whom_its_reason_concerns(
+    reason: str, fields: dict[str, object], waits: bool
+) -> None:
+    first = pod("p0")
+    scheduler = engine(node(), PodUpserted(first))
+    scheduler.handle(refused(first, 1.0, reason), 1.0)
+    assert bound(scheduler, [PodUpserted(pod("p1", **fields))], 1.0) == ([] if waits else ["p1"])
+
+
+def test_a_refused_affinity_keeps_those_away_that_select_nodes() -> None:
+    first = pod("p0", node_selector=(("zone", "x"),))
+    labelled = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 110)), labels=(("zone", "x"),)))
+    scheduler = engine(labelled, PodUpserted(first))
+    scheduler.handle(refused(first, 1.0, "NodeAffinity"), 1.0)
+    chosen = [PodUpserted(pod("p1", node_selector=(("zone", "x"),))), PodUpserted(pod("p2"))]
+    assert bound(scheduler, list(chosen), 1.0) == ["p2"]
+
+
+def test_other_nodes_are_as_open_as_before() -> None:
+    first = pod("p0")
+    scheduler = engine(node(), PodUpserted(first))
+    scheduler.handle(refused(first, 1.0), 1.0)
+    assert bound(scheduler, [node("b"), PodUpserted(pod("p1"))], 1.0) == ["p1"]
+
+
+def test_nobody_closes_a_node_by_binding_pods_there_himself() -> None:
+    scheduler = engine(node())
+    own = pod("own", node="a")  # it came with a node: this engine did not choose it
+    scheduler.handle([PodUpserted(own), *refused(own, 1.0)], 1.0)
+    assert bound(scheduler, [PodUpserted(pod("p1"))], 1.0) == ["p1"]
+
+
+@pytest.mark.parametrize("ending", ["deleted", "failed by itself", "never answered"])
+def test_a_trial_that_goes_without_an_answer_makes_way_for_the_next(ending: str) -> None:
+    first, trial, third = pod("p0"), pod("p1"), pod("p2")
+    scheduler = engine(node(), PodUpserted(first))
+    scheduler.handle([*refused(first, 0.0), PodUpserted(trial), PodUpserted(third)], 0.0)
+    assert bound(scheduler, [Tick()], 10.0) == ["p1"]
+    events: list[Event] = [PodUpserted(trial._replace(node="a"))]
+    assert bound(scheduler, events, 10.5) == []
+    if ending == "deleted":
+        assert bound(scheduler, [PodDeleted(trial.key, trial.uid)], 11.0) == ["p2"]
+    elif ending == "failed by itself":
+        assert bound(scheduler, [PodUpserted(trial._replace(node="a", phase=PodPhase.FAILED))], 11.0) == ["p2"]
+    else:
+        assert bound(scheduler, [Tick()], 20.0) == ["p2"]
+
+
+def test_a_node_that_went_and_came_back_starts_anew() -> None:
+    first = pod("p0")
+    scheduler = engine(node(), PodUpserted(first))
+    scheduler.handle([*refused(first, 1.0), NodeDeleted("a")], 1.0)
+    assert bound(scheduler, [node(), PodUpserted(pod("p1"))], 2.0) == ["p1"]
+
+
+@pytest.mark.parametrize("condition", ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"])
+def test_a_condition_keeps_pods_away_unless_they_tolerate_its_taint(condition: str) -> None:
+    keys = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressure", "PIDPressure": "pid-pressure"}
+    key = "node.kubernetes.io/" + keys.get(condition, "network-unavailable")
+    scheduler = engine(node("a", condition))
+    (message,) = told(scheduler, [PodUpserted(pod("p1"))], 1.0)
+    assert message == f"0/1 nodes are available: 1 node(s) had condition {condition}"
+    tolerant = pod("p2", tolerations=(Toleration(key, "Exists", "", "NoSchedule"),))
+    assert bound(scheduler, [PodUpserted(tolerant)], 2.0) == ["p2"]
+    assert bound(scheduler, [node()], 3.0) == ["p1"]
+
+
+def test_the_end_of_a_condition_ends_the_back_off_for_it() -> None:
+    first = pod("p0")
+    scheduler = engine(node(), PodUpserted(first))
+    scheduler.handle([*refused(first, 1.0), node("a", "MemoryPressure"), PodUpserted(pod("p1"))], 1.0)
+    assert bound(scheduler, [node()], 2.0) == ["p1"]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "qpsm", "hierarchical", "easy", "conservative"])
+def test_a_ledger_with_refusals_replays_exactly(policy: str) -> None:
+    config = SchedulerConfig(policy=policy)
+    scheduler, writer = Scheduler(config, HeuristicCatalogue()), LedgerWriter(config)
+    lines = [writer.header()]
+    first, trial = pod("p0"), pod("p1")
+    calls: list[tuple[list[Event], float]] = [
+        ([node(), PodUpserted(first)], 0.0),
+        ([*refused(first, 0.5), PodUpserted(trial)], 0.5),
+        ([Tick()], 10.5),
+        ([*refused(trial, 11.0), node("a", "MemoryPressure"), PodUpserted(pod("p2"))], 11.0),
+        ([node()], 12.0),
+    ]
+    for events, now in calls:
+        lines.append(writer.entry(now, events, scheduler.handle(events, now)))
+    assert sum(b'"Bind"' in line for line in lines) == 3
+    assert replay(lines, HeuristicCatalogue()).difference is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["refuse", "place", "passed", "left", "advance"]), st.integers(0, 3), st.floats(0, 400)
+        ),
+        max_size=40,
+    )
+)
+def test_at_most_one_pod_tries_a_node_and_every_wait_ends(steps: list[tuple[str, int, float]]) -> None:
+    refusals, now = NodeRefusals(), 0.0
+    asked = Asked(("cpu", "pods"), ((0, 1), (2, 1)), selects=False)
+    for what, number, seconds in steps:
+        now, key = now + seconds, f"p{number}"
+        refusals.advance(now)
+        if what == "refuse":
+            refusals.refuse("a", key, asked, "OutOfcpu", now)
+        elif what == "place" and refusals.refusal("a", asked) is None:
+            tried = bool(refusals)
+            refusals.place("a", key, asked, now)
+            assert (refusals.refusal("a", asked) == "OutOfcpu") == tried  # nobody else, while this one tries
+        elif what == "passed":
+            refusals.passed(key)
+        elif what == "left":
+            refusals.left(key)
+        assert ("a" in refusals.closed) == (refusals.refusal("a", asked) is not None)
+        if refusals.closed:
+            assert now < refusals.next_change() <= now + LONGEST_SECONDS
+    while refusals:
+        refusals.advance(refusals.next_change())
+    assert refusals.next_change() == math.inf

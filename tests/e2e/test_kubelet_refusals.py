@@ -1,0 +1,67 @@
+"""Kubelets that refuse: the operator leaves such a node alone for a while instead of feeding it pod after pod."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from operator_world import ALONE, World
+from servers import Server
+
+from cotide_kube.client import KubeClient
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.kubelets.admission import PRESSURE_ANNOTATION
+from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
+
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+NODE = "/api/v1/nodes/fake-0"
+TENFOLD = ALONE + "simulatedTime: {originSeconds: 0, speed: 10}\n"
+"""The first back-off of 10 s is over after 1 s."""
+
+
+@pytest.fixture
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
+        yield World(server, client)
+
+
+def job(parallelism: int) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"containers": [container]}}
+    spec = {"completions": parallelism, "parallelism": parallelism, "backoffLimit": 0, "template": template}
+    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": "work"}, "spec": spec}
+
+
+async def under(client: KubeClient, pressure: str | None) -> None:
+    await client.patch(NODE, {"metadata": {"annotations": {PRESSURE_ANNOTATION: pressure}}})
+
+
+async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_later(world: World) -> None:
+    async with (
+        running_fleet(world.client, FleetSettings(GeneratedInterference(), speed=10.0, origin_seconds=0.0)) as fleet,
+        world.operator(TENFOLD),
+    ):
+        await world.server.until_open(world.client)
+        await under(world.client, "DiskPressure")
+        await world.until("the kubelet is under pressure", lambda: fleet.residents._rooms["fake-0"].pressure)
+        await world.client.create(JOBS, job(1))
+
+        async def status() -> dict[str, Any]:
+            found: dict[str, Any] = (await world.client.get(f"{JOBS}/work")).get("status", {})
+            return found
+
+        async def said() -> bool:
+            words = "refused a pod like this lately: DiskPressure"
+            return any(words in one["message"] for one in (await status()).get("conditions", ()))
+
+        await world.until("the Job says why it waits", said)
+        assert fleet.residents.refused_total <= 2
+        await under(world.client, None)
+
+        async def runs() -> bool:
+            return bool((await status()).get("phase") == "Running" and fleet.residents.started_total)
+
+        await world.until("the Job runs", runs)
+        assert fleet.residents.refused_total <= 2
+        assert (await status()).get("failures", 0) == 0  # backoffLimit is 0: a refusal is no failure

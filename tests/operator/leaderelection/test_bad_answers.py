@@ -1,0 +1,100 @@
+"""An API server, or a proxy before it, that answers with something else than what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+from scripted_server import answers, scripted_client
+
+from cotide_core.errors import ClusterError
+from cotide_operator.cache.object_cache import CustomObject, Metadata
+from cotide_operator.config.settings import LeaderElectionSettings
+from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.leaderelection.lease import LeaderElector
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
+
+SETTINGS = LeaderElectionSettings(
+    namespace="default", lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2
+)
+FREE = {"metadata": {"name": "cotide-operator", "resourceVersion": "1"}, "spec": {"holderIdentity": ""}}
+
+
+def page(text: bytes) -> Any:
+    async def step(request: web.Request) -> web.Response:
+        return web.Response(body=text, content_type="application/json")
+
+    return step
+
+
+ODD = {
+    "a page": b"<html>login</html>",
+    "nothing": b"",
+    "a list": b"[]",
+    "a number": b"7",
+    "cut short": b'{"metadata": {',
+    "deep": b'{"spec": ' + b"[" * 100_000,
+    "odd metadata": b'{"metadata": 7}',
+    "odd spec": b'{"metadata": {}, "spec": []}',
+    "odd holder": b'{"metadata": {}, "spec": {"holderIdentity": 7}}',
+    "odd annotations": b'{"metadata": {"annotations": []}, "spec": {}}',
+}
+
+
+async def nap(seconds: float) -> None:
+    del seconds
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_a_lease_answered_with_anything_else_is_asked_for_again(odd: str) -> None:
+    async with scripted_client() as (server, client):
+        server.then(page(ODD[odd]), answers(200, FREE), answers(200, {}))
+        one = LeaderElector(client, SETTINGS, "one", sleep=nap)
+        await one.acquire()
+        assert one.leading
+        assert [method for method, *_ in server.requests] == ["GET", "GET", "PUT"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_a_renewal_answered_with_anything_else_is_repeated(odd: str) -> None:
+    async with scripted_client() as (server, client):
+        held = {**FREE, "spec": {"holderIdentity": "one"}}
+        server.then(answers(200, FREE), answers(200, {}), page(ODD[odd]), answers(200, held), answers(200, {}))
+        one = LeaderElector(client, SETTINGS, "one", sleep=nap)
+        await one.acquire()
+        assert not await one._renew()
+        assert await one._renew()
+
+
+async def test_a_status_answered_without_metadata_is_written_all_the_same() -> None:
+    job = CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u"))
+    for answer in ({}, {"metadata": None}, {"metadata": {"resourceVersion": 7}}):
+        async with scripted_client() as (server, client):
+            server.then(answers(200, answer))
+            kept = LastWritten("u", {})
+            await StatusWriter(client, "jobs").write(job, kept, {"phase": "Running"})
+            assert (kept.status, kept.version) == ({"phase": "Running"}, None)
+
+
+async def test_a_status_answered_with_a_page_is_not_taken_for_written() -> None:
+    job = CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u"))
+    async with scripted_client() as (server, client):
+        server.then(page(ODD["a page"]))
+        kept = LastWritten("u", {})
+        with pytest.raises(ClusterError):
+            await StatusWriter(client, "jobs").write(job, kept, {"phase": "Running"})
+        assert kept.status == {}
+
+
+async def test_an_event_answered_with_a_page_is_dropped_and_counted() -> None:
+    async with scripted_client() as (server, client):
+        server.then(page(ODD["a page"]))
+        telemetry = Metrics()
+        recorder = EventRecorder(client, ApiDispatcher(lambda: False), telemetry)
+        recorder.failed("ns/p", "u", "0/1 nodes are available")
+        for _, work in list(recorder._lane._waiting.values()):
+            await work()
+        assert telemetry.registry.get_sample_value("cotide_events_dropped_total") == 1
