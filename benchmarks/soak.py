@@ -208,7 +208,7 @@ async def operator(
             process.kill()
 
 
-async def soak(seconds: float, speed: float, seed: int, folder: Path) -> tuple[dict[str, Any], int]:
+async def soak(seconds: float, speed: float, pause: float, seed: int, folder: Path) -> tuple[dict[str, Any], int]:
     """Churn for so many wall seconds; return figures and exit code."""
     server = ApiServer()
     await server.start()
@@ -240,7 +240,7 @@ async def soak(seconds: float, speed: float, seed: int, folder: Path) -> tuple[d
                 if len(samples) % 30 == 1:
                     last = samples[-1]
                     print(f"{last.at:6.0f} s  {last.memory_bytes >> 20} MiB  {last.series} series", file=sys.stderr)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(pause)
         ended = program.returncode
     await server.stop()
     if ended is not None:
@@ -275,10 +275,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3600.0, help="wall seconds (default 3600)")
     parser.add_argument("--speed", type=float, default=24.0, help="simulated seconds a wall second (default 24)")
+    parser.add_argument(
+        "--pause", type=float, default=0.1, help="wall seconds between two steps of churn (default 0.1)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cotide-soak-") as folder:
-        figures, code = asyncio.run(soak(asked.seconds, asked.speed, asked.seed, Path(folder)))
+        figures, code = asyncio.run(soak(asked.seconds, asked.speed, asked.pause, asked.seed, Path(folder)))
     print(json.dumps(figures))
     return code
 

@@ -95,7 +95,8 @@ def load() -> None:
     from cotide_core.cycle import Scheduler
     from cotide_core.forecasting.heuristics import HeuristicCatalogue
     from cotide_core.policies import POLICIES
-    from cotide_operator import assembly, handlers  # noqa: F401
+    from cotide_operator import assembly  # noqa: F401
+    from cotide_operator.controllers import kopf_handlers  # noqa: F401
 
     for policy in POLICIES:
         Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane, control_plane
+from operator_world import world  # noqa: F401 - a fixture of several files here
 from servers import Server, emulated, real
 
 STILL: dict[str, str] = dict.fromkeys(("node-monitor-grace-period", "node-startup-grace-period"), "1h")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from operator_world import ALONE, World
-from servers import Server
 
 from cotide_kube.answers import ApiError
-from cotide_kube.client import KubeClient
 from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import explain_pod
 
@@ -22,12 +18,6 @@ WORDS = (
     "its namespace may hold 1500m cpu in batch and gratis pods (cotide.dev/max-batch-cpu);"
     " it starts when others of the namespace end"
 )
-
-
-@pytest.fixture
-async def world(server: Server) -> AsyncIterator[World]:
-    async with KubeClient(server.credentials) as client:
-        yield World(server, client)
 
 
 async def limited(world: World, cpu: str) -> None:

@@ -11,10 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
-import pytest
 from aiohttp import web
 from operator_world import ALONE, World
-from servers import Server
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
@@ -22,12 +20,6 @@ from cotide_kube.client import KubeClient
 MINE, THEIRS = "team-a", "team-b"
 RATE, LATENCY = 700.0, 3.0
 Object = dict[str, Any]
-
-
-@pytest.fixture
-async def world(server: Server) -> AsyncIterator[World]:
-    async with KubeClient(server.credentials) as client:
-        yield World(server, client)
 
 
 @asynccontextmanager
