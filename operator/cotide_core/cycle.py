@@ -68,14 +68,16 @@ class Scheduler:
     catalogue : where the forecasters of a `ModelsChanged` event are found; its models for the empty id apply until
     then.
 
+    state : empty; where others read it already. Its own by default.
+
     Attributes
     ----------
     state : the cluster as the engine knows it; read only.
     """
 
-    def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue) -> None:
+    def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue, state: ClusterState | None = None) -> None:
         self.config = config
-        self.state = ClusterState()
+        self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)

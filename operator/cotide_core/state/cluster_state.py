@@ -85,6 +85,10 @@ class ClusterState:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: a new engine follows, and whoever reads this state goes on reading it."""
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
         self.namespaces = NamespaceUse()
