@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
-from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,8 +25,9 @@ Booleans = NDArray[np.bool_]
 
 FIRST_CAPACITY: Final = 64
 """Rows that a new table has room for (chosen; it doubles when full)."""
-ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU)
-"""Resources that have a column from the start, so that scoring finds cpu at 0, memory at 1 and pods at 2."""
+ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY)
+"""Resources that have a column for ever, so that scoring finds cpu at 0, memory at 1 and pods at 2, and what pods hold
+of reclaimed capacity is known before it is published."""
 RESOURCES_KEPT: Final = 32
 """Columns up to which a resource that no node offers any more keeps its own: it mostly comes back (chosen)."""
 TYPES_MOST: Final = 256

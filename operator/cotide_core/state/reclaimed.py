@@ -45,11 +45,8 @@ def holdings(state: ClusterState, node: str) -> Holdings | None:
     if not all(physical):
         return None
     gratis, batch, online = columns.held[:, :, row].tolist()
-    extended = [columns.resources.get(name) for name in _RECLAIMED]
-    reclaimed = [
-        0 if column is None else int(columns.allocatable[column, row] - columns.free[column, row])
-        for column in extended
-    ]
+    extended = [columns.resources[name] for name in _RECLAIMED]
+    reclaimed = (columns.allocatable[extended, row] - columns.free[extended, row]).tolist()
     by_online = _reclaimed_by_online(state, row) if any(reclaimed) else (0, 0)
     plain = [
         one + other - (all_pods - theirs)
