@@ -140,6 +140,7 @@ class Scheduler:
                 self._planner.reopen()
         self._enqueue(now)
         self._queue.advance(now)
+        self._tell_displaced()
         if self._hierarchy is not None:
             self._out.extend(self._hierarchy.begin(now))
             for shape in self._hierarchy.take_reopened():
@@ -331,6 +332,15 @@ class Scheduler:
                 limit = self.config.max_queue
                 message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
+
+    def _tell_displaced(self) -> None:
+        """Say to pods that stand aside for a higher class why they do."""
+        displaced, self._queue.displaced = self._queue.displaced, []
+        for entry in displaced:
+            if entry.place is not Place.ASIDE:
+                continue
+            message = f"the queue is full ({self.config.max_queue} pods) and pods of a higher class are in it"
+            self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
 
     def _reshape(self) -> None:
         """Give waiting pods another shape whose resources came or went with nodes."""
