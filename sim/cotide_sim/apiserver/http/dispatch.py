@@ -98,11 +98,8 @@ class Dispatcher:
         try:
             if fault is not None:
                 raise fault
-            if deep_json.may_be_deep(request.body):
-                answer = deep_json.on_a_large_stack(lambda: self._answer(request, exchange))
-            else:
-                with deep_json.deep():
-                    answer = self._answer(request, exchange)
+            with deep_json.deep():
+                answer = self._answer(request, exchange)
         except Consult as wanted:
             self._consult(wanted, request, exchange)
             return
