@@ -2,9 +2,9 @@
 
 Called wherever the emulator reads or writes an object. The fast path is orjson's; what that refuses for its depth is
 read and written by Python's own json, on a stack that is large enough, and worked on with a raised recursion limit:
-for that one piece of synchronous work, so that whoever shares the process with the emulator is not spared a depth that
-would trip it elsewhere. A real API server takes 10,000 levels; of those the emulator takes `DEPTH_MOST`, since its checks
-recurse on the stack of whatever thread it was started in.
+for that one piece of synchronous work, so that whoever shares the process is not spared a depth that would trip it
+elsewhere. A real API server takes 10,000 levels; of those the emulator takes `DEPTH_MOST`, since its checks recurse on
+the stack of whatever thread it was started in.
 Source: https://github.com/golang/go/blob/master/src/encoding/json/scanner.go (maxNestingDepth)
 """
 
