@@ -102,7 +102,7 @@ class Availability:
         Returns (N,) the rows on which something is free earlier than it was expected to be.
         """
         columns = self._state.columns
-        resources = len(columns.resources) + PHYSICAL
+        resources = len(columns.free) + PHYSICAL
         if self.sizes.shape[0] != columns.size or self.free.shape[2] != resources:
             self._make(columns.size, resources)
             self._spec = -1

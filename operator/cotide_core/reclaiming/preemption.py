@@ -107,11 +107,14 @@ class Preemption:
         self, row: int, entry: QueuedPod, lacking: Floats, lost: Callable[[PodRecord], float], now: float
     ) -> Plan | None:
         columns, resources = self._state.columns, entry.shape.fit.resources
-        amounts = dict(self._state.demand(entry.pod.requests).amounts)
-        free = {resource: columns.free[columns.resource_column(resource), row] for resource in resources}
+        demand = self._state.demand(entry.pod.requests)
+        if demand.missing:
+            return None
+        amounts = {name: amount for name, (_, amount) in zip(demand.resources, demand.amounts, strict=True)}
+        free = {resource: columns.free_of(resource, row) for resource in resources}
         claimed = self._reservations.claimed(row, resources, without="")[2:]
         short = [
-            float(amounts[columns.resource_column(resource)] - free[resource] + claim)
+            float(amounts[resource] - free[resource] + claim)
             for resource, claim in zip(resources, claimed.tolist(), strict=True)
         ]
         gap = np.concatenate([lacking + ENOUGH_ROOM, np.array(short)])

@@ -101,7 +101,7 @@ class Reservations:
 
     def _free(self, room: Floats, row: int, resources: Sequence[str]) -> Floats:
         columns = self._state.columns
-        free = [columns.free[columns.resource_column(name), row] for name in resources]
+        free = [columns.free_of(name, row) for name in resources]
         return np.array([*room[:, row], *free], np.float64)
 
     def _wanted(self, pod: Pod, resources: Sequence[str]) -> Floats:

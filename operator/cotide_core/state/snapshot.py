@@ -61,7 +61,7 @@ class Snapshot:
             node_count=len(columns),
             nodes=columns.nodes,
             resources=columns.resources,
-            types=tuple(columns.types),
+            types=tuple(columns.type_names),
             alive=_frozen(columns.alive[:size]),
             allocatable=_frozen(columns.allocatable[:, :size]),
             free=_frozen(columns.free[:, :size]),
