@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.feedback_ar import FeedbackAr
 from cotide_predictors.host_load.forecaster import HostLoadModel

@@ -68,14 +68,16 @@ class Scheduler:
     catalogue : where the forecasters of a `ModelsChanged` event are found; its models for the empty id apply until
     then.
 
+    state : empty; where others read it already. Its own by default.
+
     Attributes
     ----------
     state : the cluster as the engine knows it; read only.
     """
 
-    def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue) -> None:
+    def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue, state: ClusterState | None = None) -> None:
         self.config = config
-        self.state = ClusterState()
+        self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config))
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
@@ -100,6 +102,9 @@ class Scheduler:
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
+        self._resources_seen = self.state.columns.resource_generation
+        self.handling = ""
+        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
         self._sequence = 0
         self._now = 0.0
         self._out: list[Instruction] = []
@@ -119,16 +124,23 @@ class Scheduler:
         """
         self._out = []
         self._now = now
+        self.handling = ""
+        self._placer.renew()
         self._expire(now)
         reopened = self.state.reopen(now)
         for event in events:
+            self.handling = _key_of(event)
             self._take(event, now)
+        self.handling = ""
+        if self.state.columns.resource_generation != self._resources_seen:
+            self._reshape()
         if self._planner is not None:
             self._planner.take(events)
             if reopened:
                 self._planner.reopen()
         self._enqueue(now)
         self._queue.advance(now)
+        self._tell_displaced()
         if self._hierarchy is not None:
             self._out.extend(self._hierarchy.begin(now))
             for shape in self._hierarchy.take_reopened():
@@ -303,10 +315,11 @@ class Scheduler:
         for entry in nominated:
             if self._hierarchy is not None and arrivals.get(entry.pod.key) is entry:
                 self._hierarchy.restore(entry, now)
-        if len(self._shapes) > SHAPES_KEPT:
+        if len(self._shapes) > SHAPES_KEPT or self.state.columns.types_refused:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
+            self.handling = entry.pod.key
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
             place = self._queue.add(entry, now)
             if place is Place.HELD:
@@ -320,10 +333,35 @@ class Scheduler:
                 message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
+    def _tell_displaced(self) -> None:
+        """Say to pods that stand aside for a higher class why they do."""
+        displaced, self._queue.displaced = self._queue.displaced, []
+        for entry in displaced:
+            if entry.place is not Place.ASIDE:
+                continue
+            message = f"the queue is full ({self.config.max_queue} pods) and pods of a higher class are in it"
+            self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
+
+    def _reshape(self) -> None:
+        """Give waiting pods another shape whose resources came or went with nodes."""
+        self._resources_seen = self.state.columns.resource_generation
+        stale = self._shapes.drop_stale(self.state)
+        if not stale:
+            return
+        for entry in list(self._arrivals.values()):
+            if entry.shape.fit in stale:
+                self._admit(entry.pod, entry)
+        for entry in [entry for entry in self._queue if entry.shape.fit in stale]:
+            self._admit(entry.pod, entry)
+        for shape in [shape for shape in self._failures if shape.fit in stale]:
+            del self._failures[shape]
+
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._in_flight.values()) for entry in group}
         self._shapes.prune(used)
         self._placer.forget(used)
+        if self.state.columns.release_types({shape.type_column for shape in used}):
+            self._placer.forget_answers()
         for shape in [shape for shape in self._failures if shape not in used]:
             del self._failures[shape]
 
@@ -333,6 +371,7 @@ class Scheduler:
         left = self.config.max_decisions_per_cycle
         while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
+            self.handling = entry.pod.key
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
@@ -359,6 +398,7 @@ class Scheduler:
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
             else:
                 binds.append(self._assume(entry, placement, snapshot, now))
+        self.handling = ""
         if self._planner is not None:
             for entry, placement in self._planner.plan(snapshot, now, left, self._qos):
                 binds.append(self._assume(entry, placement, snapshot, now))
@@ -419,3 +459,16 @@ class Scheduler:
     def _tell(self, told: Wait | None) -> None:
         if told is not None:
             self._out.append(told)
+
+
+def _key_of(event: Event) -> str:
+    """Return the key of the pod, or the name of the node or Workload, that an event is about."""
+    match event:
+        case PodUpserted(pod):
+            return pod.key
+        case NodeUpserted(node):
+            return node.name
+        case WorkloadUpserted(workload):
+            return workload.key
+        case _:
+            return ""

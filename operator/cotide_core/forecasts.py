@@ -16,10 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class Ledger:
         self._chain = chain
         try:
             body = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LedgerError(f"line {number} is no JSON: {error}") from error
         if not isinstance(body, dict):
             raise LedgerError(f"line {number} holds no object")

@@ -18,9 +18,10 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.instructions import Bind
+from cotide_core.kernels.array_types import Floats
 from cotide_core.ledger import read_ledger
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.node_columns import CPU_COLUMN, Floats
+from cotide_core.state.node_columns import CPU_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

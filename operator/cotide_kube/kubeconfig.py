@@ -168,6 +168,8 @@ def _parse(path: Path) -> Any:
         raise InputError(f"the kubeconfig can't be read: {error.strerror}", file=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError("the kubeconfig is no UTF-8 text", file=str(path)) from error
+    except (RecursionError, ValueError, OverflowError) as error:  # nested too deep, or a number or date that is none
+        raise InputError(f"is no YAML that can be read: {type(error).__name__}", file=str(path)) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "not readable as YAML"

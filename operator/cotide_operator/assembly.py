@@ -40,7 +40,7 @@ from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
-from cotide_operator.leaderelection.lease import LeaderElector
+from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
@@ -176,6 +176,7 @@ class Operator:
             clock=self.clock,
             record=self._ledger,
             watcher=self._retraining,
+            remake=self._remake_engine,
         )
         self._aside = QuarantineReporter(
             self.client,
@@ -201,6 +202,7 @@ class Operator:
         self._deciding = False
         self._kopf: KopfThread | None = None
         self._kopf_was_ready = False
+        self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -220,6 +222,8 @@ class Operator:
             async with self.client:
                 await self._run(stop)
         finally:
+            if self._lease is not None:
+                await self._lease.stop()
             await self._following.end()
             if self._ledger is not None:
                 self._ledger.close()
@@ -265,13 +269,14 @@ class Operator:
                 wait.cancel()
         return not stop.is_set()
 
-    async def _elect(self, crew: TaskSupervisor, stop: asyncio.Event) -> LeaderElector | None:
+    async def _elect(self, crew: TaskSupervisor, stop: asyncio.Event) -> LeaseThread | None:
         election = self.settings.leader_election
         if not election.enabled:
             return None
         await preflight.await_namespace(self.client, election.namespace)
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-        leadership = LeaderElector(self.client.unfenced(), election, identity)
+        leadership = self._lease = LeaseThread(self._credentials, election, identity, timeout_seconds=TIMEOUT_SECONDS)
+        await leadership.start()
         acquiring = crew.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -281,7 +286,7 @@ class Operator:
         self.client.fence = leadership.permit
         return leadership
 
-    async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaderElector | None) -> None:
+    async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
         self.telemetry.leader.set(1)
@@ -403,6 +408,12 @@ class Operator:
     def _limit_of(self, workload_key: str) -> float | None:
         workload = self.loop.scheduler.state.workload(workload_key)
         return workload.latency_p95_milliseconds if workload is not None else None
+
+    def _remake_engine(self) -> Scheduler:
+        """Return a new engine over the state that others read, which is emptied for it."""
+        failed = self.loop.scheduler
+        failed.state.clear()
+        return Scheduler(failed.config, self.models, failed.state)
 
     def _tell(self, event: Event) -> None:
         self.loop.tell(event)

@@ -265,4 +265,4 @@ def test_a_ledger_of_another_schema_or_policy_is_refused_by_its_header() -> None
     assert newer == "line 1: schema 99, this version reads schema 1"
     unknown = replay([header(b'{"ledger":1,"config":' + config + b"}")], HeuristicCatalogue()).difference
     assert unknown is not None
-    assert unknown.startswith("line 1: config: policy: 'best' is not one of")
+    assert unknown.startswith("line 1: config: policy: there is no 'best'; there are")

@@ -25,8 +25,9 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.forecasts import CompletionForecaster, Floats, MixBatch, QosForecaster
+from cotide_core.forecasts import CompletionForecaster, MixBatch, QosForecaster
 from cotide_core.instructions import Bind, Wait, WaitReason
+from cotide_core.kernels.array_types import Floats
 from cotide_core.policies import POLICIES
 
 ONLINE, BATCH = WorkloadClass.ONLINE, WorkloadClass.BATCH

@@ -15,8 +15,9 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, QosForecaster
+from cotide_core.forecasts import CompletionForecast, CompletionForecaster, QosForecaster
 from cotide_core.instructions import Bind, Instruction
+from cotide_core.kernels.array_types import Floats
 
 
 class Estimates(HeuristicCompletion):

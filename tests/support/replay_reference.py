@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_predictors.run_time.kernels.run_habits import foresee, habits_of, note_habit
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
-from cotide_sim.trace_replay.kernels.kept import kept_of
+from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
@@ -323,15 +323,17 @@ def columns(jobs: list[Job]):
     }
 
 
-def replay(kernel, jobs, capacity, *codes, promises=True):
+def columns_of(jobs: list[Job]) -> Jobs:
+    """The jobs as kernels take them; nothing is found yet."""
+    return Jobs(**columns(jobs), start=np.full(len(jobs), -1), promise=np.full(len(jobs), -1))
+
+
+def replay(kernel, jobs, rule, mode, one_by_one=0):
     """Call a kernel; return starts, forecasts and promises."""
-    log = columns(jobs)
-    start, promise = np.full((2, len(jobs)), -1, dtype=np.int64)
-    past = past_of(LEARNED, 2, log["user"], log["demand"], log["request"])
-    arrays = (log["submit"], log["run"], log["demand"], log["request"], log["user"], past, capacity)
-    outs = (log["forecast"], start, promise) if promises else (log["forecast"], start)
-    kernel(*arrays, *codes, *outs, np.zeros(2, dtype=np.int64), kept_of(len(jobs)))
-    return start.tolist(), log["forecast"].tolist(), promise.tolist()
+    log = columns_of(jobs)
+    past = past_of(LEARNED, 2, log.user, log.demand, log.request)
+    kernel(log, past, mode, one_by_one, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
+    return log.start.tolist(), log.forecast.tolist(), log.promise.tolist()
 
 
 def expected(jobs):

@@ -19,7 +19,8 @@ from cotide_cli.printing import as_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cotide_sim.experiments.offline.completion import Integers, Report, Row
+    from cotide_core.kernels.array_types import Integers
+    from cotide_sim.experiments.offline.completion import Report, Row
 
 PIPE_WIDTH: Final = 160
 """Columns where there is no terminal; chosen, so that a pipe does not break lines."""

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import ModelError
-from cotide_core.forecasts import CompletionForecast, CompletionForecaster, Floats, MixBatch, QosForecaster
+from cotide_core.forecasts import CompletionForecast, CompletionForecaster, MixBatch, QosForecaster
+from cotide_core.kernels.array_types import Floats
 
 HEURISTIC: Final = "heuristic"
 """The model id of both heuristics."""

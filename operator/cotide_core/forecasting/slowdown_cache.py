@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.forecasts import CompletionForecaster
-from cotide_core.state.node_columns import Floats
+from cotide_core.kernels.array_types import Floats
 
 QUARTER: Final = 1.189207115002721
 """Rates are rounded up to the next of four steps to its double (chosen: at most 19 % too high)."""

@@ -12,6 +12,7 @@ other files; so the cache's name carries a digest of everything that is called, 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from types import FunctionType
@@ -41,6 +42,35 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return Kernel(function)
 
 
+def uncounted(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile without counting references to arrays, which costs more than a short function does.
+
+    For a function that makes no arrays and returns none: the caller's are there until it has returned.
+    """
+    return Kernel(function, counted=False)
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as part of whoever calls it, uncounted: a step, which would else be handed all arrays each time."""
+    return Kernel(function, inline=True, counted=False)
+
+
+def with_steps(loop: Callable[P, R], name: str, **steps: Callable[..., Any]) -> Callable[P, R]:
+    """Return a loop that calls these steps where it calls functions of their names, as a kernel called ``name``.
+
+    The code is that of the loop, looked up among other names. A function that is handed over as an argument or closed
+    over would do as well, but numba then finds no machine code on disk and compiles in every process anew.
+    The loop is `uncounted`, as its steps are.
+    """
+    general = cast(Kernel[P, R], loop).py_func
+    names = {**general.__globals__, **steps}
+    special = FunctionType(general.__code__, names, name, general.__defaults__, general.__closure__)
+    update_wrapper(special, general)
+    special.__name__ = name
+    special.__qualname__ = name
+    return Kernel(cast(Callable[P, R], special), counted=False)
+
+
 class Kernel(Generic[P, R]):
     """A function that becomes machine code when it is first called.
 
@@ -49,11 +79,13 @@ class Kernel(Generic[P, R]):
     Attributes
     ----------
     py_func : the function as it is written, as numba's own dispatchers call it.
+    inline, counted : compiled as part of its callers, and counting references to arrays.
     """
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], *, inline: bool = False, counted: bool = True) -> None:
         update_wrapper(self, function)
         self.py_func = cast(FunctionType, function)
+        self.inline, self.counted = inline, counted
         self._made: Callable[P, R] | None = None
         self._ready: Callable[P, R] | None = None
 
@@ -64,7 +96,7 @@ class Kernel(Generic[P, R]):
     def ready(self) -> Callable[P, R]:
         """Return what numba makes of the function; it compiles at the first call of that."""
         if self._made is None:
-            self._made = _made(self.py_func)
+            self._made = _made(self.py_func, self.inline, self.counted)
         # Numba looks up what a function calls among its module's names, and must find objects of its own there.
         names = self.py_func.__globals__
         for name in self.py_func.__code__.co_names:
@@ -75,15 +107,15 @@ class Kernel(Generic[P, R]):
         return self._made
 
 
-def _made(function: FunctionType) -> Callable[..., Any]:
+def _made(function: FunctionType, inline: bool, counted: bool) -> Callable[..., Any]:
     numba = _numba()
     if numba is None:
         return function
     function.__qualname__ = f"{function.__name__}_{_digest(function)}"
     try:
-        made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
+        made: Callable[..., Any] = numba.njit(cache=True, nogil=True, forceinline=inline, _nrt=counted)(function)
     except RuntimeError:  # no directory to cache in: a read-only install of a user without a home
-        made = numba.njit(nogil=True)(function)
+        made = numba.njit(nogil=True, forceinline=inline, _nrt=counted)(function)
     return made
 
 
@@ -96,14 +128,30 @@ def _digest(function: Any) -> str:
 
 def _collect(function: Any, seen: dict[str, bytes]) -> None:
     plain = getattr(function, "py_func", function)
-    if not isinstance(plain, FunctionType) or plain.__name__ in seen:
+    if not isinstance(plain, FunctionType) or _key(plain) in seen:
         return
-    code = plain.__code__
+    code, names = plain.__code__, plain.__globals__
     constants = tuple(value for value in code.co_consts if isinstance(value, int | float | None))
-    seen[plain.__name__] = code.co_code + repr((code.co_names, constants)).encode()
+    seen[_key(plain)] = code.co_code + repr((code.co_names, constants)).encode()
     for name in code.co_names:
-        found = plain.__globals__.get(name)
+        found = names.get(name)
         if isinstance(found, int | float | tuple):
-            seen[name] = repr(found).encode()
+            seen[f"{plain.__module__}.{name}"] = repr(found).encode()
         elif getattr(found, "__module__", "").startswith("cotide_"):
             _collect(found, seen)
+    for annotation in plain.__annotations__.values():
+        _collect_fields(names.get(annotation), seen)
+
+
+def _key(function: FunctionType) -> str:
+    return f"{function.__module__}.{function.__name__}"
+
+
+def _collect_fields(kind: Any, seen: dict[str, bytes]) -> None:
+    """Take in the order of a named tuple's fields: machine code knows them by their place."""
+    if not isinstance(kind, type) or not hasattr(kind, "_fields"):
+        return
+    seen[f"{kind.__module__}.{kind.__name__}"] = repr(kind._fields).encode()
+    names = vars(sys.modules[kind.__module__])
+    for field in kind.__annotations__.values():
+        _collect_fields(names.get(getattr(field, "__forward_arg__", "")), seen)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TYPE: Final = 0
 SIZE: Final = 1

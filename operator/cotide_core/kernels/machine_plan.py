@@ -15,184 +15,231 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.machines import NEVER, earliest_on, is_enough, occupy
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.compiled import compiled, inlined, uncounted
+from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, has_room, hold, is_enough, segment_on
 
 NO_ROOM: Final = -1
 """Returned when a machine needs more segments than its arrays hold: call again with more."""
 
 
-@compiled
-def stretched(length: int, factor: float) -> int:
-    """Return how long something takes where it is slowed down, rounded up."""
-    return math.ceil(length * factor)
+class Demands(NamedTuple):
+    """What n pods in G groups ask of N machines.
 
-
-@cache
-def compile_ahead() -> None:
-    """Have the kernel compiled, once in a process: no cycle shall wait for it, some seconds without a cache on disk."""
-    one, table = np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-    plan_machines(
-        table.copy(), np.zeros((1, 1, 1), np.int64), np.ones(1, np.int64), 0, one, one, table, table, one, one,
-        np.ones((1, 1)), one, np.zeros((1, 1), np.bool_), table, one, table.copy(), 1, 1, np.zeros(1, np.bool_),
-        one - 1, one - 1,
-    )  # fmt: skip
-
-
-@compiled
-def plan_machines(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each step would pass all its arrays
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    now: int,
-    group: Integers,
-    second: Integers,
-    need: Integers,
-    take: Integers,
-    length: Integers,
-    kind: Integers,
-    stretch: Floats,
-    fit: Integers,
-    may: Booleans,
-    soft: Integers,
-    slot: Integers,
-    bound: Integers,
-    most_reserved: int,
-    most_starts: int,
-    opened: Booleans,
-    machine: Integers,
-    start: Integers,
-) -> int:
-    """Plan n pods on N machines; return how many start now, or `NO_ROOM`.
-
-    Parameters
+    Attributes
     ----------
-    times, free, sizes : see `machines`; used up by the call. Times in any one unit.
     group : (n,) like pods share a number; the pods are in the order in which they are served.
-    second : (n,) the order in which pods are tried behind the reservations; a permutation.
     need, take : (G, R) what must be free (0: is not looked at), and what is then occupied.
     length, kind : (G,) how long on an undisturbed machine, and which row of ``stretch`` applies.
     stretch : (T, N) factors on the length.
     fit, may, soft : (G,) row of the next two; (F, N) whether a machine may be used, and its soft objections.
     slot, bound : (G,) row of the next for a group, 0 for a group of one pod; (S, N) filled with ``now``, used up.
-    most_reserved : reservations at most; pods behind them start now or not at all.
-    most_starts : starts at most; nothing is planned after the last.
+    """
+
+    group: Integers
+    need: Integers
+    take: Integers
+    length: Integers
+    kind: Integers
+    stretch: Floats
+    fit: Integers
+    may: Booleans
+    soft: Integers
+    slot: Integers
+    bound: Integers
+
+
+class Plan(NamedTuple):
+    """Starts and reservations of n pods on N machines.
+
+    Attributes
+    ----------
+    machine, start : (n,) in: kept reservations, or -1; out: the plan, -1 for none.
     opened : (N,) in: machines on which something is free earlier than it was; kept reservations move forward to the
         earliest start now open to each on one of them, one after another. Out: machines that reservations left.
-    machine, start : (n,) in: kept reservations, or -1; out: the plan, -1 for none.
     """
-    starts = 0
-    reserved = 0
-    left = np.zeros(opened.shape[0], np.bool_)
+
+    machine: Integers
+    start: Integers
+    opened: Booleans
+
+
+def smallest() -> tuple[Profiles, Demands, Plan]:
+    """Return one pod and one machine: enough to have a kernel compiled before it is needed."""
+    zero, none, table = np.zeros(1, np.int64), np.full(1, -1), np.zeros((1, 1), np.int64)
+    profiles = Profiles(table.copy(), np.zeros((1, 1, 1), np.int64), np.ones(1, np.int64))
+    may = np.zeros((1, 1), np.bool_)
+    demands = Demands(zero, table, table, zero, zero, np.ones((1, 1)), zero, may, table, zero, table.copy())
+    return profiles, demands, Plan(none, none.copy(), np.zeros(1, np.bool_))
+
+
+@cache
+def compile_ahead() -> None:
+    """Have the kernel compiled, once in a process: no cycle shall wait for it, some seconds without a cache on disk."""
+    profiles, demands, plan = smallest()
+    plan_machines(profiles, 0, demands, np.zeros(1, np.int64), 1, 1, plan)
+
+
+@uncounted
+def stretched(length: int, factor: float) -> int:
+    """Return how long something takes where it is slowed down, rounded up."""
+    return math.ceil(length * factor)
+
+
+@inlined
+def lasts_on(demands: Demands, of: int, at: int) -> int:
+    """Return how long a pod of a group takes on a machine."""
+    return stretched(demands.length[of], demands.stretch[demands.kind[of], at])
+
+
+@compiled
+def plan_machines(
+    profiles: Profiles, now: int, demands: Demands, second: Integers, most_reserved: int, most_starts: int, plan: Plan
+) -> int:
+    """Plan n pods on N machines; return how many start now, or `NO_ROOM`.
+
+    Parameters
+    ----------
+    profiles : used up by the call.
+    second : (n,) the order in which pods are tried behind the reservations; a permutation.
+    most_reserved : reservations at most; pods behind them start now or not at all.
+    most_starts : starts at most; nothing is planned after the last.
+    """
+    pods = demands.group.shape[0]
+    left = np.zeros(plan.opened.shape[0], np.bool_)
+    if not _keep(profiles, now, demands, left, plan):
+        return NO_ROOM
+    served, starts = _in_order(profiles, now, demands, most_reserved, most_starts, left, plan)
+    if starts != NO_ROOM and starts < most_starts and most_reserved <= pods:
+        present = present_on(profiles, now)
+        starts = _behind(profiles, now, demands, second, most_starts, starts, served, present, plan)
+    if starts != NO_ROOM:
+        plan.opened[:] = left
+    return starts
+
+
+@inlined
+def _keep(profiles: Profiles, now: int, demands: Demands, left: Booleans, plan: Plan) -> bool:
+    """Take the kept reservations into the profiles where they still fit; return whether there was room."""
+    machine, start, group, need = plan.machine, plan.start, demands.group, demands.need
     for pod in range(group.shape[0]):
-        if machine[pod] < 0:
-            continue
         at = machine[pod]
+        if at < 0:
+            continue
         of = group[pod]
         begin = max(now, start[pod])
-        lasts = stretched(length[of], stretch[kind[of], at])
-        kept = may[fit[of], at] and (
-            earliest_on(times[at], free[at], sizes[at], begin, lasts, need[of], begin + 1) == begin
-        )
-        if not kept:
+        lasts = lasts_on(demands, of, at)
+        times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
+        if not (
+            demands.may[demands.fit[of], at]
+            and earliest_on(times, free, size, begin, lasts, need[of], begin + 1) == begin
+        ):
             left[at] = True
-            opened[at] = True
+            plan.opened[at] = True
             machine[pod] = -1
             start[pod] = -1
             continue
-        if sizes[at] + 2 > times.shape[1]:
-            return NO_ROOM
+        if not has_room(profiles, at):
+            return False
         start[pod] = begin
-        sizes[at] = occupy(times[at], free[at], sizes[at], begin, begin + lasts, take[of], 1)
-    served = np.zeros(group.shape[0], np.bool_)
-    place = 0
-    while place < group.shape[0] and reserved < most_reserved and starts < most_starts:
-        pod = place
-        place += 1
-        served[pod] = True
+        hold(profiles, at, begin, lasts, demands.take[of], 1)
+    return True
+
+
+@inlined
+def _in_order(
+    profiles: Profiles, now: int, demands: Demands, most_reserved: int, most_starts: int, left: Booleans, plan: Plan
+) -> tuple[int, int]:
+    """Plan one pod after another; return how many were planned or passed over, and the starts or `NO_ROOM`."""
+    machine, start, opened = plan.machine, plan.start, plan.opened
+    group, need, take = demands.group, demands.need, demands.take
+    starts = 0
+    reserved = 0
+    pod = 0
+    while pod < group.shape[0] and reserved < most_reserved and starts < most_starts:
         of = group[pod]
         held = machine[pod]
         limit = NEVER
         if held >= 0:
             limit = start[pod]
-            lasts = stretched(length[of], stretch[kind[of], held])
-            sizes[held] = occupy(times[held], free[held], sizes[held], limit, limit + lasts, take[of], -1)
+            lasts = lasts_on(demands, of, held)
+            hold(profiles, held, limit, lasts, take[of], -1)
             if opened[held]:
-                limit = earliest_on(times[held], free[held], sizes[held], now, lasts, need[of], limit)
-        found, begin = first_machine(
-            times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
-            bound[slot[of]], limit, held, slot[of] == 0, opened,
-        )  # fmt: skip
+                times, free, size = profiles.times[held], profiles.free[held], profiles.sizes[held]
+                limit = earliest_on(times, free, size, now, lasts, need[of], limit)
+        found, begin = first_machine(profiles, now, demands, of, limit, held, opened)
         if found < 0:
             machine[pod] = -1
             start[pod] = -1
+            pod += 1
             continue
-        if sizes[found] + 2 > times.shape[1]:
-            return NO_ROOM
+        if not has_room(profiles, found):
+            return pod, NO_ROOM
         if held >= 0 and (found != held or begin != start[pod]):
-            for other in range(bound.shape[0]):  # what it leaves may be open to anybody
-                bound[other, held] = now
+            for other in range(demands.bound.shape[0]):  # what it leaves may be open to anybody
+                demands.bound[other, held] = now
             left[held] = True
             opened[held] = True
-        lasts = stretched(length[of], stretch[kind[of], found])
-        sizes[found] = occupy(times[found], free[found], sizes[found], begin, begin + lasts, take[of], 1)
+        hold(profiles, found, begin, lasts_on(demands, of, found), take[of], 1)
         machine[pod] = found
         start[pod] = begin
-        if begin == now:
-            starts += 1
-        else:
-            reserved += 1
-    present = present_on(times, free, sizes, now)
+        starts += begin == now
+        reserved += begin != now
+        pod += 1
+    return pod, starts
+
+
+@inlined
+def _behind(
+    profiles: Profiles,
+    now: int,
+    demands: Demands,
+    second: Integers,
+    most_starts: int,
+    starts: int,
+    served: int,
+    present: Integers,
+    plan: Plan,
+) -> int:
+    """Start what fits beside the reservations, of the pods from ``served`` on; return all starts or `NO_ROOM`."""
+    group, need, take, fit = demands.group, demands.need, demands.take, demands.fit
     for pod in second:
-        if starts >= most_starts or most_reserved > group.shape[0]:
+        if starts >= most_starts:
             break
-        if served[pod]:
-            continue
         of = group[pod]
-        if not fits_somewhere(present, may[fit[of]], need[of]):
+        if pod < served or not fits_somewhere(present, demands.may[fit[of]], need[of]):
             continue
-        found, begin = first_machine(
-            times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
-            bound[slot[of]], now + 1, -1, slot[of] == 0, opened,
-        )  # fmt: skip
+        found, _ = first_machine(profiles, now, demands, of, now + 1, -1, plan.opened)
         if found < 0:
             continue
-        if sizes[found] + 2 > times.shape[1]:
+        if not has_room(profiles, found):
             return NO_ROOM
-        lasts = stretched(length[of], stretch[kind[of], found])
-        sizes[found] = occupy(times[found], free[found], sizes[found], now, now + lasts, take[of], 1)
-        machine[pod] = found
+        hold(profiles, found, now, lasts_on(demands, of, found), take[of], 1)
+        plan.machine[pod] = found
         for resource in range(take.shape[1]):
             present[found, resource] -= take[of, resource]
-        start[pod] = now
+        plan.start[pod] = now
         starts += 1
-    opened[:] = left
     return starts
 
 
 @compiled
-def present_on(times: Integers, free: Integers, sizes: Integers, now: int) -> Integers:
+def present_on(profiles: Profiles, now: int) -> Integers:
     """Return (N, R) what is free at this moment: a quick look, before a machine's future is looked at."""
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
     found = np.empty((sizes.shape[0], free.shape[2]), np.int64)
     for at in range(sizes.shape[0]):
-        place = 0
-        while place + 1 < sizes[at] and times[at, place + 1] <= now:
-            place += 1
+        place = segment_on(times[at], sizes[at], now)
         for resource in range(free.shape[2]):
             found[at, resource] = free[at, place, resource]
     return found
 
 
-@compiled
+@uncounted
 def fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
     """Whether a machine that may be used has all that is needed at this moment."""
     at = 0
@@ -202,28 +249,25 @@ def fits_somewhere(present: Integers, may: Booleans, need: Integers) -> bool:
     return found
 
 
-@compiled
+@uncounted
 def first_machine(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    now: int,
-    length: int,
-    stretch: Floats,
-    need: Integers,
-    may: Booleans,
-    soft: Integers,
-    bound: Integers,
-    limit: int,
-    held: int,
-    alone: bool,
-    opened: Booleans,
+    profiles: Profiles, now: int, demands: Demands, of: int, limit: int, held: int, opened: Booleans
 ) -> tuple[int, int]:
-    """Return the machine with the earliest start before ``limit`` and that start; ``held`` and the limit for none."""
+    """Return the machine with the earliest start before ``limit`` and that start; ``held`` and the limit for none.
+
+    Parameters
+    ----------
+    of : group of the pod.
+    held : machine of its reservation, -1 without; then only ``opened`` machines are looked at.
+    """
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    need, bound = demands.need[of], demands.bound[demands.slot[of]]
+    may, soft = demands.may[demands.fit[of]], demands.soft[demands.fit[of]]
+    length, stretch = demands.length[of], demands.stretch[demands.kind[of]]
     best = held
     begin = limit
     objections = 0
-    if alone:
+    if demands.slot[of] == 0:
         bound[:] = now
     for at in range(may.shape[0]):
         softer = best != held and soft[at] < objections

@@ -11,18 +11,23 @@ resource, what they are lent apart.
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.machine_plan import NO_ROOM, first_machine, fits_somewhere, present_on, stretched
-from cotide_core.kernels.machines import NEVER, occupy
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.compiled import compiled, inlined
+from cotide_core.kernels.machine_plan import (
+    NO_ROOM,
+    Demands,
+    Plan,
+    first_machine,
+    fits_somewhere,
+    lasts_on,
+    present_on,
+    smallest,
+)
+from cotide_core.kernels.machines import NEVER, Profiles, has_room, hold
 
 PREDICTABLE: Final = 0.6
 """Estimated accuracy from which a job counts as predictable (Naghshnejad 2019, section 4.4)."""
@@ -39,91 +44,64 @@ RESERVED: Final = 2
 """Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/replay.md)."""
 
 
-@cache
-def compile_platform() -> None:
-    """Have the kernel compiled, once in a process."""
-    one, table = np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-    plan_platform(
-        table.copy(), np.zeros((1, 1, 1), np.int64), np.ones(1, np.int64), 0, one, one, table, table, one, one,
-        np.ones((1, 1)), one, np.zeros((1, 1), np.bool_), table, one, table.copy(), np.zeros(1, np.bool_),
-        np.zeros(1, np.bool_), np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 1, one - 1,
-        one - 1,
-    )  # fmt: skip
+class Shares(NamedTuple):
+    """Who counts as what on the platform, and what the predictable may hold.
 
-
-@compiled
-def plan_platform(  # noqa: PLR0912  one compiled loop: a call for each step would pass all its arrays
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    now: int,
-    group: Integers,
-    by_volume: Integers,
-    need: Integers,
-    take: Integers,
-    length: Integers,
-    kind: Integers,
-    stretch: Floats,
-    fit: Integers,
-    may: Booleans,
-    soft: Integers,
-    slot: Integers,
-    bound: Integers,
-    overdue: Booleans,
-    predictable: Booleans,
-    amounts: Integers,
-    held: Integers,
-    share: Integers,
-    most_starts: int,
-    machine: Integers,
-    start: Integers,
-) -> int:
-    """Plan n pods, which come in order of submission; return how many start now, or `NO_ROOM`.
-
-    Parameters as in `machine_plan.plan_machines`, but:
-
+    Attributes
+    ----------
     by_volume : (n,) the order of the second and third pass.
     overdue, predictable : (n,) who has waited long enough for a reservation, and whose run time can be relied on.
     amounts : (G, S) what a pod takes of the S resources that are shared out.
     held, share : (S,) what the predictable hold now, counted up by the call, and what they may hold.
-    machine, start : (n,) out: starts and reservations, -1 for none.
     """
+
+    by_volume: Integers
+    overdue: Booleans
+    predictable: Booleans
+    amounts: Integers
+    held: Integers
+    share: Integers
+
+
+@cache
+def compile_platform() -> None:
+    """Have the kernel compiled, once in a process."""
+    profiles, demands, plan = smallest()
+    nobody, nothing = np.zeros(1, np.bool_), np.zeros(2, np.int64)
+    shares = Shares(np.zeros(1, np.int64), nobody, nobody, np.zeros((1, 2), np.int64), nothing, nothing)
+    plan_platform(profiles, 0, demands, shares, 1, plan)
+
+
+@compiled
+def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares, most_starts: int, plan: Plan) -> int:
+    """Plan n pods, which come in order of submission; return how many start now, or `NO_ROOM`.
+
+    Parameters as in `machine_plan.plan_machines`, but the plan is only filled by the call.
+    """
+    machine, start, group, need, take = plan.machine, plan.start, demands.group, demands.need, demands.take
     machine[:] = -1
     start[:] = -1
     starts = 0
     places = np.zeros(2, np.int64)
-    nowhere = np.zeros(sizes.shape[0], np.bool_)
     for step in range(3):
-        present = present_on(times, free, sizes, now)
+        present = present_on(profiles, now)
         for place in range(group.shape[0]):
-            pod = place if step == 0 else by_volume[place]
+            pod = place if step == 0 else shares.by_volume[place]
             if starts >= most_starts:
                 break
             of = group[pod]
-            trusted = 1 if predictable[pod] else 0
-            if machine[pod] >= 0:
+            trusted = 1 if shares.predictable[pod] else 0
+            if machine[pod] >= 0 or not _is_tried(step, pod, of, places, shares):
                 continue
-            if step == 0 and (not overdue[pod] or places[trusted] == RESERVED):
+            if step > 0 and not fits_somewhere(present, demands.may[demands.fit[of]], need[of]):
                 continue
-            if step == 2 and trusted == 0:
-                continue
-            beyond = False
-            for resource in range(share.shape[0]):
-                beyond = beyond or held[resource] + amounts[of, resource] > share[resource]
-            if step == 1 and trusted == 1 and beyond:
-                continue
-            if step > 0 and not fits_somewhere(present, may[fit[of]], need[of]):
-                continue
-            found, begin = first_machine(
-                times, free, sizes, now, length[of], stretch[kind[of]], need[of], may[fit[of]], soft[fit[of]],
-                bound[slot[of]], NEVER if step == 0 else now + 1, -1, slot[of] == 0, nowhere,
-            )  # fmt: skip
+            limit = NEVER if step == 0 else now + 1
+            found, begin = first_machine(profiles, now, demands, of, limit, -1, plan.opened)
             if found < 0:
                 continue
-            if sizes[found] + 2 > times.shape[1]:
+            if not has_room(profiles, found):
                 return NO_ROOM
-            lasts = stretched(length[of], stretch[kind[of], found])
-            sizes[found] = occupy(times[found], free[found], sizes[found], begin, begin + lasts, take[of], 1)
+            hold(profiles, found, begin, lasts_on(demands, of, found), take[of], 1)
             machine[pod] = found
             start[pod] = begin
             if begin > now:
@@ -132,6 +110,21 @@ def plan_platform(  # noqa: PLR0912  one compiled loop: a call for each step wou
             starts += 1
             for resource in range(take.shape[1]):
                 present[found, resource] -= take[of, resource]
-            for resource in range(share.shape[0]):
-                held[resource] += amounts[of, resource] * trusted
+            for resource in range(shares.share.shape[0]):
+                shares.held[resource] += shares.amounts[of, resource] * trusted
     return starts
+
+
+@inlined
+def _is_tried(step: int, pod: int, of: int, places: Integers, shares: Shares) -> bool:
+    """Return whether a pod's turn comes in a pass, ``places`` being the reservations of each kind."""
+    trusted = 1 if shares.predictable[pod] else 0
+    if step == 0:
+        overdue: bool = shares.overdue[pod] and places[trusted] != RESERVED
+        return overdue
+    if step == 2 or trusted == 0:
+        return trusted == 1 or step == 1
+    for resource in range(shares.share.shape[0]):
+        if shares.held[resource] + shares.amounts[of, resource] > shares.share[resource]:
+            return False
+    return True

@@ -8,20 +8,30 @@ neighbouring segments may be equal, which changes no answer, as only a segment t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from cotide_core.kernels.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined, uncounted
 
 NEVER: Final = 1 << 62
 """A time that does not come."""
 
 
-@compiled
+class Profiles(NamedTuple):
+    """What N machines have free over time.
+
+    Attributes
+    ----------
+    times, free : (N, K) and (N, K, R), see above; times in any one unit.
+    sizes : (N,) segments of each.
+    """
+
+    times: Integers
+    free: Integers
+    sizes: Integers
+
+
+@uncounted
 def is_enough(free: Integers, place: int, need: Integers) -> bool:
     """Whether a segment of a machine has all that is needed; a resource of which nothing is needed is not looked at."""
     short = False
@@ -30,7 +40,7 @@ def is_enough(free: Integers, place: int, need: Integers) -> bool:
     return not short
 
 
-@compiled
+@uncounted
 def earliest_on(times: Integers, free: Integers, size: int, now: int, length: int, need: Integers, limit: int) -> int:
     """Return the earliest time >= now from which ``need`` is free on one machine for ``length``.
 
@@ -39,9 +49,7 @@ def earliest_on(times: Integers, free: Integers, size: int, now: int, length: in
     times, free : (K,) and (K, R) of the machine.
     limit : returned when there is no such time before it.
     """
-    place = 0
-    while place + 1 < size and times[place + 1] <= now:
-        place += 1
+    place = segment_on(times, size, now)
     begin: int = max(now, times[place])
     while place < size and begin < limit:
         if not is_enough(free, place, need):
@@ -55,7 +63,7 @@ def earliest_on(times: Integers, free: Integers, size: int, now: int, length: in
     return limit
 
 
-@compiled
+@uncounted
 def occupy(times: Integers, free: Integers, size: int, begin: int, end: int, take: Integers, sign: int) -> int:
     """Take amounts over [begin, end) on one machine, or give them back; return its new number of segments.
 
@@ -80,7 +88,30 @@ def occupy(times: Integers, free: Integers, size: int, begin: int, end: int, tak
     return size
 
 
-@compiled
+@inlined
+def segment_on(times: Integers, size: int, now: int) -> int:
+    """Return the segment of a machine, of (K,) times, in which a moment lies; the first where it lies before all."""
+    place = 0
+    while place + 1 < size and times[place + 1] <= now:
+        place += 1
+    return place
+
+
+@inlined
+def has_room(profiles: Profiles, at: int) -> bool:
+    """Return whether a machine's arrays have room for what one more change adds."""
+    enough: bool = profiles.sizes[at] + 2 <= profiles.times.shape[1]
+    return enough
+
+
+@inlined
+def hold(profiles: Profiles, at: int, begin: int, length: int, take: Integers, sign: int) -> None:
+    """Take amounts on a machine for ``length`` (``sign`` 1), or give them back (-1); `has_room` was asked."""
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    sizes[at] = occupy(times[at], free[at], sizes[at], begin, begin + length, take, sign)
+
+
+@uncounted
 def _split(times: Integers, free: Integers, size: int, place: int, time: int) -> int:
     for at in range(size, place + 1, -1):
         times[at] = times[at - 1]

@@ -7,13 +7,10 @@ online pod with a promise on the row, in order of their keys, and one for the ar
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.guard_answers import CPU, JOB, KIND, PROMISE, SIZE, TYPE
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @compiled

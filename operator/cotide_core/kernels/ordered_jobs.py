@@ -7,12 +7,8 @@ moment), so an insertion that moves the tail beats a tree.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
 
 
 @compiled

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.instructions import NodeVerdict
+from cotide_core.kernels.array_types import Floats
 from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility
 from cotide_core.placement.scoring import Rank
 from cotide_core.placement.top_rows import Ranking
-from cotide_core.state.node_columns import Floats
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 

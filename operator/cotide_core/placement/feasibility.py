@@ -14,11 +14,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.events import HostPort
+from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
+from cotide_core.kernels.array_types import Integers
+from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state.node_refusals import Asked
 from cotide_core.state.shapes import Columns, Constraints, FitShape
 from cotide_core.state.snapshot import Snapshot
@@ -29,13 +31,23 @@ Rows = NDArray[np.intp] | slice
 FITS: Final = 0
 GONE: Final = 1
 """The code of a row without a node: never counted in a verdict."""
+REASONS_KEPT: Final = 8192
+"""Sentences after which the numbers begin anew; chosen: a quarter of what int16 holds."""
+CODES_MOST: Final = 32_000
+OTHERWISE: Final = "node(s) were refused for other reasons"
+_ONE_BY_ONE: Final = 16
+"""So many rows are matched faster one by one than by the index of labels (chosen)."""
 _PHYSICAL: Final = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
 """Cpu and memory are neighbours, and a slice costs no copy."""
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound here
 
 
 class Reasons:
-    """Numbers the sentences that refuse nodes, so that a column of int16 can hold them."""
+    """Numbers the sentences that refuse nodes, so that a column of int16 can hold them.
+
+    Taints and resources come and go, so that there is no end to their sentences: whoever holds codes drops them all and
+    begins anew when there are `REASONS_KEPT` (see `Placer.renew`); sentences beyond `CODES_MOST` share one.
+    """
 
     def __init__(self) -> None:
         self.messages: list[str] = ["", ""]
@@ -46,6 +58,8 @@ class Reasons:
         """Return the code of a sentence."""
         found = self._numbers.get(message)
         if found is None:
+            if len(self.messages) >= CODES_MOST:
+                return self._numbers.get(OTHERWISE, GONE)
             found = self._numbers[message] = len(self.messages)
             self.messages.append(message)
             self.kinds.append(kind)
@@ -63,7 +77,7 @@ class NodeMatches:
         """(N,) untolerated PreferNoSchedule taints."""
         self.any_soft = False
 
-    def refresh(self, snapshot: Snapshot, reasons: Reasons) -> bool:
+    def refresh(self, snapshot: Snapshot, reasons: Reasons, index: LabelIndex) -> bool:
         """Re-match the nodes whose labels, taints or readiness changed; True when there were any."""
         clock = snapshot.columns.spec_clock
         if clock == self._seen and len(self.codes) == snapshot.size:
@@ -72,15 +86,30 @@ class NodeMatches:
         if missing > 0:
             self.codes = np.concatenate([self.codes, np.full(missing, GONE, np.int16)])
             self.soft = np.concatenate([self.soft, np.zeros(missing, np.int64)])
-        for row in np.flatnonzero(snapshot.spec_versions > self._seen):
+        rows = np.flatnonzero(snapshot.spec_versions > self._seen).tolist()
+        wished = self._constraints
+        if not (wished.node_selector or wished.node_terms):
+            labelled: list[bool | None] = [True] * snapshot.size
+        elif len(rows) > _ONE_BY_ONE:
+            labelled = index.matches(wished, snapshot).tolist()
+        else:
+            labelled = [None] * snapshot.size
+        no_match = WaitReason.NO_MATCHING_NODE
+        tainted: dict[tuple[Taint, ...], int] = {}
+        for row in rows:
             node = snapshot.nodes[row]
             if node is None:
                 self.codes[row], self.soft[row] = GONE, 0
                 continue
-            why = refusal(node, self._constraints)
-            no_match = WaitReason.NO_MATCHING_NODE
+            if not (node.taints or node.pressures or node.unschedulable) and node.ready and labelled[row]:
+                self.codes[row], self.soft[row] = FITS, 0
+                continue
+            why = refusal(node, wished, labelled=labelled[row])
             self.codes[row] = FITS if why is None else reasons.number(why, no_match)
-            self.soft[row] = soft_taints(node, self._constraints.tolerations)
+            soft = tainted.get(node.taints)
+            if soft is None:
+                soft = tainted[node.taints] = soft_taints(node, wished.tolerations)
+            self.soft[row] = soft
         self._seen = clock
         self.any_soft = bool(self.soft.any())
         return True
@@ -90,8 +119,14 @@ class Feasibility:
     """Evaluates shapes over rows; keeps the matches of each distinct set of constraints."""
 
     def __init__(self) -> None:
+        self._index = LabelIndex()
+        self.renew()
+
+    def renew(self) -> None:
+        """Number the reasons anew; whoever holds codes must drop them."""
         self.reasons = Reasons()
         self._matches: dict[Constraints, NodeMatches] = {}
+        self.reasons.number(OTHERWISE, WaitReason.NO_MATCHING_NODE)
         self._ports = self.reasons.number(
             "node(s) didn't have free ports for the requested pod ports", WaitReason.INSUFFICIENT_SLACK
         )
@@ -106,7 +141,7 @@ class Feasibility:
         found = self._matches.get(shape.constraints)
         if found is None:
             found = self._matches[shape.constraints] = NodeMatches(shape.constraints)
-        found.refresh(snapshot, self.reasons)
+        found.refresh(snapshot, self.reasons, self._index)
         return found
 
     def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
@@ -129,8 +164,10 @@ class Feasibility:
             self._refuse_services(shape, snapshot, rows, codes)
         short = picked(snapshot.free, shape.columns, rows) < shape.amounts
         if short.any():
-            for resource, lacking in zip(shape.resources, short, strict=True):
+            for resource, lacking in zip(shape.resources[: shape.before], short[: shape.before], strict=True):
                 codes[lacking & (codes == FITS)] = self._short_of(resource)
+        if shape.missing:
+            codes[codes == FITS] = self._short_of(shape.missing)
         if shape.physical is not None:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
         return codes
@@ -147,12 +184,16 @@ class Feasibility:
             return int(code)
         free = snapshot.free
         for place, (column, amount) in enumerate(shape.demanded):
+            if place == shape.before:
+                break
             if free.item(column, row) < amount:
                 return self._short_of(shape.resources[place])
-        return FITS
+        return self._short_of(shape.missing) if shape.missing else FITS
 
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
         """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""
+        if shape.missing:
+            return np.zeros(snapshot.size, np.bool_)
         codes = self.node_codes(shape, snapshot).copy()
         if shape.host_ports:
             self._refuse_ports(shape, snapshot, slice(0, snapshot.size), codes)
@@ -223,7 +264,10 @@ def _listed(rows: Rows, size: int) -> list[int]:
 
 
 def _conflict(wanted: tuple[HostPort, ...], taken: dict[HostPort, int]) -> bool:
+    ports = {(have.protocol, have.port) for have in taken}
     for want in wanted:
+        if (want.protocol, want.port) not in ports:
+            continue
         for have in taken:
             same_port = want.port == have.port and want.protocol == have.protocol
             if same_port and (want.host_ip == have.host_ip or _ANY_ADDRESS in (want.host_ip, have.host_ip)):

@@ -14,6 +14,7 @@ from cotide_core.state.shapes import Constraints
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node stands for: a pod that tolerates this taint may still go there."""
+_INT64_CHARACTERS = 20
 CONDITION_TAINTS = {
     "MemoryPressure": Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule"),
     "DiskPressure": Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
@@ -25,17 +26,19 @@ Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by c
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 
 
-def refusal(node: Node, constraints: Constraints) -> str | None:
-    """Return why a node can't take pods with these constraints, or None when it can."""
+def refusal(node: Node, constraints: Constraints, *, labelled: bool | None = None) -> str | None:
+    """Return why a node can't take pods with these constraints, or None when it can.
+
+    Parameters
+    ----------
+    labelled : whether its labels and fields are as demanded, where that is known (see `label_index`).
+    """
     tolerations = constraints.tolerations
     if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return "node(s) were unschedulable"
     if not node.ready:
         return "node(s) were not ready"
-    labels = dict(node.labels)
-    if any(labels.get(key) != value for key, value in constraints.node_selector):
-        return MISMATCH
-    if constraints.node_terms and not any(_term_matches(term, labels, node.name) for term in constraints.node_terms):
+    if not (_labelled(node, constraints) if labelled is None else labelled):
         return MISMATCH
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, tolerations):
@@ -44,6 +47,13 @@ def refusal(node: Node, constraints: Constraints) -> str | None:
         if condition not in CONDITION_TAINTS or not tolerated(CONDITION_TAINTS[condition], tolerations):
             return f"node(s) had condition {condition}"
     return None
+
+
+def _labelled(node: Node, constraints: Constraints) -> bool:
+    labels = dict(node.labels)
+    if any(labels.get(key) != value for key, value in constraints.node_selector):
+        return False
+    return not constraints.node_terms or any(_term_matches(term, labels, node.name) for term in constraints.node_terms)
 
 
 def soft_taints(node: Node, tolerations: tuple[Toleration, ...]) -> int:
@@ -85,8 +95,8 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            bound = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
-            number = _integer(value)
+            bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = integer(value)
             if bound is None or number is None:
                 return False
             return number > bound if requirement.operator == "Gt" else number < bound
@@ -94,8 +104,12 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return False
 
 
-def _integer(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
+def integer(text: str | None) -> int | None:
+    """Return a label's value as the int64 that Kubernetes compares; None for what is none."""
+    if text is None or len(text) > _INT64_CHARACTERS or not (text.isascii() and text.lstrip("+-").isdecimal()):
         return None
+    try:
+        number = int(text)
+    except ValueError:  # more than one sign
+        return None
+    return number if -(2**63) <= number < 2**63 else None

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NodeVerdict
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.placement.candidates import Candidates
-from cotide_core.placement.feasibility import FITS, Feasibility
+from cotide_core.placement.feasibility import FITS, REASONS_KEPT, Feasibility
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import constraint_verdicts, risk_verdicts
 from cotide_core.placement.scoring import Rank
 from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.queueing.ordering import Order
-from cotide_core.state.node_columns import Floats
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -116,6 +116,12 @@ class Placer:
     def forget(self, used: set[Shape]) -> None:
         """Drop what is kept for constraints that no waiting pod has."""
         self.feasibility.forget({shape.fit.constraints for shape in used})
+
+    def renew(self) -> None:
+        """Begin anew with the numbers of reasons once there are many: between two cycles, when nobody holds a code."""
+        if len(self.feasibility.reasons.messages) > REASONS_KEPT:
+            self.feasibility.renew()
+            self._candidates.clear()
 
     def forget_answers(self) -> None:
         """Drop what the QoS forecaster said: it is another one now."""

@@ -14,8 +14,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.placement.feasibility import Rows, picked
-from cotide_core.state.node_columns import CPU_COLUMN, Floats
+from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 

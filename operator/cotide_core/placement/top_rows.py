@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.state.node_columns import Floats
+from cotide_core.kernels.array_types import Floats
 
 KEPT: Final = 128
 """Rows that a fresh list holds (chosen: a rebuild, one pass over all scores, is needed about once in so many

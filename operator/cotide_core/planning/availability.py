@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
+from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machines import NEVER
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 MICROSECONDS: Final = 1e6
 LONGEST_SECONDS: Final = 1e8
@@ -43,17 +44,6 @@ def microseconds(seconds: float) -> int:
 def planned_length(seconds: float) -> int:
     """Return a run time in whole microseconds, rounded up."""
     return max(1, math.ceil(min(seconds, LONGEST_SECONDS) * MICROSECONDS))
-
-
-class Profiles(NamedTuple):
-    """What N nodes have free over time; see `kernels.machines`."""
-
-    times: Integers
-    """(N, K)"""
-    free: Integers
-    """(N, K, R)"""
-    sizes: Integers
-    """(N,)"""
 
 
 @dataclass(slots=True)
@@ -112,7 +102,7 @@ class Availability:
         Returns (N,) the rows on which something is free earlier than it was expected to be.
         """
         columns = self._state.columns
-        resources = len(columns.resources) + PHYSICAL
+        resources = len(columns.free) + PHYSICAL
         if self.sizes.shape[0] != columns.size or self.free.shape[2] != resources:
             self._make(columns.size, resources)
             self._spec = -1

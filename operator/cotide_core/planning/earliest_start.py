@@ -16,13 +16,14 @@ import numpy as np
 from cotide_core.config import PlansConfig
 from cotide_core.events import Event
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
-from cotide_core.kernels.machine_plan import NO_ROOM, compile_ahead, plan_machines
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.machine_plan import NO_ROOM, Plan, compile_ahead, plan_machines
+from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import PlanRule
-from cotide_core.planning.availability import Availability, Profiles
+from cotide_core.planning.availability import Availability
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import Booleans, Integers
 from cotide_core.state.snapshot import Snapshot
 
 
@@ -65,9 +66,8 @@ class PlanRequest:
         return len(self.group) + 1 if self.most is None else self.most
 
 
-Step = Callable[[Profiles, Integers, Integers, Booleans], int]
-"""A kernel on copies of the profiles, of ``machine``, ``start`` and ``opened``; returns `NO_ROOM` where they are too
-short."""
+Step = Callable[[Profiles, Plan], int]
+"""A kernel on copies of the profiles and of the plan; returns `NO_ROOM` where they are too short."""
 
 
 class PlanMethod:
@@ -125,14 +125,10 @@ class PlanMethod:
         problem, moment, count = request.problem, request.moment, len(request.group)
         reserved = count + 1 if request.reservations is None else request.reservations
 
-        def step(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
-            bound = np.full((problem.slots, len(profiles.sizes)), moment, np.int64)
-            done = plan_machines(
-                *profiles, moment, request.group, request.second, problem.need, problem.take, problem.length,
-                problem.kind, problem.stretch, problem.fit, problem.may, problem.soft, problem.slot, bound, reserved,
-                request.most_starts, opened, machine, start,
-            )  # fmt: skip
-            return done if done == NO_ROOM or then is None else then(profiles, machine, start, opened)
+        def step(profiles: Profiles, plan: Plan) -> int:
+            demands = problem.demands(request.group, len(profiles.sizes), moment)
+            done = plan_machines(profiles, moment, demands, request.second, reserved, request.most_starts, plan)
+            return done if done == NO_ROOM or then is None else then(profiles, plan)
 
         return self.run(base, request, step)
 
@@ -145,8 +141,8 @@ class PlanMethod:
             free = np.zeros((rows, self._segments, base.free.shape[2]), np.int64)
             times[:, :known], free[:, :known] = base.times, base.free
             profiles = Profiles(times, free, base.sizes.copy())
-            machine, start, opened = request.machine.copy(), request.start.copy(), request.opened.copy()
-            if step(profiles, machine, start, opened) != NO_ROOM:
-                request.machine[:], request.start[:], request.opened[:] = machine, start, opened
+            plan = Plan(request.machine.copy(), request.start.copy(), request.opened.copy())
+            if step(profiles, plan) != NO_ROOM:
+                request.machine[:], request.start[:], request.opened[:] = plan
                 return profiles
             self._segments *= 2

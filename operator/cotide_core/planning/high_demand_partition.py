@@ -14,11 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Booleans
 from cotide_core.planning.earliest_start import PlanMethod
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.queueing.ordering import ShortestFirst, full_key
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state.snapshot import Snapshot
 
 _PHYSICAL = slice(CPU_COLUMN, MEMORY_COLUMN + 1)

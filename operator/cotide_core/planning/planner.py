@@ -28,13 +28,14 @@ from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NO_FORECAST, Forecast, Wait, WaitReason
-from cotide_core.kernels.machines import NEVER
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.machines import NEVER, Profiles
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import overall, sentence
 from cotide_core.placement.wait_instructions import wait
-from cotide_core.planning.availability import MICROSECONDS, Availability, Profiles, microseconds
+from cotide_core.planning.availability import MICROSECONDS, Availability, microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.planning.qos_exclusions import PlanGuard
@@ -43,7 +44,6 @@ from cotide_core.queueing.ordering import Key, full_key
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import Booleans, Integers
 from cotide_core.state.snapshot import Snapshot
 
 _IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, Tick)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.given_plan import compile_given, plan_on_given
+from cotide_core.kernels.machine_plan import Plan
+from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import Machines
-from cotide_core.planning.availability import PHYSICAL, Profiles
+from cotide_core.planning.availability import PHYSICAL
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 
 class GivenMachines(PlanMethod):
@@ -34,13 +37,10 @@ class GivenMachines(PlanMethod):
         chosen = self._choose(base, request)
         problem = request.problem
 
-        def step(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
-            del opened
-            machine[:] = chosen
-            return plan_on_given(
-                *profiles, request.moment, request.group, problem.need, problem.take, problem.length, problem.kind,
-                problem.stretch, request.most_starts, machine, start,
-            )  # fmt: skip
+        def step(profiles: Profiles, plan: Plan) -> int:
+            plan.machine[:] = chosen
+            demands = problem.demands(request.group, len(profiles.sizes), request.moment)
+            return plan_on_given(profiles, request.moment, demands, request.most_starts, plan)
 
         profiles = self.run(base, request, step)
         if int((request.start == request.moment).sum()) < request.most_starts:

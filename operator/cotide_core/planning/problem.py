@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.kernels.machine_plan import stretched
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.machine_plan import Demands, stretched
 from cotide_core.placement.placer import Placer
 from cotide_core.planning.availability import PHYSICAL, Availability, planned_length
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.state.node_columns import Booleans, Floats, Integers
 from cotide_core.state.snapshot import Snapshot
 
 RATE_STEPS: Final = 64
@@ -94,6 +94,14 @@ class PlanProblem:
         several = np.bincount(self.group) > 1
         self.slot: Integers = np.where(several, np.cumsum(several), 0)
         self.slots = 1 + int(several.sum())
+
+    def demands(self, group: Integers, machines: int, moment: int) -> Demands:
+        """Return what pods of these groups, (n,), ask of the nodes; the bounds hold for one call of a kernel."""
+        bound = np.full((self.slots, machines), moment, np.int64)
+        return Demands(
+            group, self.need, self.take, self.length, self.kind, self.stretch, self.fit, self.may, self.soft, self.slot,
+            bound,
+        )  # fmt: skip
 
     def refuse(self, guard: PlanGuard, snapshot: Snapshot) -> None:
         """Leave out the nodes that the guard refused to a shape."""

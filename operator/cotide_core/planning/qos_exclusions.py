@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NodeVerdict
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.feasibility import FITS, Feasibility
 from cotide_core.placement.refusal_messages import risk_verdicts
 from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED
 from cotide_core.qos.qos_guard import QosGuard
-from cotide_core.state.node_columns import Booleans, Floats, Integers
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 

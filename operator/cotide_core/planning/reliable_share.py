@@ -16,21 +16,25 @@ import numpy as np
 
 from cotide_core.events import Event, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.reliability import Reliability
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machine_platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
     PATIENCE,
     PREDICTABLE,
     RECENT_JOBS,
+    Shares,
     compile_platform,
     plan_platform,
 )
-from cotide_core.planning.availability import Profiles, microseconds
+from cotide_core.kernels.machines import Profiles
+from cotide_core.planning.availability import microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.ordering import demand_of
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Integers
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 MILLICORES: Final = 1000.0
@@ -100,14 +104,10 @@ class ReliableShare(PlanMethod):
             held += amounts
         share = self._share()
 
-        def step(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
-            del opened
-            bound = np.full((problem.slots, len(profiles.sizes)), moment, np.int64)
-            return plan_platform(
-                *profiles, moment, request.group, by_volume, problem.need, problem.take, problem.length, problem.kind,
-                problem.stretch, problem.fit, problem.may, problem.soft, problem.slot, bound, overdue, predictable,
-                problem.amounts, held.copy(), share, request.most_starts, machine, start,
-            )  # fmt: skip
+        def step(profiles: Profiles, plan: Plan) -> int:
+            demands = problem.demands(request.group, len(profiles.sizes), moment)
+            shares = Shares(by_volume, overdue, predictable, problem.amounts, held.copy(), share)
+            return plan_platform(profiles, moment, demands, shares, request.most_starts, plan)
 
         return self.run(base, request, step)
 

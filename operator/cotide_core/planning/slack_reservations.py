@@ -12,11 +12,13 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machine_slack import compile_slack, spend_slack
-from cotide_core.planning.availability import Profiles, microseconds
+from cotide_core.kernels.machines import Profiles
+from cotide_core.planning.availability import microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.queued_pod import Place, QueuedPod
-from cotide_core.state.node_columns import Booleans, Integers
 
 PRIORITY_TOP: Final = 200
 """From this priority of a Job on there is no slack: so the default of 100 has the mean wait, as in the replay."""
@@ -40,13 +42,10 @@ class SlackPromises(PlanMethod):
         problem, count = request.problem, len(request.group)
         line = np.lexsort((np.arange(count), problem.length[request.group]))
 
-        def spend(profiles: Profiles, machine: Integers, start: Integers, opened: Booleans) -> int:
-            self._given = self._promised(request, start)
-            return spend_slack(
-                *profiles, request.moment, line, request.group, problem.need, problem.take, problem.length,
-                problem.kind, problem.stretch, problem.fit, problem.may, request.most_starts,
-                machine, start, self._given, opened,
-            )  # fmt: skip
+        def spend(profiles: Profiles, plan: Plan) -> int:
+            self._given = self._promised(request, plan.start)
+            demands = problem.demands(request.group, len(profiles.sizes), request.moment)
+            return spend_slack(profiles, request.moment, demands, line, self._given, request.most_starts, plan)
 
         return self.earliest(base, request, spend)
 

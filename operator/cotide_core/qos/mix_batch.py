@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.mix_rows import mixes_of
 from cotide_core.qos.prediction_cache import AnswerTables
-from cotide_core.state.node_columns import CPU_COLUMN, Integers
+from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.snapshot import Snapshot
 
 

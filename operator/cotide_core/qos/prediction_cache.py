@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.guard_answers import (
     JOB,
     LEAST_CPU,
@@ -24,7 +25,6 @@ from cotide_core.kernels.guard_answers import (
     SHAPE_COLUMNS,
     UNPROMISED,
 )
-from cotide_core.state.node_columns import Floats, Integers
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 

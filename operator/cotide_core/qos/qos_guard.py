@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.guard_answers import (
     MARKS,
     REFUSED,
@@ -35,7 +36,6 @@ from cotide_core.kernels.guard_answers import (
 from cotide_core.kernels.mix_rows import mixes_of
 from cotide_core.qos.mix_batch import mixes_after
 from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED, AnswerTables
-from cotide_core.state.node_columns import Booleans, Floats, Integers
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 

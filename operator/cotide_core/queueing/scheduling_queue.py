@@ -25,6 +25,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.queueing.capped_pods import Capped, CappedPods
@@ -33,6 +35,8 @@ from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.state.namespace_use import NamespaceUse
 from cotide_core.state.shapes import Shape
 
+LOOKED_AT: Final = 64
+"""Pods that are looked at for one that may stand aside; chosen: the latest are hardly ever all in hand or planned."""
 _Heap = list[tuple[Key, int, QueuedPod]]
 
 
@@ -61,8 +65,13 @@ class SchedulingQueue:
         self._changes: list[tuple[float, int, QueuedPod]] = []
         self._flushes: list[tuple[float, int, Shape]] = []
         self._parked: dict[Shape, _Parked] = {}
-        self._aside: dict[str, QueuedPod] = {}
         self._capped = CappedPods(namespaces or NamespaceUse())
+        self._aside: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
+        """By rank of the class, in order of arrival."""
+        self._trying: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
+        """The same of those that may be put aside for a higher class."""
+        self.displaced: list[QueuedPod] = []
+        """Put aside for a higher class since the reader last emptied it."""
         self._count = dict.fromkeys(Place, 0)
         self._tickets = 0
         first, most = config.backoff_initial_seconds, config.backoff_max_seconds
@@ -107,20 +116,43 @@ class SchedulingQueue:
             self._stand(entry, Place.GATED)
         elif self._capped.over_queued(entry) is not None:
             self._keep_capped(entry, now)
-        elif self.is_full():
-            self._stand(entry, Place.ASIDE)
-            self._aside[entry.pod.key] = entry
+        elif self.is_full() and not self._displace(entry.pod.workload_class.rank, now):
+            self._stand_aside(entry)
         else:
             self._activate(entry, now)
             self._announce(entry, now)
+            self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         return entry.place
+
+    def _stand_aside(self, entry: QueuedPod) -> None:
+        self._stand(entry, Place.ASIDE)
+        self._aside[entry.pod.workload_class.rank][entry.pod.key] = entry
+
+    def _displace(self, rank: int, now: float) -> bool:
+        """Make room for a pod of a class: the latest pod of the lowest class stands aside; False where none is lower.
+
+        A full queue bounds work, and must not turn the order of the classes round. Pods in hand or in a plan stay;
+        where all are, the queue may grow to twice its size.
+        """
+        for lower in range(rank):
+            trying = self._trying[lower]
+            for key in list(islice(reversed(trying), LOOKED_AT)):
+                entry = trying[key]
+                if entry.place in (Place.ACTIVE, Place.BACKOFF, Place.PARKED):
+                    self._dismiss_scout(entry, now)
+                    del trying[key]
+                    self._stand_aside(entry)
+                    self.displaced.append(entry)
+                    return True
+        return any(self._trying[:rank]) and sum(map(len, self._trying)) < 2 * self._config.max_queue
 
     def remove(self, key: str, now: float) -> QueuedPod | None:
         """Take a pod out for good: it is bound, finished or gone."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._dismiss_scout(entry, now)
-            self._aside.pop(key, None)
+            for held in (*self._aside, *self._trying):
+                held.pop(key, None)
             self._count[entry.place] -= 1
             entry.place, entry.ticket = Place.IN_HAND, -1
             self._capped.moved(entry, None)
@@ -263,12 +295,16 @@ class SchedulingQueue:
         for entry in self._capped.released():
             self._activate(entry, now)
             self._announce(entry, now)
+            self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         admitted = []
-        while self._aside and not self.is_full():
-            entry = self._aside.pop(next(iter(self._aside)))
-            self._activate(entry, now)
-            self._announce(entry, now)
-            admitted.append(entry)
+        for rank in (2, 1, 0):
+            aside = self._aside[rank]
+            while aside and not self.is_full():
+                entry = aside.pop(next(iter(aside)))
+                self._activate(entry, now)
+                self._announce(entry, now)
+                self._trying[rank][entry.pod.key] = entry
+                admitted.append(entry)
         return admitted
 
     def resort(self, now: float) -> None:
@@ -278,7 +314,8 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        if self._count[Place.ACTIVE] or self._capped.due or (self._aside and not self.is_full()):
+        ready = self._count[Place.ACTIVE] or self._capped.due
+        if ready or (self._count[Place.ASIDE] and not self.is_full()):
             return now
         while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
             heapq.heappop(self._backoff)

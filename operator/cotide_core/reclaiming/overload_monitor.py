@@ -23,10 +23,10 @@ import numpy as np
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
 from cotide_core.instructions import Evict, EvictCause
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.victim_selection import Candidate, Lost, cheapest, drawn, may_go
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.node_columns import Booleans, Floats
 
 RESOURCES = ("cpu", "memory")
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placer
 from cotide_core.queueing.queued_pod import QueuedPod
@@ -23,7 +24,6 @@ from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
 from cotide_core.reclaiming.victim_selection import Candidate, drawn, fewest, may_go
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.node_columns import Booleans, Floats
 from cotide_core.state.snapshot import Snapshot
 
 NODES_LOOKED_INTO: Final = 32
@@ -107,11 +107,14 @@ class Preemption:
         self, row: int, entry: QueuedPod, lacking: Floats, lost: Callable[[PodRecord], float], now: float
     ) -> Plan | None:
         columns, resources = self._state.columns, entry.shape.fit.resources
-        amounts = dict(self._state.demand(entry.pod.requests).amounts)
-        free = {resource: columns.free[columns.resource_column(resource), row] for resource in resources}
+        demand = self._state.demand(entry.pod.requests)
+        if demand.missing:
+            return None
+        amounts = {name: amount for name, (_, amount) in zip(demand.resources, demand.amounts, strict=True)}
+        free = {resource: columns.free_of(resource, row) for resource in resources}
         claimed = self._reservations.claimed(row, resources, without="")[2:]
         short = [
-            float(amounts[columns.resource_column(resource)] - free[resource] + claim)
+            float(amounts[resource] - free[resource] + claim)
             for resource, claim in zip(resources, claimed.tolist(), strict=True)
         ]
         gap = np.concatenate([lacking + ENOUGH_ROOM, np.array(short)])

@@ -13,10 +13,10 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
+from cotide_core.kernels.array_types import Floats
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.nominations import Nomination, Nominations
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.node_columns import Floats
 from cotide_core.units import PODS
 
 ENOUGH_ROOM = -1e-6
@@ -101,7 +101,7 @@ class Reservations:
 
     def _free(self, room: Floats, row: int, resources: Sequence[str]) -> Floats:
         columns = self._state.columns
-        free = [columns.free[columns.resource_column(name), row] for name in resources]
+        free = [columns.free_of(name, row) for name in resources]
         return np.array([*room[:, row], *free], np.float64)
 
     def _wanted(self, pod: Pod, resources: Sequence[str]) -> Floats:

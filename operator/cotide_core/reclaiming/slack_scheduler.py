@@ -26,6 +26,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import EvictRefused, NodeUpserted, Pod
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.placement.candidates import SOFT_TAINT_PENALTY, Candidates
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
@@ -39,7 +40,6 @@ from cotide_core.reclaiming.preemption import Plan, Preemption
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import slack
-from cotide_core.state.node_columns import Booleans, Floats
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 

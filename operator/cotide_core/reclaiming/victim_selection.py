@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import PodRecord
-from cotide_core.state.node_columns import Floats
 
 Lost = Callable[[PodRecord], float]
 """Tells the work that is lost with a pod, in core seconds."""

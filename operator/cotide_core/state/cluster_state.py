@@ -38,6 +38,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
+from cotide_core.limits import EXACT
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
@@ -66,6 +67,8 @@ class PodRecord:
     """Latest sample of an online pod."""
     placed: bool = False
     """Whether this engine chose its node."""
+    type_column: int = -1
+    """Where its type is counted; -1 while it is not."""
 
 
 class ClusterState:
@@ -82,6 +85,10 @@ class ClusterState:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: a new engine follows, and whoever reads this state goes on reading it."""
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
         self.namespaces = NamespaceUse()
@@ -159,10 +166,23 @@ class ClusterState:
             if len(self._demands) > DEMANDS_KEPT:
                 self._demands.clear()
             wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
-            amounts = tuple((self.columns.resource_column(name), amount) for name, amount in [*wanted, (PODS, 1)])
+            columns = self.columns.resources
+            known = [(name, amount) for name, amount in [*wanted, (PODS, 1)] if name in columns]
+            missing, before = "", len(known)
+            if len(known) <= len(wanted):
+                # What nobody offers is not given a column: any pod may name it.
+                place, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
+                before = place
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
             memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
-            found = self._demands[requests] = Demand(amounts, millicores, memory)
+            found = self._demands[requests] = Demand(
+                tuple((columns[name], amount) for name, amount in known),
+                tuple(name for name, _ in known),
+                min(millicores, EXACT),
+                min(memory, EXACT),
+                missing,
+                before,
+            )
         return found
 
     def apply(self, event: Event) -> None:
@@ -293,10 +313,26 @@ class ClusterState:
         before = self.node(node.name)
         if before is not None:
             self.refusals.relieve(node.name, set(before.pressures) - set(node.pressures))
+        resources = self.columns.resources
+        fresh = {name for name, _ in node.allocatable if name not in resources}
         row = self.columns.upsert(node)
+        if fresh:
+            self._demands.clear()
+            self._count_fresh(fresh)
         self.relieved.add(row)
         for record in self._orphans.pop(node.name, {}).values():
             self._hold(record)
+
+    def _count_fresh(self, fresh: set[str]) -> None:
+        """Take what pods hold of resources that were not offered before off what is free of them."""
+        columns = self.columns
+        for row, records in self._on_row.items():
+            for record in records.values():
+                held = [(name, amount) for name, amount in record.pod.requests if name in fresh and amount > 0]
+                for name, amount in held:
+                    columns.free[columns.resources[name], row] -= amount
+                if held:
+                    columns.touch(row, relief=False)
 
     def _delete_node(self, name: str) -> None:
         row = self.columns.row_of.get(name)
@@ -319,6 +355,7 @@ class ClusterState:
             self._count_service(record, -1)
         if workload is None:
             self._workloads.pop(key, None)
+            self.columns.forget_workload(key)
         else:
             self._workloads[key] = workload
         for record in counted:
@@ -417,7 +454,8 @@ class ClusterState:
         if pod.workload_class is WorkloadClass.ONLINE:
             self._count_service(record, sign)
         else:
-            column = columns.type_column(pod.type)
+            # Taken off where it was put: in the meantime another column may have become the type's.
+            column = record.type_column = columns.type_column(pod.type) if sign > 0 else record.type_column
             columns.type_counts[column, row] += sign
             columns.type_bytes[column, row] += sign * pod.input_bytes
             columns.batch_millicores[row] += sign * demand.millicores

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import NodeForecasted, NodeUsageSampled
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, Booleans, Floats, NodeColumns
+from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, NodeColumns
 
 IMPOSSIBLE: Final = 1.5
 """A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is

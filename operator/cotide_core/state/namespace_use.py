@@ -25,11 +25,17 @@ class Demand:
     """Requests in terms of the columns."""
 
     amounts: tuple[tuple[int, int], ...]
-    """(resource column, amount)."""
+    """(resource column, amount), of the resources that nodes offer; the last is the pod itself."""
+    resources: tuple[str, ...]
+    """Their names."""
     millicores: int
     """Cpu, plain and reclaimed."""
     memory_bytes: int
     """Memory, plain and reclaimed."""
+    missing: str = ""
+    """The first resource that no node offers."""
+    before: int = 0
+    """How many of the amounts come before it; all, where there is none."""
 
 
 def namespace_of(pod: Pod) -> str:

@@ -1,8 +1,9 @@
 """The columns of the cluster: one row per node, numpy arrays over rows.
 
 Written only by `state.ClusterState`; everybody else reads them through a `snapshot.Snapshot`. Rows of deleted nodes
-go to a free list and are taken again, lowest first, so that the same events always give the same rows. Resources and
-job types are columns that appear when they are first named. All amounts are int64 in the units of `units`.
+go to a free list and are taken again, lowest first, so that the same events always give the same rows. Resources are
+columns once a node offers them, job types once a pod of theirs waits or runs; what nobody offers or has any more gives
+its column to the next. All amounts are int64 in the units of `units`.
 Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
 """
 
@@ -16,16 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
-from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 FIRST_CAPACITY: Final = 64
 """Rows that a new table has room for (chosen; it doubles when full)."""
-ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU)
-"""Resources that have a column from the start, so that scoring finds cpu at 0, memory at 1 and pods at 2."""
+ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY)
+"""Resources that have a column for ever, so that scoring finds cpu at 0, memory at 1 and pods at 2, and what pods hold
+of reclaimed capacity is known before it is published."""
+RESOURCES_KEPT: Final = 32
+"""Columns up to which a resource that no node offers any more keeps its own: it mostly comes back (chosen)."""
+TYPES_MOST: Final = 256
+"""Job types that have a column of their own at once; further ones share that of pods without a type, which forecasts
+take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
 CPU_COLUMN: Final = 0
 MEMORY_COLUMN: Final = 1
 PODS_COLUMN: Final = 2
@@ -56,6 +60,9 @@ class NodeColumns:
     service_rates : (capacity,) their summed requests per second.
     promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
         per second, limit in milliseconds, and number of the Workload; what ``services`` says, for machine code.
+    type_names : of the job types by column; empty where a column is spare.
+    types_refused : whether a type got no column of its own since the last `release_types`.
+    resource_generation : rises when a resource gets a column or loses it.
     workload_names : of the Workloads by number.
     versions : (capacity,) rises with every change of the row.
     relief_versions : (capacity,) rises when the row may have become *better* for some pod.
@@ -71,7 +78,13 @@ class NodeColumns:
         self.services: list[list[ServicePod]] = []
         self.ports: list[dict[HostPort, int]] = []
         self.resources: dict[str, int] = {}
+        self.resource_generation = 0
+        self._offers: dict[str, int] = {}
+        """By how many nodes each resource is offered."""
         self.types: dict[str, int] = {}
+        self.type_names: list[str] = []
+        self.types_refused = False
+        self._spare_types: list[int] = []
         self.allocatable: Integers = np.zeros((0, self.capacity), np.int64)
         self.free: Integers = np.zeros((0, self.capacity), np.int64)
         self.type_counts: Integers = np.zeros((0, self.capacity), np.int64)
@@ -87,6 +100,7 @@ class NodeColumns:
         self.promised_numbers: Integers = np.zeros((1, self.capacity), np.int64)
         self.workload_names: list[str] = []
         self._workload_numbers: dict[str, int] = {}
+        self._spare_numbers: list[int] = []
         self.versions: Integers = np.zeros(self.capacity, np.int64)
         self.relief_versions: Integers = np.zeros(self.capacity, np.int64)
         self.spec_versions: Integers = np.zeros(self.capacity, np.int64)
@@ -107,29 +121,84 @@ class NodeColumns:
         """Return the column of a resource, made when it is new (amount 0 on every node)."""
         column = self.resources.get(resource)
         if column is None:
-            column = self.resources[resource] = len(self.resources)
             self.layout += 1
-            self.allocatable = _with_one_more(self.allocatable)
-            self.free = _with_one_more(self.free)
+            self.resource_generation += 1
+            spare = self._unoffered() if len(self.resources) >= RESOURCES_KEPT else None
+            if spare is None:
+                column = len(self.resources)
+                self.allocatable = _with_one_more(self.allocatable)
+                self.free = _with_one_more(self.free)
+            else:
+                column = self.resources.pop(spare)
+                self.allocatable[column] = 0
+                self.free[column] = 0
+                for row in self.row_of.values():
+                    self.touch(row, relief=False)
+            self.resources[resource] = column
         return column
 
+    def _unoffered(self) -> str | None:
+        return next((name for name in self.resources if name not in ALWAYS and not self._offers.get(name)), None)
+
+    def free_of(self, resource: str, row: int) -> int:
+        """Return what of a resource is free on a row; 0 where no node offers it."""
+        column = self.resources.get(resource)
+        return 0 if column is None else int(self.free[column, row])
+
     def type_column(self, job_type: str) -> int:
-        """Return the column of a job type, made when it is new."""
+        """Return the column of a job type, made when it is new and there is room for one more."""
         column = self.types.get(job_type)
         if column is None:
-            column = self.types[job_type] = len(self.types)
+            if self._spare_types:
+                column = heapq.heappop(self._spare_types)
+                self.type_names[column] = job_type
+            elif len(self.types) < TYPES_MOST or not job_type:
+                column = len(self.type_names)
+                self.type_names.append(job_type)
+                self.type_counts = _with_one_more(self.type_counts)
+                self.type_bytes = _with_one_more(self.type_bytes)
+            else:
+                self.types_refused = True
+                return self.type_column("")
             self.layout += 1
-            self.type_counts = _with_one_more(self.type_counts)
-            self.type_bytes = _with_one_more(self.type_bytes)
+            self.types[job_type] = column
         return column
+
+    def release_types(self, used: set[int]) -> bool:
+        """Give back the columns of types of which no pod is counted, except these; whether there were any.
+
+        Answers that are kept by the column of a type must be dropped then.
+        """
+        self.types_refused = False
+        counted: list[bool] = np.asarray(self.type_counts.any(axis=1)).tolist()
+        spare = [name for name, column in self.types.items() if column not in used and not counted[column] and name]
+        for name in spare:
+            column = self.types.pop(name)
+            self.type_names[column] = ""
+            self.type_bytes[column] = 0
+            heapq.heappush(self._spare_types, column)
+        if spare:
+            self.layout += 1
+        return bool(spare)
 
     def workload_number(self, key: str) -> int:
         """Return the number of a Workload, given when it is first asked for."""
         number = self._workload_numbers.get(key)
         if number is None:
-            number = self._workload_numbers[key] = len(self.workload_names)
-            self.workload_names.append(key)
+            if self._spare_numbers:
+                number = heapq.heappop(self._spare_numbers)
+                self.workload_names[number] = key
+            else:
+                number = len(self.workload_names)
+                self.workload_names.append(key)
+            self._workload_numbers[key] = number
         return number
+
+    def forget_workload(self, key: str) -> None:
+        """Give back the number of a Workload that no row lists any more."""
+        number = self._workload_numbers.pop(key, None)
+        if number is not None:
+            heapq.heappush(self._spare_numbers, number)
 
     def list_services(self, row: int) -> None:
         """Write down anew what ``services`` says of a row."""
@@ -153,8 +222,9 @@ class NodeColumns:
             self.layout += 1
             self.alive[row] = True
         self.nodes[row] = node
+        self._offer(before, node)
         columns = [self.resource_column(resource) for resource, _ in node.allocatable]
-        fresh = np.zeros(len(self.resources), np.int64)
+        fresh = np.zeros(len(self.free), np.int64)
         fresh[columns] = [amount for _, amount in node.allocatable]
         self.free[:, row] += fresh - self.allocatable[:, row]
         self.allocatable[:, row] = fresh
@@ -168,6 +238,7 @@ class NodeColumns:
         """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
         row = self.row_of.pop(name)
         self.layout += 1
+        self._offer(self.nodes[row], None)
         self.nodes[row] = None
         self.alive[row] = False
         self.allocatable[:, row] = 0
@@ -191,6 +262,16 @@ class NodeColumns:
             dropped = len(self.journal) // 2
             del self.journal[:dropped]
             self.journal_start += dropped
+
+    def _offer(self, before: Node | None, now: Node | None) -> None:
+        """Count which resources are offered."""
+        if before is not None and now is not None and before.allocatable == now.allocatable:
+            return
+        for node, change in ((now, 1), (before, -1)):
+            for resource, _ in () if node is None else node.allocatable:
+                self._offers[resource] = count = self._offers.get(resource, 0) + change
+                if not count:
+                    del self._offers[resource]
 
     def _take_row(self) -> int:
         if self._spare:

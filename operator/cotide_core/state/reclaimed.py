@@ -45,7 +45,7 @@ def holdings(state: ClusterState, node: str) -> Holdings | None:
     if not all(physical):
         return None
     gratis, batch, online = columns.held[:, :, row].tolist()
-    extended = [columns.resource_column(name) for name in _RECLAIMED]
+    extended = [columns.resources[name] for name in _RECLAIMED]
     reclaimed = (columns.allocatable[extended, row] - columns.free[extended, row]).tolist()
     by_online = _reclaimed_by_online(state, row) if any(reclaimed) else (0, 0)
     plain = [

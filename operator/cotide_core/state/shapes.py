@@ -59,6 +59,10 @@ class FitShape:
     """Cpu asked for, plain and reclaimed."""
     physical: NDArray[np.int64] | None
     """(2, 1) cpu and memory asked for, plain and reclaimed, of pods that ask for reclaimed capacity; None of others."""
+    missing: str = ""
+    """The first resource asked for that no node offers; it has no column, and refuses every node."""
+    before: int = 0
+    """How many of the R resources come before it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -103,7 +107,7 @@ class ShapeTable:
         self._count = 0
 
     def of(self, pod: Pod, state: ClusterState) -> Shape:
-        """Return the shape of a pod; makes the resource and type columns that it names."""
+        """Return the shape of a pod; makes the column of its type, where there is room for one more."""
         workload = state.workload(pod.workload)
         online = pod.workload_class is WorkloadClass.ONLINE
         service = workload.key if workload is not None and online else None
@@ -132,6 +136,20 @@ class ShapeTable:
             self._shapes[key] = shape
         return shape
 
+    def drop_stale(self, state: ClusterState) -> set[FitShape]:
+        """Drop and return the fit shapes whose resources have another column by now, or have got one."""
+        known = state.columns.resources
+        stale = {
+            fit
+            for fit in self._fits.values()
+            if (fit.missing and fit.missing in known)
+            or any(known.get(name) != column for name, (column, _) in zip(fit.resources, fit.demanded, strict=True))
+        }
+        if stale:
+            self._shapes = {key: shape for key, shape in self._shapes.items() if shape.fit not in stale}
+            self._fits = {key: fit for key, fit in self._fits.items() if fit not in stale}
+        return stale
+
     def prune(self, used: set[Shape]) -> None:
         """Drop the shapes that no waiting pod has: a trace may bring a new size with every job."""
         self._shapes = {key: shape for key, shape in self._shapes.items() if shape in used}
@@ -148,12 +166,11 @@ def _fit_shape(
     pod: Pod, state: ClusterState, constraints: Constraints, service: str | None, exclusive: bool, online: bool
 ) -> FitShape:
     demand = state.demand(pod.requests)
-    names = list(state.columns.resources)
-    reclaims = any(names[column] in (RECLAIMED_CPU, RECLAIMED_MEMORY) for column, _ in demand.amounts)
+    reclaims = any(amount and name in (RECLAIMED_CPU, RECLAIMED_MEMORY) for name, amount in pod.requests)
     scored = demand.amounts[:-1] or ((CPU_COLUMN, 0), (MEMORY_COLUMN, 0))
     return FitShape(
         constraints=constraints,
-        resources=tuple(names[column] for column, _ in demand.amounts),
+        resources=demand.resources,
         columns=_neighbours([column for column, _ in demand.amounts]),
         amounts=np.array([[amount] for _, amount in demand.amounts], np.int64),
         scored_columns=_neighbours([column for column, _ in scored]),
@@ -166,6 +183,8 @@ def _fit_shape(
         online=online,
         millicores=demand.millicores,
         physical=np.array([[demand.millicores], [demand.memory_bytes]], np.int64) if reclaims else None,
+        missing=demand.missing,
+        before=demand.before,
     )
 
 

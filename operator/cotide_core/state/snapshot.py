@@ -15,8 +15,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import Booleans, Floats, Integers, NodeColumns, ServicePod
+from cotide_core.state.node_columns import NodeColumns, ServicePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Snapshot:
             node_count=len(columns),
             nodes=columns.nodes,
             resources=columns.resources,
-            types=tuple(columns.types),
+            types=tuple(columns.type_names),
             alive=_frozen(columns.alive[:size]),
             allocatable=_frozen(columns.allocatable[:, :size]),
             free=_frozen(columns.free[:, :size]),

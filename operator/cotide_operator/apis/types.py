@@ -18,6 +18,7 @@ from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
 from cotide_core.errors import InputError
+from cotide_core.limits import EXACT, INDEXES_CHARACTERS, INDEXES_MOST, LATENCY_MILLISECONDS_MOST, SECONDS_MOST
 from cotide_core.units import resource_amount
 from cotide_operator.apis.names import GROUP, VERSION
 
@@ -35,12 +36,21 @@ TEMPLATE_ANNOTATION: Final = "cotide.dev/template"
 
 NAME_LIMIT: Final = 63
 """A label value's limit: the name becomes one on each child pod."""
-QUANTITY_PATTERN: Final = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$"
-"""The grammar of `units.parse_quantity` without a minus sign."""
-COMPLETIONS_LIMIT: Final = 10_000
-"""Chosen: the indexes of one Job must stay a list that a status can hold."""
+QUANTITY_PATTERN: Final = (
+    r"^\+?([0-9]{1,15}(\.[0-9]{0,9})?[num]?|\.[0-9]{1,9}[num]?|[0-9]{1,12}(\.[0-9]{0,9})?(k|Ki)"
+    r"|[0-9]{1,9}(\.[0-9]{0,9})?(M|Mi)|[0-9]{1,6}(\.[0-9]{0,9})?(G|Gi)|[0-9]{1,3}(\.[0-9]{0,9})?(T|Ti)"
+    r"|[0-9](\.[0-9]{0,9})?P|[0-7](\.[0-9]{0,9})?Pi|8Pi|[0-9]{1,3}(\.[0-9]{0,9})?[eE](\+?([0-9]|1[0-2])|-[0-9]{1,2}))$"
+)
+"""The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
+never beyond `limits.EXACT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is written."""
+COMPLETIONS_LIMIT: Final = INDEXES_MOST
 
-_INT_OR_STRING: Final[JsonDict] = {"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN, "minimum": 0}
+_INT_OR_STRING: Final[JsonDict] = {
+    "x-kubernetes-int-or-string": True,
+    "pattern": QUANTITY_PATTERN,
+    "minimum": 0,
+    "maximum": EXACT,
+}
 _NOT_NULL: Final[JsonDict] = {"x-not-null": True}
 """For fields whose presence a CEL rule asks about: null would count as present."""
 
@@ -148,7 +158,10 @@ class JobSpec(Schema):
     )
     priority: int = Field(default=100, ge=0, le=1000, description="Sub-queue, 0 to 1000; higher goes first.")
     requested_seconds: float | None = Field(
-        default=None, gt=0, description="The user's own estimate of the run time of one pod, in seconds."
+        default=None,
+        gt=0,
+        le=SECONDS_MOST,
+        description="The user's own estimate of the run time of one pod, in seconds.",
     )
     completions: int = Field(default=1, ge=1, le=COMPLETIONS_LIMIT, description="Pods that must succeed.")
     parallelism: int = Field(default=1, ge=1, le=COMPLETIONS_LIMIT, description="Pods at the same time, at most.")
@@ -203,6 +216,7 @@ class Qos(Schema):
     latency_p95_milliseconds: float = Field(
         default=10.0,
         gt=0,
+        le=LATENCY_MILLISECONDS_MOST,
         alias="latencyP95Milliseconds",
         description="Limit of the 95th percentile of the response time, in milliseconds.",
     )
@@ -292,8 +306,14 @@ class JobStatus(Schema):
     failures: int = Field(default=0, description="Pods that failed of themselves; counted against backoffLimit.")
     active: int = Field(default=0, description="Pods on a node now.")
     succeeded: int = Field(default=0, description="Pods that succeeded.")
-    completed_indexes: str = Field(default="", description="Indexes that succeeded, as 0-3,7.")
-    retried_indexes: str = Field(default="", description="Indexes that needed further pods and how many, as 2:1,5:3.")
+    completed_indexes: str = Field(
+        default="", max_length=INDEXES_CHARACTERS, description="Indexes that succeeded, as 0-3,7."
+    )
+    retried_indexes: str = Field(
+        default="",
+        max_length=INDEXES_CHARACTERS,
+        description="Indexes that needed further pods and how many, as 2:1,5:3.",
+    )
     predicted_seconds: PredictedSeconds | None = Field(default=None, description="Predicted run time of one pod.")
     predicted_start: str | None = Field(
         default=None, json_schema_extra={"format": "date-time"}, description="When the next pod should start."

@@ -6,13 +6,17 @@ matter to a user who looks for a mistake.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from cotide_core.errors import InputError
 
 Path = tuple[str | int, ...]
+
+CONFIGURATION_CHARACTERS: Final = 256 * 1024
+FIELDS_MOST: Final = 20_000
+"""Chosen: a configuration with everything in it has two hundred."""
 
 
 def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
@@ -23,21 +27,30 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
     InputError
         When the text is no YAML, holds several documents, or writes a key twice.
     """
+    if len(text) > CONFIGURATION_CHARACTERS:
+        raise InputError(f"has {len(text)} characters, at most {CONFIGURATION_CHARACTERS} are read", file=file)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
+    except (RecursionError, ValueError, OverflowError) as error:  # nested too deep, or a number or date that is none
+        raise InputError(f"is not YAML that can be read: {type(error).__name__}", file=file) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it can't be read"
         raise InputError(f"is not YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
     lines: dict[Path, int] = {}
     if root is not None:
-        _walk(root, (), lines, file)
+        try:
+            _walk(root, (), lines, file)
+        except RecursionError as error:
+            raise InputError("is nested too deep, or names itself", file=file) from error
     return data, lines
 
 
 def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> None:
     lines.setdefault(path, node.start_mark.line + 1)
+    if len(lines) > FIELDS_MOST:
+        raise InputError(f"has more than {FIELDS_MOST} fields, aliases written out", file=file)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, str(key.value))

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from cotide_core.events import Event, ForecastScored, NodeForecasted, NodeUsageSampled
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_operator.host_load.forecasters import NAMES, Flags, SlotScore
 from cotide_operator.host_load.sampler import NodeSamples
 from cotide_predictors.host_load.scoring import LoadScores

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust

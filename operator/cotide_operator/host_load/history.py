@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_operator.clock import Clock
 from cotide_operator.host_load.node_load import believable, node_loads
 from cotide_operator.host_load.sampler import NodeTable, OnlinePods

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import Pod
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.clock import Clock
 from cotide_operator.host_load.event_publisher import Loop, Teller

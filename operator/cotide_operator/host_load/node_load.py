@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.host_load import IMPOSSIBLE
 from cotide_operator.usage.sources import MEMORY
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Booleans
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import offered
-from cotide_core.state.node_columns import Booleans
 from cotide_operator.host_load.forecasters import NAMES
 from cotide_operator.host_load.node_rows import NodeRows
 from cotide_operator.reclaimed.node_outlook import (

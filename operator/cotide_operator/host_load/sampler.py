@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod, PodPhase
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import IMPOSSIBLE, ONLINE_RANK
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.host_load.forecasters import NAMES, SlotScore
 from cotide_operator.observability.metrics import Metrics

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.host_load import IMPOSSIBLE
 from cotide_operator.host_load.node_rows import NodeRows
 from cotide_predictors.host_load.slots import SlotClock

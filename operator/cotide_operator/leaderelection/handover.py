@@ -31,6 +31,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.leaderelection.lease import LeaderElector
+from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.scheduling.binder import BindReport, Report
 
 _LOG = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Handover:
 
         return note
 
-    async def hand_over(self, leadership: LeaderElector, unanswered: int) -> None:
+    async def hand_over(self, leadership: LeaderElector | LeaseThread, unanswered: int) -> None:
         """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.
 
         Parameters
@@ -90,7 +91,7 @@ class Handover:
             unanswered or len(self._unseen),
         )
 
-    async def inherit(self, leadership: LeaderElector | None) -> None:
+    async def inherit(self, leadership: LeaderElector | LeaseThread | None) -> None:
         """Return when what the last leader bound was seen; call it once everything was listed."""
         if leadership is None or not leadership.inherited:
             return

@@ -74,6 +74,8 @@ class LeaderElector:
         Unique among the replicas.
     monotonic : callable
         Time for expiry; tests pass their own.
+    may_renew : callable
+        Whether who leads still lives; while it does not, the lease runs out.
 
     Attributes
     ----------
@@ -89,12 +91,14 @@ class LeaderElector:
         *,
         monotonic: Callable[[], float] = awake_and_asleep,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        may_renew: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._settings = settings
         self.identity = identity
         self._monotonic = monotonic
         self._sleep = sleep
+        self._may_renew = may_renew
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._seen: tuple[str, str | None] | None = None
         self._seen_at = float("-inf")
@@ -144,7 +148,7 @@ class LeaderElector:
                 async with asyncio.timeout(max(0.0, left)), self._turn:
                     if not self.leading:  # released: there is nothing to renew any more
                         continue
-                    held = await self._renew()
+                    held = self._may_renew() and await self._renew()
             except TimeoutError:
                 held = False
             if held:

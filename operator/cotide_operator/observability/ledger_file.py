@@ -62,6 +62,7 @@ class LedgerFile:
     def __init__(self, directory: Path, config: SchedulerConfig, telemetry: Metrics | None = None) -> None:
         self.directory = directory
         self._telemetry = telemetry or Metrics()
+        self._config = config
         self._writer = LedgerWriter(config)
         self._held = bytearray(self._writer.header())
         self._models: dict[str, Mapping[str, bytes]] = {}
@@ -88,6 +89,17 @@ class LedgerFile:
         self._held += line
         if len(self._held) >= _BUFFER_BYTES and not self.trouble:
             self.flush()
+
+    def renew(self) -> None:
+        """Keep what was written under another name and begin a new ledger: a new engine follows; never raises."""
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._writer = LedgerWriter(self._config)
+        self._held = bytearray(self._writer.header())
+        self._ended = False
+        self.flush()
 
     def keep_model(self, model_id: str, files: Mapping[str, bytes]) -> None:
         """Copy a model's files beside the ledger, under its id; while the disk says no they wait."""

@@ -55,6 +55,8 @@ class DecisionReporter:
         Tells what a policy that plans has in mind for a pod.
     view : TenantView
         Takes the names of other namespaces out of what is written in one.
+    set_aside : callable, optional
+        Takes the key of a pod of which it can't be told, and why; without it that is raised.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class DecisionReporter:
         policy: str,
         plan_words: PlanMessages,
         view: TenantView,
+        set_aside: Callable[[str, Exception], None] | None = None,
     ) -> None:
         self._board = board
         self._annotator = annotator
@@ -85,6 +88,7 @@ class DecisionReporter:
         self._policy = policy
         self._plan_words = plan_words
         self._view = view
+        self._set_aside = set_aside
         self._now = 0.0
         self._said: dict[int, tuple[float, int]] = {}
         self._shares: dict[str, float] = {}
@@ -105,19 +109,31 @@ class DecisionReporter:
         if arrivals:
             self._telemetry.incoming.labels("active", "PodAdd").inc(len(arrivals))
         for event in events:
-            if isinstance(event, PodUpserted):
-                pod = event.pod
-                self._calibration.pod_changed(pod)
-                if pod.node is not None and pod.ours:
-                    self._confirmed(pod)
-            elif isinstance(event, PodDeleted):
-                self._board.forget(event.key)
-                self._annotator.forget(event.key)
-                self._nominator.forget(event.key)
-                self._plan_words.forget(event.key)
-                self._calibration.pod_gone(event.key)
-            elif isinstance(event, WorkloadDeleted):
-                self._calibration.workload_gone(event.key)
+            try:
+                self._follow(event)
+            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+                self._failed(event.pod.key if isinstance(event, PodUpserted) else "", error)
+
+    def _follow(self, event: Event) -> None:
+        if isinstance(event, PodUpserted):
+            pod = event.pod
+            self._calibration.pod_changed(pod)
+            if pod.node is not None and pod.ours:
+                self._confirmed(pod)
+        elif isinstance(event, PodDeleted):
+            self._board.forget(event.key)
+            self._annotator.forget(event.key)
+            self._nominator.forget(event.key)
+            self._plan_words.forget(event.key)
+            self._calibration.pod_gone(event.key)
+        elif isinstance(event, WorkloadDeleted):
+            self._calibration.workload_gone(event.key)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        """Set a pod aside of which we could not tell; everything that is told of others goes on."""
+        if self._set_aside is None:
+            raise error
+        self._set_aside(key, error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
         """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""
@@ -159,7 +175,10 @@ class DecisionReporter:
             if isinstance(instruction, Bind):
                 self._shares[instruction.key] = share
             elif isinstance(instruction, Wait):
-                self._waits(instruction, now, share)
+                try:
+                    self._waits(instruction, now, share)
+                except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+                    self._failed(instruction.key, error)
 
     def _waits(self, wait: Wait, now: float, share: float) -> None:
         pod = self._pod_of(wait.key)

@@ -69,4 +69,5 @@ def make_outcomes(
         policy=config.policy,
         plan_words=PlanMessages(clock.to_wall),
         view=TenantView(mirror),
+        set_aside=lambda key, error: mirror.set_aside("pods", key, "reporting", error),
     )

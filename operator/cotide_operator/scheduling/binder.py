@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotide_core.errors import ClusterError
+from cotide_core.errors import ClusterError, CotideError
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.backoff import Backoff
@@ -49,6 +49,7 @@ more often are one."""
 _BETWEEN: Final = Backoff(initial_seconds=0.1, cap_seconds=1.0)
 """Pauses before a binding of unknown fate is posted once more; the client tried for seconds before. Chosen."""
 _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
+_TRIPPED: Final = Answer(0, "InternalError", "the instruction could not be carried out; see the log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,12 @@ class Binder:
                     await self._bind(instruction)
                 else:
                     self._report(await self._evictor.carry_out(instruction))
+            except CotideError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
+                self._mirror.set_aside("pods", instruction.key, "binder", error)
+                self._unknown.discard(instruction.uid)
+                self._refuse(instruction, _TRIPPED, retry=True)
             finally:
                 self._in_flight -= 1
                 self._under_way.discard(instruction.uid)

@@ -12,7 +12,7 @@
 Woken by changes, by its inbox and by the engine's own timers; between two cycles it leaves the process at least as
 much time as the last cycle took, so that changes gather and one cycle serves many of them. Invariants: nothing is
 decided before everything was listed once, nor after `stop`; each instruction leads to exactly one outcome; every
-call of the engine can be recorded and replayed.
+call of the engine can be recorded and replayed; an object that the engine fails over is left out, and ends nothing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
-from cotide_core.events import BindRefused, Event, EvictRefused, Pod, Tick
+from cotide_core.events import BindRefused, Event, EvictRefused, ModelsChanged, Pod, Tick
 from cotide_core.instructions import Instruction
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.scheduling.binder import Binder, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
-from cotide_operator.translation.event_source import EventSource
+from cotide_operator.translation.event_source import ENGINE, EventSource
 from cotide_operator.translation.pod_times import noted
 
 GATHER_SECONDS: Final = 0.002
@@ -48,6 +48,8 @@ RESUMED_TOGETHER: Final = 200
 """Pods whose notes are read in one go at the start; chosen: about 3 ms."""
 PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
+RECOVERIES_MOST: Final = 100
+"""New engines in a row of which each fails at once; chosen: so many bad objects at the same moment are a defect."""
 PUBLISH_SHARE: Final = 50.0
 """A publication may take at most one part in this many of the time: a long queue is published less often."""
 
@@ -87,6 +89,10 @@ class Record(Protocol):
         """Keep one call of `Scheduler.handle`."""
         ...
 
+    def renew(self) -> None:
+        """Begin another record: a new engine follows, which does not know what went before."""
+        ...
+
 
 class Watcher(Protocol):
     """Who learns from what the engine saw (the sample collector)."""
@@ -107,6 +113,8 @@ class SchedulingLoop:
         See their modules.
     record, watcher : optional
         Ledger and sample collector.
+    remake : callable, optional
+        Makes the engine that follows one which failed; without it such a failure is the loop's.
     """
 
     def __init__(
@@ -119,6 +127,7 @@ class SchedulingLoop:
         clock: Clock,
         record: Record | None = None,
         watcher: Watcher | None = None,
+        remake: Callable[[], Scheduler] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._mirror = mirror
@@ -131,6 +140,9 @@ class SchedulingLoop:
         self._awaited: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._stopped = False
+        self._remake = remake
+        self._failures = 0
+        self._models: ModelsChanged | None = None
         self._now = float("-inf")
         self._cycle_seconds = 0.0
         self.cycles = 0
@@ -139,6 +151,8 @@ class SchedulingLoop:
 
     def tell(self, event: Event) -> None:
         """Put an event into the next cycle (a sample, other models)."""
+        if isinstance(event, ModelsChanged):
+            self._models = event
         self._inbox.append(event)
         self._wake.set()
 
@@ -229,7 +243,12 @@ class SchedulingLoop:
         if not events:
             events.append(Tick())
         started = time.perf_counter()
-        instructions = self.scheduler.handle(events, now)
+        try:
+            instructions = self.scheduler.handle(events, now)
+        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._recover(error)
+            return
+        self._failures = 0
         self._cycle_seconds = time.perf_counter() - started
         if self._record is not None:
             self._record.entry(now, events, instructions)
@@ -244,6 +263,32 @@ class SchedulingLoop:
         for handled in awaited:
             if not handled.done():  # whoever waited may have been cancelled
                 handled.set_result(None)
+
+    def _recover(self, error: Exception) -> None:
+        """Set aside what the engine failed over, and begin with a new engine, which is told everything else.
+
+        What it had decided and the API server has not carried out yet is decided again; the binder, which still has it
+        in hand, refuses the second binding.
+
+        Raises
+        ------
+        Exception
+            What the engine raised, where it names no object, or fails again and again.
+        """
+        self._failures += 1
+        key, mirror = self.scheduler.handling, self._mirror
+        kind: Kind | None = "pods" if key in mirror.pods else "nodes" if key in mirror.nodes else None
+        if kind is None and key in mirror.workloads:
+            kind = "workloads"
+        if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
+            raise error
+        mirror.set_aside(kind, key, ENGINE, error)
+        self.scheduler = self._remake()
+        self._intake.restart()
+        if self._models is not None:
+            self._inbox.insert(0, self._models)
+        if self._record is not None:
+            self._record.renew()
 
     def _take_arrivals(self) -> list[Pod]:
         arrivals, self._intake.arrivals = self._intake.arrivals, []

@@ -44,6 +44,8 @@ from cotide_operator.translation.pretranslation import Pretranslator, Seen
 _LOG = logging.getLogger(__name__)
 
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+ENGINE: Final = "engine"
+"""Place of what is set aside because the engine fails over it."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -116,6 +118,20 @@ class EventSource:
             self._guarded("pods", key, self._tell_pod, events)
         self._ahead = None
         return events
+
+    def restart(self) -> None:
+        """Tell everything again, to an engine that knows nothing."""
+        self.pods.clear()
+        self._nodes.clear()
+        self._workloads.clear()
+        self.arrivals.clear()
+        for kind in ("nodes", "workloads", "pods"):
+            self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
+
+    def _left_out(self, kind: Kind, key: str) -> bool:
+        """Whether the engine fails over an object, and so shall not hear of it."""
+        entry = self._mirror.quarantine.get(kind, key)
+        return entry is not None and entry.place == ENGINE
 
     def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
         """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
@@ -222,7 +238,7 @@ class EventSource:
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
         node = self._mirror.nodes.get(name)
-        if node is None:
+        if node is None or self._left_out("nodes", name):
             if self._nodes.pop(name, None) is not None:
                 events.append(NodeDeleted(name))
             return
@@ -233,7 +249,7 @@ class EventSource:
 
     def _tell_workload(self, key: str, events: list[Event]) -> None:
         workload = self._mirror.workloads.get(key)
-        if workload is None:
+        if workload is None or self._left_out("workloads", key):
             if self._workloads.pop(key, None) is not None:
                 events.append(WorkloadDeleted(key))
             return
@@ -244,6 +260,8 @@ class EventSource:
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._mirror.pods.get(key), self.pods.get(key)
+        if pod is not None and self._left_out("pods", key):
+            pod = None
         if before is not None and (pod is None or pod.metadata.uid != before.uid):
             del self.pods[key]
             events.append(PodDeleted(key, before.uid))

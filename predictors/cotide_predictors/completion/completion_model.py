@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionForecast, CompletionSamples
+from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.completion.forest import NumericForest
 from cotide_predictors.completion.isolated_run_time import IsolatedRunTime, learn_lone_time, usual_sizes
 from cotide_predictors.completion.slowdown import Curve, Slowdown, flat_slowdown, refine_slowdown
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.persistence import model_files
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 KIND: Final = "completion"
 FOREST_FILE: Final = "forest.npz"

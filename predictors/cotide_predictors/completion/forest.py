@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
-
-Floats = NDArray[np.float64]
-Nodes = NDArray[np.int32]
+from cotide_core.kernels.array_types import Floats, Nodes
 
 ROWS_AT_ONCE: Final = 256
 """Rows that step down together: their indices stay in the cache (chosen; 4,000 at once took twice as long a row)."""

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
+from cotide_core.kernels.array_types import Floats, Indices
 
 LEAST_SECONDS: Final = 1e-3
 """Nothing runs shorter (chosen: a process start)."""

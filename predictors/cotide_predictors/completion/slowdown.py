@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
+from cotide_core.kernels.array_types import Floats, Indices
 
 SENSITIVITY_RIDGE: Final = 20.0
 """Pull of a type's sensitivity to 1, in squared log units (chosen: a type needs some twenty runs at a slowdown

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.completion.completion_model import JobBatch
 from cotide_predictors.estimator import Estimator
-
-Floats = NDArray[np.float64]
 
 
 class QosRival(Estimator):

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
+from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.completion.completion_model import CompletionModel, jobs_of, take_jobs
 from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS, CompletionRival, QosRival
 from cotide_predictors.one_thread import on_one_thread
-from cotide_predictors.qos.mixes import Indices, cells_of, cells_of_jobs, take_mixes, with_limit
+from cotide_predictors.qos.mixes import cells_of, cells_of_jobs, take_mixes, with_limit
 from cotide_predictors.qos.qos_model import QosModel
 
-Floats = NDArray[np.float64]
 SplitBy = Literal["cell", "row"]
 OURS: Final = "cotide"
 TEST_SHARE: Final = 0.25

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 
 DEFAULT_AR: Final = 0.9
 DEFAULT_MA: Final = -0.35

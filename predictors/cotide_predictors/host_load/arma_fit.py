@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.one_thread import on_one_thread
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 
 N_SIGMA_SLOTS: Final = 288
 PERCENTILE_HALF_LIFE_SLOTS: Final = 288.0

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.host_load.residual_histograms import REACH
 

@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
 from cotide_predictors.host_load.feedback_ar import FeedbackAr

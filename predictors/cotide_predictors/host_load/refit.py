@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.arma_fit import ArmaFit, fit_arma, stacked
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 
 Counts = NDArray[np.float32]

@@ -27,7 +27,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.growth import overlay
 
 WINDOW_SLOTS: Final = 288

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 
 GAP_SLOTS_MAX: Final = 2016
 """Longest gap that is filled with missing slots: a week of five minutes (chosen)."""

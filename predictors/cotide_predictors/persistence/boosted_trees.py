@@ -15,14 +15,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Floats, Narrow, Nodes
 from cotide_core.kernels.compiled import compiled, compiles
 from cotide_predictors.persistence import ubj
-
-Floats = NDArray[np.float64]
-Narrow = NDArray[np.float32]
-Nodes = NDArray[np.int32]
 
 ROWS_AT_ONCE: Final = 256
 """Rows that are walked together: they stay in the first-level cache (chosen; 32 bytes a row)."""

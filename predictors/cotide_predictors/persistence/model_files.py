@@ -67,7 +67,7 @@ def unpack(files: Mapping[str, bytes]) -> Document:
         raise ModelError(f"the model has no {MANIFEST}")
     try:
         document = json.loads(files[MANIFEST])
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of too many digits, nested too deep
         raise ModelError(f"{MANIFEST} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ModelError(f"{MANIFEST} is not a JSON object")
@@ -99,7 +99,10 @@ def read_arrays(payload: bytes, name: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, SyntaxError, OverflowError,
+        MemoryError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
         raise ModelError(f"{name} is no npz of plain numbers: {error}") from error
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
 
 SHARPNESS_RANGE: Final = (0.2, 2.0)
 """Where the factor is searched (chosen): below, forecasts are all but constant; above, over-confident."""

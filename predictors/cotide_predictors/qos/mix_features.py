@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.qos.type_contention import TypeContention
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
+from cotide_core.kernels.array_types import Floats, Indices
 
 
 def take_mixes(mixes: MixBatch, rows: Indices) -> MixBatch:

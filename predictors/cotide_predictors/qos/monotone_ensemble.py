@@ -14,15 +14,13 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.persistence.boosted_trees import BoostedTrees
 from cotide_predictors.qos.mix_features import MONOTONE, smooth_matrix
 from cotide_predictors.qos.monotone_logistic import MonotoneLogistic
-
-Floats = NDArray[np.float64]
 
 
 class MonotoneEnsemble(Estimator):

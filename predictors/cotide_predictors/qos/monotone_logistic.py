@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.estimator import Estimator
-
-Floats = NDArray[np.float64]
 
 
 class MonotoneLogistic(Estimator):

@@ -19,18 +19,17 @@ from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import MixBatch, QosSamples
+from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.persistence import model_files
 from cotide_predictors.qos.calibration import learn_sharpness
 from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FEATURES, feature_matrix
-from cotide_predictors.qos.mixes import Indices, cells_of, take_mixes, with_limit
+from cotide_predictors.qos.mixes import cells_of, take_mixes, with_limit
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.qos.monotone_logistic import MonotoneLogistic
 from cotide_predictors.qos.small_batch import SmallBatch
 from cotide_predictors.qos.type_contention import TypeContention, learn_contention
-
-Floats = NDArray[np.float64]
 
 KIND: Final = "qos"
 BOOSTER_FILE: Final = "model.ubj"

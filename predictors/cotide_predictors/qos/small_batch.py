@@ -11,17 +11,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats, Narrow
 from cotide_core.kernels.compiled import compiled, compiles
 from cotide_predictors.persistence.boosted_trees import sum_of_leaves
 from cotide_predictors.qos.mix_features import FEATURES, SMOOTH_FEATURES
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.qos.type_contention import TypeContention
-
-Floats = NDArray[np.float64]
-Narrow = NDArray[np.float32]
 
 FEW_ROWS: Final = 256
 """Mixes that are few (chosen: numpy's price for a call is spread over more than that)."""

@@ -22,11 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
-
-Floats = NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
 
 RIDGE_RANGE: Final = (1.0, 100.0)
 """Pseudo-samples by which a type is drawn to the mean of all types, at least and at most (chosen)."""

@@ -17,9 +17,10 @@ from typing import Any, Final
 import numpy as np
 import xgboost
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.machines import NEVER
 from cotide_predictors.run_time.hazard import HazardTrees
-from cotide_predictors.run_time.jobs import Floats, Ints
+from cotide_predictors.run_time.jobs import Ints
 from cotide_predictors.run_time.kernels.forest import Forest
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED, Past
 from cotide_predictors.run_time.kernels.tree_forecasts import LENGTHS, Trees

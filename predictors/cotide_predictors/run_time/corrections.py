@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.jobs import Floats
 
 STEPS_SECONDS: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18000.0, 36000.0, 72000.0, 180000.0, 360000.0)
 """1, 5, 15 and 30 minutes, then 1, 2, 5, 10, 20, 50 and 100 hours: the increments of the cited paper."""

@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.jobs import Floats, Ints
+from cotide_predictors.run_time.jobs import Ints
 
 STEP: Final = 0.02
 """Log odds by which one missed job moves the level, less the target's share (chosen: follows hundreds of jobs)."""

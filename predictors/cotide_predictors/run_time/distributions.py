@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_predictors.run_time.jobs import Floats
+from cotide_core.kernels.array_types import Floats
 
 PARTS: Final = 3
 """Places in a bin at which a best point is sought (chosen: steps of a tenth for bins a third wide)."""

@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.boosted import TreeRefitter
 from cotide_predictors.run_time.hazard import LONGEST_SECONDS
-from cotide_predictors.run_time.jobs import Floats, Ints, RunLog, event_order
+from cotide_predictors.run_time.jobs import Ints, RunLog, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
 
 NO_REQUEST_SECONDS: Final = int(LONGEST_SECONDS)

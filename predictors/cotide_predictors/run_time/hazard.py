@@ -15,9 +15,10 @@ from typing import Any, Final, Self
 import numpy as np
 import xgboost
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.jobs import Floats, Ints
+from cotide_predictors.run_time.jobs import Ints
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 LONGEST_SECONDS: Final = 2.0e6

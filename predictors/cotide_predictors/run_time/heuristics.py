@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.history import DEPTH, Column
-from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Floats
+from cotide_predictors.run_time.jobs import SHORTEST_SECONDS
 
 UNKNOWN_SECONDS: Final = 3600.0
 """What a job with neither a past nor an estimate is taken for (chosen)."""

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
-from cotide_predictors.run_time.jobs import Floats, Ints, JobTable, event_order
+from cotide_predictors.run_time.jobs import Ints, JobTable, event_order
 
 DEPTH: Final = 5
 """Runs kept one by one: the maximum ratio of the last five needs that many (Naghshnejad 2019 by way of issue 4)."""

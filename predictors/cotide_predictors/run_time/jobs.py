@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
+
 Ints = NDArray[np.int64]
 
 SHORTEST_SECONDS: Final = 1.0

@@ -17,10 +17,11 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.run_time.heuristics import bounded
 from cotide_predictors.run_time.history import Column, deviation
-from cotide_predictors.run_time.jobs import Floats, Ints, JobTable
+from cotide_predictors.run_time.jobs import Ints, JobTable
 
 FEATURES: Final = (
     "reqTime",

@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import xgboost
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.distributions import Distributions
-from cotide_predictors.run_time.jobs import Floats, RunLog
+from cotide_predictors.run_time.jobs import RunLog
 from cotide_predictors.run_time.rolling import Progress, rebuilds
 from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures

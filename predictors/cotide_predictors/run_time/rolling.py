@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.hazard import HazardTrees
-from cotide_predictors.run_time.jobs import Floats, Ints, RunLog
+from cotide_predictors.run_time.jobs import Ints, RunLog
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures
 
 RECENT_JOBS: Final = 4000

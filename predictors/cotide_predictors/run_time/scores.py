@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_predictors.run_time.jobs import Floats
+from cotide_core.kernels.array_types import Floats
 
 
 def accuracy(forecast_seconds: Floats, run_seconds: Floats) -> Floats:

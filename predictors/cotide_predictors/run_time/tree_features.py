@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.heuristics import largest_ratio_of_five, last_two_mean
 from cotide_predictors.run_time.history import Column, deviation, snapshots
-from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Floats, Ints, JobTable, RunLog, codes
+from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog, codes
 
 DAY_SECONDS: Final = 86_400.0
 WEEK_SECONDS: Final = 7 * DAY_SECONDS

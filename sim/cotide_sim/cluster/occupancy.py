@@ -12,7 +12,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.cluster.pod_load import PodLoad
 
 

@@ -18,7 +18,8 @@ from typing import Final, Literal
 import numpy as np
 
 from cotide_core.events import Event, Node, NodeForecasted, NodeUpserted, NodeUsageSampled
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_core.state.host_load import offered
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_predictors.host_load.forecaster import HostLoadModel

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.colocation import tables as colocation
 from cotide_sim.traces.columns import Table, read_table
 

@@ -20,7 +20,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 
 CONTENTION_WEIGHTS: Final[dict[str, float]] = {
     "grep": 0.01, "md5": 0.01, "sample": 0.03, "wordcount": 0.05,

@@ -26,7 +26,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.interference import fit
 from cotide_sim.interference.fit import GRID_SATURATION
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from cotide_core.errors import InputError
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.interference.generated import GeneratedInterference
 from cotide_sim.interference.measured import MeasuredInterference
 

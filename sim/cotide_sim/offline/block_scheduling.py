@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_sim.offline.job_list import Integers, JobList, require_machines
+from cotide_sim.offline.job_list import JobList, require_machines
 from cotide_sim.offline.schedule import Schedule
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 

@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.offline.block_scheduling import gamma, size_classes
 from cotide_sim.offline.hybrid import high_demand
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.single_machine import completable
 
 PERIOD: Final = 0.02

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_sim.offline.job_list import Integers
 from cotide_sim.offline.timeline import NEVER, Timelines, earliest_start, leave_behind, reserve
 
 

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import InputError
-
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
 
 TOTAL_MAX: Final = 1 << 62
 """Bound of the sums of sizes and of volumes: they must stay exact in 64 bits."""

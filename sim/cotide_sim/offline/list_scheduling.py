@@ -12,9 +12,10 @@ from typing import Final, Literal
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.offline.earliest_feasible import place_earliest_feasible
 from cotide_sim.offline.given_machine import place_on_given
-from cotide_sim.offline.job_list import Integers, JobList, require_machines
+from cotide_sim.offline.job_list import JobList, require_machines
 from cotide_sim.offline.least_work import least_work_machines
 from cotide_sim.offline.orders import ORDERS, RANDOM
 from cotide_sim.offline.schedule import Schedule

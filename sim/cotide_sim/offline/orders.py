@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_core.kernels.array_types import Integers
+from cotide_sim.offline.job_list import JobList
 
 
 def shortest_job_first(jobs: JobList) -> Integers:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_core.kernels.array_types import Integers
+from cotide_sim.offline.job_list import JobList
 
 
 @dataclass(frozen=True, slots=True)

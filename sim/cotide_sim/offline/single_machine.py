@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_core.kernels.array_types import Integers
+from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.list_scheduling import on_given
 from cotide_sim.offline.schedule import Schedule
 from cotide_sim.offline.strip_packing import pack_levels

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_sim.offline.job_list import JobList
 
 
 def pack_levels(jobs: JobList) -> tuple[Integers, int]:

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_sim.offline.job_list import Integers
 
 WIDTH: Final = 64
 """Segments a block holds; chosen."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.schedule import Schedule
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_core.kernels.array_types import Integers
+from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.schedule import Schedule
 
 

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 
 class EventRules(NamedTuple):

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.traces.jobs.any_log import JobTrace
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import RESOURCES, Machines
 from cotide_sim.traces.jobs.swf import Field
 

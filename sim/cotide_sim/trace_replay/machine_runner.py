@@ -15,15 +15,19 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, STOP
-from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL
+from cotide_sim.trace_replay.kernels.event_loop import STOP
+from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.kernels.kept import Jobs
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
+from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 from cotide_sim.trace_replay.policies import ReplayPolicy
 from cotide_sim.trace_replay.runner import Runtime, Schedule
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 
 RULES: Final = {"conservative": CONSERVATIVE, "plan": PLAN}
@@ -98,20 +102,18 @@ def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, progress: I
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
     mode = MODES.get(runtime, GIVEN)
     start, promise = np.full((2, len(jobs)), -1, dtype=np.int64)
-    first, used = np.zeros((2, len(jobs)), dtype=np.int64)
     rule = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
     _, shape = np.unique(np.column_stack([given.allowed, given.need]), axis=0, return_inverse=True)
     shape = shape.astype(np.int64).ravel()
+    machines = given.machines
+    gangs = Gangs(given.pieces, given.need, shape, given.allowed, machines.kind, machines.capacity)
+    columns = Jobs(jobs.submit, jobs.run, jobs.demand, jobs.request, user, forecast, start, promise)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
     begin = time.perf_counter()
-    rounds, machine, count = replay_machines(
-        jobs.submit, jobs.run, given.pieces, given.need, given.allowed, shape, jobs.request, user, past,
-        given.machines.capacity, given.machines.kind, rule, policy.order, policy.backfill, mode, jobs.demand, forecast,
-        start, promise, first, used, progress,
-    )  # fmt: skip
+    rounds, held = replay_machines(columns, gangs, past, mode, rule, policy.order, policy.backfill, progress)
     wall = time.perf_counter() - begin
     schedule = Schedule(policy.name, runtime, start, forecast, promise, int(rounds), wall)
-    return Placement(schedule, first, used, machine, count)
+    return Placement(schedule, held.first, held.used, held.placed, held.counts)
 
 
 def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:

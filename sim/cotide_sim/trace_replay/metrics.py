@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
-
-Floats = npt.NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 TAU_SECONDS: Final = 10
 """Threshold of the bounded slowdown (Naghshnejad 2019, eq. 4.6)."""

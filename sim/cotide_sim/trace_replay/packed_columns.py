@@ -12,9 +12,8 @@ import base64
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
 
 _GROUP: Final = 7
 _GROUPS_MAX: Final = 8

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
 
 _TOO_FEW: Final = -2
 _PIECES_FIRST: Final = 2

@@ -14,11 +14,12 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.trace_replay.metrics import Figure, bounded_slowdown, use_by_week
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.trace_replay.schedule_view import STYLE, view
-from cotide_sim.trace_replay.svg_charts import Axis, Floats, Series, line_chart
+from cotide_sim.trace_replay.svg_charts import Axis, Series, line_chart
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 _STYLE: Final = """

@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
@@ -27,14 +28,15 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     Past,
     past_of,
 )
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import STOP, replay_queue
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
-from cotide_sim.trace_replay.kernels.plan import replay_plan
-from cotide_sim.trace_replay.kernels.platform import replay_platform
-from cotide_sim.trace_replay.kernels.slack import replay_slack
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.event_loop import STOP
+from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, Jobs, kept_of
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import ReplayPolicy
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"]
 RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees")
@@ -169,24 +171,11 @@ def _run(
         forecast, mode = forecasts.copy(), GIVEN
     start = np.full(len(jobs), -1, dtype=np.int64)
     promise = np.full(len(jobs), -1, dtype=np.int64)
-    priority = np.full(len(jobs), MIDDLING_PRIORITY, dtype=np.int64)
-    upper, trusted = forecast.copy(), np.full(len(jobs), believed.runtime == "clairvoyant", dtype=np.int64)
     kept = kept_of(len(jobs))
-
-    def go_on(past: Past) -> int:
-        log = (jobs.submit, jobs.run, jobs.demand, jobs.request, user, past, jobs.processors)
-        if policy.kernel == "queue":
-            codes = (policy.order, policy.backfill, mode, int(one_by_one))
-            return int(replay_queue(*log, *codes, forecast, start, promise, progress, kept))
-        if policy.kernel == "conservative":
-            return int(replay_conservative(*log, mode, forecast, start, promise, progress, kept))
-        if policy.kernel == "slack":
-            return int(replay_slack(*log, priority, mode, forecast, start, promise, progress, kept))
-        if policy.kernel == "platform":
-            return int(replay_platform(*log, mode, forecast, upper, trusted, start, progress, kept))
-        return int(replay_plan(*log, policy.order, mode, forecast, start, progress, kept))
-
+    columns = Jobs(jobs.submit, jobs.run, jobs.demand, jobs.request, user, forecast, start, promise)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request, jobs.submit)
+    knows_all = believed.runtime == "clairvoyant"
+    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, reliable=knows_all)
     gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed)
     begin = time.perf_counter()
     rounds = 0
@@ -201,11 +190,27 @@ def _run(
             kept.until[0] = at + DAY_SECONDS
         else:
             kept.until[0] = NEVER
-        rounds = go_on(past)
+        rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
     wall = time.perf_counter() - begin
     return Schedule(
         policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, gardener.rebuilds
     )
+
+
+def _kernel_and_rule(
+    policy: ReplayPolicy, capacity: int, jobs: Jobs, mode: int, past: Past, *, reliable: bool
+) -> tuple[Callable[..., int], tuple[Any, ...]]:
+    """Return a policy's kernel and what it needs beside the jobs; ``reliable``: all given forecasts are."""
+    if policy.kernel == "queue":
+        return replay_queue, QueueRule(capacity, policy.order, policy.backfill)
+    if policy.kernel == "conservative":
+        return replay_conservative, ConservativeRule(capacity)
+    if policy.kernel == "slack":
+        return replay_slack, slack_rule(capacity, np.full_like(jobs.submit, MIDDLING_PRIORITY))
+    if policy.kernel == "platform":
+        trusted = np.full_like(jobs.submit, reliable)
+        return replay_platform, platform_rule(capacity, mode, past, jobs.forecast.copy(), trusted)
+    return replay_plan, PlanRule(capacity, policy.order)
 
 
 def _is_idle(counts: Integers) -> bool:

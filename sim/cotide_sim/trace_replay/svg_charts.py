@@ -13,9 +13,8 @@ from html import escape
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
 
 WIDTH: Final = 860
 HEIGHT: Final = 300

@@ -28,12 +28,10 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.policies.catalogue import BY_NAME
-
-Integers = npt.NDArray[np.int64]
 
 FUNCTION: Final = "choose"
 CLASS: Final = "Policy"

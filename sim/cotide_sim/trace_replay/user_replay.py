@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
@@ -29,7 +30,7 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
 )
 from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.runner import Runtime, Schedule
-from cotide_sim.trace_replay.user_policy import Integers, Job, Machine, Queue, UserPolicy
+from cotide_sim.trace_replay.user_policy import Job, Machine, Queue, UserPolicy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED, "trees": TREES}

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-
-Floats = NDArray[np.float64]
+from cotide_core.kernels.array_types import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.load.load_series import LoadSeries
 
 DAY_SLOTS: Final = 288

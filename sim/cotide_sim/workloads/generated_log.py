@@ -14,14 +14,12 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import InputError
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.workloads.lublin import PROCESSORS, lublin_jobs
 from cotide_sim.workloads.synthetic import CAPACITY, synthetic_jobs
 
-Integers = npt.NDArray[np.int64]
 Generator = Literal["synth1", "synth2", "lublin"]
 GENERATORS: Final[tuple[Generator, ...]] = ("synth1", "synth2", "lublin")
 

@@ -27,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Floats, Integers
 
 PROCESSORS: Final = 128
 HALF_HOURS: Final = 48

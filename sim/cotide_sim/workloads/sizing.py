@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.workloads.plan import PlannedJob, PlannedService
 
 JOB_TYPES: Final = ("aggregate", "grep", "join", "md5", "sample", "select", "sort", "wordcount")

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.load.load_series import SLOT_SECONDS, LoadSeries
 from cotide_sim.traces.load.vm_load import read_azure_cpu
 from cotide_sim.workloads import sizing

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.offline.job_list import JobList
 
-Integers = npt.NDArray[np.int64]
 Synthetic = Literal["synth1", "synth2"]
 
 CAPACITY: Final = 200

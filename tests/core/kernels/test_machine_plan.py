@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.kernels.machine_plan import NO_ROOM, plan_machines
-from cotide_core.kernels.machines import NEVER, earliest_on, occupy
+from cotide_core.kernels.machine_plan import NO_ROOM, Demands, Plan, plan_machines
+from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, occupy
 
 NOW = 100
 
@@ -127,12 +127,15 @@ def kernel(case: Case, segments: int = 64) -> list[tuple[int, int]] | None:
     slot = np.where(several, np.cumsum(several), 0)
     machine = np.array([at for at, _ in case.kept], np.int64)
     start = np.array([begin for _, begin in case.kept], np.int64)
+    zeros = np.zeros(groups, np.int64)
+    demands = Demands(
+        group, need, need.copy(), np.array(case.lengths, np.int64), zeros, np.array([case.stretch]), zeros,
+        np.array([case.may]), np.array([case.soft], np.int64), slot, np.full((1 + int(several.sum()), count), NOW),
+    )  # fmt: skip
+    plan = Plan(machine, start, np.array(case.opened))
+    second = np.array(case.second, np.int64)
     done = plan_machines(
-        times, free, sizes, NOW, group, np.array(case.second, np.int64), need, need.copy(),
-        np.array(case.lengths, np.int64), np.zeros(groups, np.int64), np.array([case.stretch]),
-        np.zeros(groups, np.int64), np.array([case.may]), np.array([case.soft], np.int64), slot,
-        np.full((1 + int(several.sum()), count), NOW, np.int64), case.most_reserved, case.most_starts,
-        np.array(case.opened), machine, start,
+        Profiles(times, free, sizes), NOW, demands, second, case.most_reserved, case.most_starts, plan
     )  # fmt: skip
     return None if done == NO_ROOM else list(zip(machine.tolist(), start.tolist(), strict=True))
 

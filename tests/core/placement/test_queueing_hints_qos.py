@@ -20,8 +20,9 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
 from cotide_core.instructions import Bind, Instruction, Wait
+from cotide_core.kernels.array_types import Floats
 
 GIB = 2.0**30
 

@@ -26,26 +26,26 @@ from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.ledger import LedgerWriter, read_ledger
 from cotide_core.planning.planner import PlannedStart
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, replay_queue
-from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
 PLANNING = ("easy", "easy-sjbf", "conservative", "svf")
 
 
 @pytest.mark.parametrize(
-    ("policy", "kernel", "arguments"),
+    ("policy", "kernel", "rule"),
     [
-        ("easy", replay_queue, (BY_SUBMIT, BY_SUBMIT, GIVEN, 0)),
-        ("easy-sjbf", replay_queue, (BY_SUBMIT, BY_RUN, GIVEN, 0)),
-        ("svf", replay_plan, (BY_VOLUME, GIVEN)),
+        ("easy", replay_queue, QueueRule(0, BY_SUBMIT, BY_SUBMIT)),
+        ("easy-sjbf", replay_queue, QueueRule(0, BY_SUBMIT, BY_RUN)),
+        ("svf", replay_plan, PlanRule(0, BY_VOLUME)),
     ],
 )
 @settings(max_examples=100, deadline=None)
 @given(log=jobs_of(outlive=True))
-def test_on_one_machine_pods_start_when_the_replay_starts_them(policy, kernel, arguments, log):
+def test_on_one_machine_pods_start_when_the_replay_starts_them(policy, kernel, rule, log):
     jobs, capacity = log
-    found = replay(kernel, jobs, capacity, *arguments, promises=kernel is not replay_plan)[0]
+    found = replay(kernel, jobs, rule._replace(capacity=capacity), GIVEN)[0]
     assert live_starts(policy, jobs, capacity) == found
 
 
@@ -53,7 +53,10 @@ def test_on_one_machine_pods_start_when_the_replay_starts_them(policy, kernel, a
 @given(log=jobs_of(outlive=False))
 def test_conservative_on_one_machine_starts_pods_when_the_replay_does_while_none_outlives_its_forecast(log):
     jobs, capacity = log
-    assert live_starts("conservative", jobs, capacity) == replay(replay_conservative, jobs, capacity, GIVEN)[0]
+    assert (
+        live_starts("conservative", jobs, capacity)
+        == replay(replay_conservative, jobs, ConservativeRule(capacity), GIVEN)[0]
+    )
 
 
 @pytest.mark.parametrize("policy", PLANNING)

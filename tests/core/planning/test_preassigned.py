@@ -19,7 +19,7 @@ from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.list_scheduling import list_schedule, on_given
 from cotide_sim.offline.orders import ORDERS
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_VOLUME
-from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 
 
 @st.composite
@@ -80,7 +80,7 @@ def test_with_all_pods_there_from_the_start_hybrid_machines_are_those_of_the_pap
 @given(log=jobs_of(outlive=True))
 def test_on_one_machine_every_rule_starts_pods_when_the_replay_does(order, code, machine, log):
     jobs, capacity = log
-    found = replay(replay_plan, jobs, capacity, code, GIVEN, promises=False)[0]
+    found = replay(replay_plan, jobs, PlanRule(capacity, code), GIVEN)[0]
     assert live_starts(f"{order}-{machine}", jobs, capacity) == found
 
 

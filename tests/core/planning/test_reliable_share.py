@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_cluster import Catalogue, Cluster, Estimates, bound, clusters, node, pod
-from replay_reference import Job, columns
+from replay_reference import Job, columns_of
 
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted
@@ -17,7 +17,7 @@ from cotide_core.forecasting.reliability import Reliability, accuracy, expected_
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, past_of
 from cotide_sim.trace_replay.kernels.kept import kept_of
-from cotide_sim.trace_replay.kernels.platform import PREDICTABLE, replay_platform
+from cotide_sim.trace_replay.kernels.platform import PREDICTABLE, platform_rule, replay_platform
 
 
 class Spelled(Estimates):
@@ -65,16 +65,13 @@ def test_on_one_machine_pods_start_when_the_replay_does_while_none_outlives_its_
             f"{job.number:02}", job.submit, job.run, job.request, 1000 * job.demand, type=f"{job.forecast}-{job.upper}"
         )
     starts = cluster.play()
-    log_of = columns(jobs)
+    log_of = columns_of(jobs)
     kinds = [expected_accuracy(job.forecast, job.upper) >= PREDICTABLE for job in jobs]
-    start = np.full(len(jobs), -1, np.int64)
-    past = past_of(GIVEN, 1, log_of["user"], log_of["demand"], log_of["request"])
-    replay_platform(
-        *(log_of[name] for name in ("submit", "run", "demand", "request", "user")), past, capacity, GIVEN,
-        log_of["forecast"], np.array([job.upper for job in jobs], np.int64), np.array(kinds, np.int64), start,
-        np.zeros(2, np.int64), kept_of(len(jobs)),
-    )  # fmt: skip
-    assert [starts[f"d/{job.number:02}"] for job in jobs] == start.tolist()
+    past = past_of(GIVEN, 1, log_of.user, log_of.demand, log_of.request)
+    upper, reliable = np.array([job.upper for job in jobs], np.int64), np.array(kinds, np.int64)
+    rule = platform_rule(capacity, GIVEN, past, upper, reliable)
+    replay_platform(log_of, past, GIVEN, 0, np.zeros(2, np.int64), kept_of(len(jobs)), rule)
+    assert [starts[f"d/{job.number:02}"] for job in jobs] == log_of.start.tolist()
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ from replay_reference import replay
 
 from cotide_core.events import PodPhase, PodUpserted
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
-from cotide_sim.trace_replay.kernels.slack import replay_slack
+from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 
 
 @settings(max_examples=80, deadline=None)
@@ -19,7 +19,7 @@ from cotide_sim.trace_replay.kernels.slack import replay_slack
 def test_on_one_machine_pods_start_when_the_replay_does_while_none_outlives_its_forecast(log, priority):
     """A Job's priority is twice the replay's: its default of 100 has the mean wait as slack, as 50 has there."""
     jobs, capacity = log
-    found = replay(replay_slack, jobs, capacity, np.full(len(jobs), priority, np.int64), GIVEN)[0]
+    found = replay(replay_slack, jobs, slack_rule(capacity, np.full(len(jobs), priority, np.int64)), GIVEN)[0]
     assert live_starts("slack", jobs, capacity, job_priority=2 * priority) == found
 
 

@@ -20,7 +20,8 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.forecasts import Floats, MixBatch
+from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats
 from cotide_core.qos import mix_batch as mix
 from cotide_core.qos import prediction_cache as answers
 from cotide_core.qos import qos_guard as guard

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.arma_fit import ArmaFit, stacked
 from cotide_predictors.host_load.forecaster import HostLoadModel

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_core.forecasts import Floats, HostLoadForecaster
+from cotide_core.forecasts import HostLoadForecaster
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load import experts, feedback_ar, mixture
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.mixture import LEVELS

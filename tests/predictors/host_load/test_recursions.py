@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_arma, fit_group, stacked
 from cotide_predictors.host_load.feedback_ar import FeedbackAr

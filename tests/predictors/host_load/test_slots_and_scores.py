@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.scoring import LoadScorer, Trust, TrustBand
 from cotide_predictors.host_load.slots import GAP_SLOTS_MAX, SlotClock, rates_of_counter, slot_maxima
 

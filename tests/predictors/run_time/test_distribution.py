@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.coverage import kept_quantile
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.hazard import HazardTrees
-from cotide_predictors.run_time.jobs import Floats, JobTable, RunLog, event_order
+from cotide_predictors.run_time.jobs import JobTable, RunLog, event_order
 from cotide_predictors.run_time.reliability import reliability_features, rolling_reliability
 from cotide_predictors.run_time.rolling import rebuilds, rolling_distributions
 from cotide_predictors.run_time.scores import accuracy

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.corrections import CORRECTIONS, by_doubling, by_steps, given_outlived, to_request
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.heuristics import HEURISTICS, largest_ratio_of_five, last_two_mean, user_estimate
 from cotide_predictors.run_time.history import WIDTH, Column, Histories, deviation, snapshots
-from cotide_predictors.run_time.jobs import Floats, JobTable, RunLog, codes, event_order
+from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
 from cotide_predictors.run_time.scores import accuracy, score
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time import regression
 from cotide_predictors.run_time.history import snapshots
-from cotide_predictors.run_time.jobs import Floats, Ints, JobTable, codes, event_order
+from cotide_predictors.run_time.jobs import Ints, JobTable, codes, event_order
 from cotide_predictors.run_time.regression import FEATURES, PADDED, TERMS, OnlineRegression, regressed, table_4_1
 
 

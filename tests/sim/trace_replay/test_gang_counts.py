@@ -6,8 +6,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_sim.trace_replay.kernels.gang_counts import BLOCK_BITS, all_fit, blocks_of, most_pieces
-from cotide_sim.trace_replay.kernels.gangs import room_of
+from cotide_sim.trace_replay.kernels.gang_counts import (
+    all_fit,
+    blocks_of,
+    change_machine,
+    fitting_of,
+    gained,
+    work_out_room,
+)
+from cotide_sim.trace_replay.kernels.gangs import Gangs
 
 
 def by_definition(free, need, pieces, allowed, kind):
@@ -35,24 +42,20 @@ def test_counting_what_changed_is_counting_everything(data):
     need_of_shape[need_of_shape.sum(axis=1) == 0] = (1, 0)
     need, allowed, pieces = need_of_shape[shape], kinds_of_shape[shape], rng.integers(1, 30, jobs)
     kind, free = rng.integers(0, 2, machines), rng.integers(-1, 6, (machines, 2))
-    most = most_pieces(shape, pieces)
-    inside = np.zeros((len(most), blocks_of(machines)), np.int64)
-    total, seen = np.zeros((2, len(most)), np.int64)
-    changed, room = np.ones(blocks_of(machines), np.int64), np.zeros((2, 2), np.int64)
-    moment = gained = 1
-    room_of(free, room)
+    gangs = Gangs(pieces, need, shape, allowed, kind, free)
+    clock = np.ones(1, np.int64)
+    fitting = fitting_of(gangs, clock)
     for rises in data.draw(st.lists(st.booleans(), max_size=20)):
         job = int(rng.integers(jobs))
-        asked = (free, room, need, job, pieces[job], most[shape[job]], allowed[job], kind, shape[job])
-        found = all_fit(*asked, inside, changed, seen, total, moment, gained)
-        assert found == by_definition(free, need[job], pieces[job], allowed[job], kind)
-        moment += 1
+        work_out_room(fitting)
+        found = all_fit(fitting, job, gangs)
+        assert found == by_definition(fitting.free, need[job], pieces[job], allowed[job], kind)
+        clock[0] += 1
         for at in rng.integers(0, machines, 3):
-            free[at] += rng.integers(0, 4, 2) * (1 if rises else -1)
-            changed[at >> BLOCK_BITS] = moment
+            fitting.free[at] += rng.integers(0, 4, 2) * (1 if rises else -1)
+            change_machine(fitting, at)
         if rises:
-            gained = moment
-            room_of(free, room)
+            gained(fitting)
 
 
 def test_blocks_hold_all_machines():

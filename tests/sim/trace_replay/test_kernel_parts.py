@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -141,55 +142,53 @@ if sys.argv[1] == "absent":
 import hashlib
 import numpy as np
 from cotide_core.kernels.compiled import compiles
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import replay_queue
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_predictors.run_time.kernels.forest import Forest
-from cotide_sim.trace_replay.kernels.kept import kept_of
-from cotide_sim.trace_replay.kernels.machine_replay import replay_machines
-from cotide_sim.trace_replay.kernels.plan import replay_plan
-from cotide_sim.trace_replay.kernels.platform import replay_platform
+from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
+from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.machine_replay import replay_machines
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_predictors.run_time.kernels.run_forecasts import past_of
-from cotide_sim.trace_replay.kernels.slack import replay_slack
+from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 assert compiles() == (sys.argv[1] == "compiled"), compiles()
 rng = np.random.default_rng(5)
 jobs = 200
 log = (np.cumsum(rng.integers(0, 9, jobs)), rng.integers(1, 60, jobs), rng.integers(1, 17, jobs),
        rng.integers(60, 90, jobs), rng.integers(-1, 4, jobs))
 said = hashlib.sha256()
+def replayed(kernel, past, mode, rule):
+    columns = Jobs(*log, log[3].copy(), *np.full((2, jobs), -1))
+    said.update(str(kernel(columns, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(jobs), rule)).encode())
+    for array in columns[-3:]:
+        said.update(array.tobytes())
 for mode in (0, 1, 2):
-    for kernel, codes, outs in ((replay_queue, (0, 0, mode, 0), 3), (replay_queue, (1, 2, mode, 0), 3),
-                                (replay_conservative, (mode,), 3), (replay_plan, (2, mode), 2)):
-        arrays = [log[3].copy(), *np.full((2, jobs), -1, dtype=np.int64)][:outs]
-        past = past_of(mode, 4, log[4], log[2], log[3])
-        said.update(str(kernel(*log, past, 16, *codes, *arrays, np.zeros(2, dtype=np.int64), kept_of(jobs))).encode())
-        for array in arrays:
-            said.update(array.tobytes())
+    for kernel, rule in ((replay_queue, QueueRule(16, 0, 0)), (replay_queue, QueueRule(16, 1, 2)),
+                         (replay_conservative, ConservativeRule(16)), (replay_plan, PlanRule(16, 2)),
+                         (replay_slack, slack_rule(16, np.full(jobs, 50)))):
+        replayed(kernel, past_of(mode, 4, log[4], log[2], log[3]), mode, rule)
 tree = Forest(*(np.array(a, np.int32) for a in ([0, 3], [0, -1, -1, 15, -1, -1])),
               np.array([5, -2, 1, 2, 0.3, 0.6], np.float32),
               *(np.array([one, 0, 0, two, 0, 0], np.int32) for one, two in ((1, 4), (2, 5), (1, 5))), np.zeros(1))
 for mode in (3, 4, 5):
     past = past_of(mode, 4, log[4], log[2], log[3], log[0])
     past = past._replace(trees=past.trees._replace(lengths=tree, ratings=tree))
-    arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)]
-    replay_platform(*log, past, 16, mode, *arrays, np.zeros(2, dtype=np.int64), kept_of(jobs))
-    for array in (*arrays, past.upper, past.reliability, past.trees.rated):
+    rule = platform_rule(16, mode, past, log[3].copy(), np.full(jobs, 1))
+    replayed(replay_platform, past, mode, rule)
+    for array in (rule.upper, rule.predictable, past.upper, past.reliability, past.trees.rated):
         said.update(array.tobytes())
 need = np.stack([log[2], 17 - log[2]], axis=1)
 for rule, order in ((0, 1), (1, 0), (2, 0), (3, 2)):
-    outs = [log[3].copy(), *np.full((4, jobs), -1, dtype=np.int64)]
     past, pieces, shape = past_of(2, 4, log[4], log[2], log[3]), 1 + log[0] % 3, np.arange(jobs)
-    found = replay_machines(*log[:2], pieces, need, pieces, shape, log[3], log[4], past, np.full((4, 2), 40),
-                            np.array([0, 1, 0, 1]), rule, order, 0, 2, log[2], *outs, np.zeros(2, dtype=np.int64))
-    for array in (*outs, *found[1:]):
+    gangs = Gangs(pieces, need, shape, pieces, np.array([0, 1, 0, 1]), np.full((4, 2), 40))
+    columns = Jobs(*log, log[3].copy(), *np.full((2, jobs), -1))
+    rounds, held = replay_machines(columns, gangs, past, 2, rule, order, 0, np.zeros(2, dtype=np.int64))
+    for array in (*columns[-3:], held.first, held.used, held.placed, held.counts):
         said.update(array.tobytes())
-fifty, progress = np.full(jobs, 50), np.zeros(2, dtype=np.int64)
 for mode in (0, 2):
-    for kernel, codes, outs in ((replay_slack, (fifty, mode), 3), (replay_platform, (mode,), 4)):
-        arrays = [log[3].copy(), log[3].copy(), *np.full((2, jobs), 1, dtype=np.int64)][:outs]
-        past = past_of(mode, 4, log[4], log[2], log[3])
-        said.update(str(kernel(*log, past, 16, *codes, *arrays, progress, kept_of(jobs))).encode())
-        for array in arrays:
-            said.update(array.tobytes())
+    past = past_of(mode, 4, log[4], log[2], log[3])
+    replayed(replay_platform, past, mode, platform_rule(16, mode, past, log[3].copy(), np.full(jobs, 1)))
 print(said.hexdigest())
 """
 
@@ -259,6 +258,46 @@ def test_the_cache_name_of_a_kernel_changes_with_what_it_calls(monkeypatch):
     other = globals()["heap_push"]
     monkeypatch.setitem(globals(), "heap_pop", other)
     assert compiled_module._digest(kernel) != before
+
+
+class Row(NamedTuple):
+    first: int
+    second: int
+
+
+def test_the_cache_name_of_a_kernel_changes_with_the_order_of_its_tuples_fields(monkeypatch):
+    """Machine code reads a field at its place: 7 - 2 would become 2 - 7."""
+
+    def kernel(row: Row) -> int:
+        return row.first - row.second
+
+    before = compiled_module._digest(kernel)
+    monkeypatch.setitem(globals(), "Row", NamedTuple("Row", [("second", int), ("first", int)]))
+    assert compiled_module._digest(kernel) != before
+
+
+@compiled_module.inlined
+def step(number: int) -> int:
+    return number
+
+
+@compiled_module.inlined
+def twice(number: int) -> int:
+    return 2 * number
+
+
+@compiled_module.compiled
+def add_steps(count: int) -> int:
+    total = 0
+    for number in range(count):
+        total += step(number)
+    return total
+
+
+def test_a_loop_takes_other_steps_and_stays_what_it_is():
+    """0 + 1 + 2 + 3 = 6, each twice: 12."""
+    doubled = compiled_module.with_steps(add_steps, "add_doubled", step=twice)
+    assert (add_steps(4), doubled(4), add_steps(4)) == (6, 12, 6)
 
 
 @pytest.mark.parametrize("begin", [3, 9])

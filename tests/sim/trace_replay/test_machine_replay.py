@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import columns, logs, replay
+from replay_reference import Job, columns, logs, replay
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, replay_queue
-from cotide_sim.trace_replay.kernels.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
-from cotide_sim.trace_replay.kernels.plan import replay_plan
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
+from cotide_sim.trace_replay.kernels.gang_lists import WIDTH, _widen, storage_of
+from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
 
 HORIZON = 400
 
@@ -22,16 +25,16 @@ HORIZON = 400
 def on_machines(log, pieces, need, allowed, capacity, kind, rule, order, backfill, mode):
     """Call the kernel; return starts, forecasts, promises, and each job's (machine, pieces)."""
     jobs = len(log["submit"])
-    start, promise, first, used = np.full((4, jobs), -1, dtype=np.int64)
+    start, promise = np.full((2, jobs), -1, dtype=np.int64)
     volume = pieces * need[:, 0]
     shape = np.unique(np.column_stack([allowed, need]), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     past = past_of(LEARNED, 2, log["user"], volume, log["request"])
-    times = (log["submit"], log["run"], pieces, need, allowed, shape, log["request"], log["user"], past, capacity, kind)
-    outs = (log["forecast"], start, promise, first, used, np.zeros(2, dtype=np.int64))
-    _, placed, counts = replay_machines(*times, rule, order, backfill, mode, volume, *outs)
+    asked = Jobs(**{**log, "demand": volume}, start=start, promise=promise)
+    gangs, progress = Gangs(pieces, need, shape, allowed, kind, capacity), np.zeros(2, dtype=np.int64)
+    _, held = replay_machines(asked, gangs, past, mode, rule, order, backfill, progress)
     where = [
-        list(zip(placed[at : at + some].tolist(), counts[at : at + some].tolist(), strict=True))
-        for at, some in zip(first, used, strict=True)
+        list(zip(held.placed[at : at + some].tolist(), held.counts[at : at + some].tolist(), strict=True))
+        for at, some in zip(held.first, held.used, strict=True)
     ]
     return start.tolist(), log["forecast"].tolist(), promise.tolist(), where
 
@@ -54,7 +57,7 @@ def as_one_machine(jobs, capacity, rule, order, backfill, mode):
 @given(log=logs())
 def test_easy_on_one_machine_is_easy_on_one_pool(order, backfill, log):
     jobs, capacity, mode = log
-    pool = replay(replay_queue, jobs, capacity, order, backfill, mode, 0)
+    pool = replay(replay_queue, jobs, QueueRule(capacity, order, backfill), mode)
     assert as_one_machine(jobs, capacity, EASY, order, backfill, mode) == pool
 
 
@@ -62,11 +65,11 @@ def test_easy_on_one_machine_is_easy_on_one_pool(order, backfill, log):
 @given(log=logs())
 def test_other_policies_on_one_machine_are_those_on_one_pool(log):
     jobs, capacity, mode = log
-    strict = replay(replay_queue, jobs, capacity, BY_RUN, NO_BACKFILL, mode, 0)
+    strict = replay(replay_queue, jobs, QueueRule(capacity, BY_RUN, NO_BACKFILL), mode)
     assert as_one_machine(jobs, capacity, IN_ORDER, BY_RUN, 0, mode) == strict
-    kept = replay(replay_conservative, jobs, capacity, mode)
+    kept = replay(replay_conservative, jobs, ConservativeRule(capacity), mode)
     assert as_one_machine(jobs, capacity, CONSERVATIVE, BY_SUBMIT, 0, mode) == kept
-    plan = replay(replay_plan, jobs, capacity, BY_VOLUME, mode, promises=False)
+    plan = replay(replay_plan, jobs, PlanRule(capacity, BY_VOLUME), mode)
     assert as_one_machine(jobs, capacity, PLAN, BY_VOLUME, 0, mode)[:2] == plan[:2]
 
 
@@ -290,3 +293,22 @@ def test_a_place_beside_a_reservation_is_given_away_once_on_whatever_machine():
     start, _, promise, where = on_machines(log, pieces, need, ones, *machines, EASY, BY_SUBMIT, BY_SUBMIT, GIVEN)
     assert (start, promise) == ([0, 10, 1, 20], [-1, 10, -1, 20])
     assert where[2:] == [[(8, 1)], [(0, 1)]]
+
+
+@pytest.mark.parametrize("rule", [CONSERVATIVE, PLAN])
+def test_a_machine_has_room_for_as_many_planned_jobs_as_wait(rule):
+    """Forty jobs of 1 s that fill the only machine, submitted at once: they start at 0, 1, ... 39."""
+    jobs = [Job(number, 0, 1, 4, 1, 0, 1) for number in range(40)]
+    start, _, promise = as_one_machine(jobs, 4, rule, BY_SUBMIT, NO_BACKFILL, GIVEN)
+    assert start == list(range(40))
+    assert promise == (start if rule == CONSERVATIVE else [-1] * 40)
+
+
+def test_profiles_that_outgrow_their_storage_end_the_replay():
+    """Eight segments a machine at first, room for none beyond: the ninth has no place."""
+    gangs = Gangs(*(np.ones(shape, np.int64) for shape in (3, (3, 1), 3, 3, 1, (1, 1))))
+    storage = storage_of(gangs)._replace(times=np.zeros(8, np.int64), free=np.zeros(8, np.int64))
+    kept = kept_of(3)
+    kept.counts[WIDTH] = 8
+    with pytest.raises(MemoryError, match="more jobs planned at once"):
+        _widen(storage, kept)

@@ -6,40 +6,44 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import columns, logs
+from replay_reference import columns_of, logs
 
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, past_of
-from cotide_sim.trace_replay.kernels.conservative import replay_conservative
-from cotide_sim.trace_replay.kernels.easy import replay_queue
+from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
+from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
-from cotide_sim.trace_replay.kernels.plan import replay_plan
-from cotide_sim.trace_replay.kernels.platform import replay_platform
-from cotide_sim.trace_replay.kernels.slack import replay_slack
+from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 
 KERNELS = {
-    "easy": (replay_queue, lambda mode, _: (0, 0, mode, 0), 2),
-    "easy-sjbf": (replay_queue, lambda mode, _: (0, 1, mode, 0), 2),
-    "conservative": (replay_conservative, lambda mode, _: (mode,), 2),
-    "slack": (replay_slack, lambda mode, n: (np.full(n, 50), mode), 2),
-    "plan": (replay_plan, lambda mode, _: (2, mode), 1),
-    "platform": (replay_platform, lambda mode, _: (mode,), 3),
+    "easy": (replay_queue, lambda capacity, *_: QueueRule(capacity, 0, 0)),
+    "easy-sjbf": (replay_queue, lambda capacity, *_: QueueRule(capacity, 0, 1)),
+    "conservative": (replay_conservative, lambda capacity, *_: ConservativeRule(capacity)),
+    "slack": (replay_slack, lambda capacity, mode, past, n: slack_rule(capacity, np.full(n, 50))),
+    "plan": (replay_plan, lambda capacity, *_: PlanRule(capacity, 2)),
+    "platform": (
+        replay_platform,
+        lambda capacity, mode, past, n: platform_rule(capacity, mode, past, *np.zeros((2, n), dtype=np.int64)),
+    ),
 }
 
 
 def in_pieces(name, jobs, capacity, mode, pauses):
     """Replay with a pause at each of the times; return all that comes out, as bytes."""
-    kernel, codes, extra = KERNELS[name]
-    log = columns(jobs)
-    past = past_of(LEARNED, 2, log["user"], log["demand"], log["request"])
-    outs = [log["forecast"], *np.full((extra, len(jobs)), 0, dtype=np.int64)]
+    kernel, rule_of = KERNELS[name]
+    log = columns_of(jobs)
+    past = past_of(LEARNED, 2, log.user, log.demand, log.request)
     kept, progress = kept_of(len(jobs)), np.zeros(2, dtype=np.int64)
+    rule = rule_of(capacity, mode, past, len(jobs))
     rounds = 0
     for pause in [*pauses, NEVER]:
         kept.until[0] = pause
-        arrays = (log["submit"], log["run"], log["demand"], log["request"], log["user"], past, capacity)
-        rounds = kernel(*arrays, *codes(mode, len(jobs)), *outs, progress, kept)
+        rounds = kernel(log, past, mode, 0, progress, kept, rule)
     assert (kept.counts[ARRIVED], kept.counts[RUNNING], kept.counts[WAITING]) == (len(jobs), 0, 0)
-    return rounds, *(array.tobytes() for array in outs)
+    outs = (log.forecast, log.start, log.promise)
+    found = (rule.upper, rule.predictable) if name == "platform" else ()
+    return rounds, *(array.tobytes() for array in (*outs, *found))
 
 
 @pytest.mark.parametrize("name", KERNELS)

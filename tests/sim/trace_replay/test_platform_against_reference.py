@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import given, settings
-from replay_reference import Job, Pool, columns, logs, reference_platform
+from replay_reference import Job, Pool, columns_of, logs, reference_platform
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.kernels.kept import kept_of
-from cotide_sim.trace_replay.kernels.platform import PATIENCE, replay_platform
+from cotide_sim.trace_replay.kernels.platform import PATIENCE, platform_rule, replay_platform
 
 DAY = 86_400
 
 
 def platform(jobs, capacity, mode=GIVEN):
     """Return the starts and which jobs counted as predictable."""
-    log = columns(jobs)
+    log = columns_of(jobs)
     upper, predictable = (np.array([getattr(job, name) for job in jobs]) for name in ("upper", "predictable"))
-    start = np.full(len(jobs), -1, dtype=np.int64)
-    past = past_of(LEARNED, 2, log["user"], log["demand"], log["request"])
-    arrays = (log["submit"], log["run"], log["demand"], log["request"], log["user"], past, capacity, mode)
-    progress, kept = np.zeros(2, dtype=np.int64), kept_of(len(jobs))
-    replay_platform(*arrays, log["forecast"], upper, predictable, start, progress, kept)
-    return start.tolist(), predictable.tolist()
+    past = past_of(LEARNED, 2, log.user, log.demand, log.request)
+    rule = platform_rule(capacity, mode, past, upper, predictable)
+    replay_platform(log, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
+    return log.start.tolist(), predictable.tolist()
 
 
 def by_hand(*rows):

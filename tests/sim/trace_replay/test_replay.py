@@ -9,9 +9,10 @@ import pytest
 from repository import DATA
 
 from cotide_core.errors import InputError
+from cotide_core.policies.catalogue import BY_NAME
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week
-from cotide_sim.trace_replay.policies import ALIASES, POLICIES, policy_of
+from cotide_sim.trace_replay.policies import POLICIES, policy_of
 from cotide_sim.trace_replay.runner import RUNTIMES, Schedule, run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import read_swf
@@ -185,8 +186,8 @@ def test_intervals_hold_the_figure_depend_on_the_seed_only_and_shrink_to_nothing
 
 def test_a_policy_is_found_by_its_names_only():
     assert policy_of(" EASY ") is POLICIES["easy"]
-    assert all(policy_of(alias) is POLICIES[name] for alias, name in ALIASES.items())
-    with pytest.raises(InputError, match="there is no 'esay'; there are fcfs"):
+    assert all(policy_of(alias) is POLICIES[name] for name in POLICIES for alias in BY_NAME[name].aliases)
+    with pytest.raises(InputError, match="there is no 'esay', did you mean 'easy'"):
         policy_of("esay")
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from replay_reference import Job, Pool, expected, logs, reference_slack, replay
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
-from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_of
+from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_of, slack_rule
 
 
 def slack(jobs, capacity, priority, mode):
-    return replay(replay_slack, jobs, capacity, np.full(len(jobs), priority, dtype=np.int64), mode)
+    return replay(replay_slack, jobs, slack_rule(capacity, np.full(len(jobs), priority, dtype=np.int64)), mode)
 
 
 @settings(max_examples=60, deadline=None)

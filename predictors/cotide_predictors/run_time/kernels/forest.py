@@ -13,10 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Narrow, Nodes
 from cotide_core.kernels.compiled import compiled
-
-Narrow = npt.NDArray[np.float32]
-Nodes = npt.NDArray[np.int32]
 
 
 class Forest(NamedTuple):

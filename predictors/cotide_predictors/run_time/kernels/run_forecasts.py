@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import uncounted
 from cotide_predictors.run_time.kernels.run_habits import Habits, foresee, habits_of, note_habit
 from cotide_predictors.run_time.kernels.tree_forecasts import (
     Trees,
@@ -25,9 +25,6 @@ from cotide_predictors.run_time.kernels.tree_forecasts import (
     rate,
     trees_of,
 )
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 GIVEN: Final = 0
 """The forecasts are an input array (the user's request, the real run time, a model's answers)."""
@@ -85,7 +82,7 @@ def past_of(
     return Past(last, before, state.upper, state.reliability, habits, trees)
 
 
-@compiled
+@uncounted
 def last_two_mean(last: Integers, before: Integers, request: int, user: int) -> int:
     """Return the forecast of `LAST_TWO` in seconds; without two finished jobs of the user it is the request."""
     if user < 0 or before[user] < 0:
@@ -94,7 +91,7 @@ def last_two_mean(last: Integers, before: Integers, request: int, user: int) -> 
     return max(1, min(request, mean))
 
 
-@compiled
+@uncounted
 def note_last(last: Integers, before: Integers, run: int, user: int) -> int:
     """Note the run time of a finished job for `LAST_TWO`; return it."""
     if user >= 0:
@@ -103,7 +100,7 @@ def note_last(last: Integers, before: Integers, run: int, user: int) -> int:
     return run
 
 
-@compiled
+@uncounted
 def forecast_at_submit(mode: int, job: int, given: int, request: int, user: int, past: Past) -> int:
     """Return the forecast in seconds; upper forecast and reliability are written to ``past``."""
     if mode == GIVEN:
@@ -125,7 +122,7 @@ def forecast_at_submit(mode: int, job: int, given: int, request: int, user: int,
     return answer
 
 
-@compiled
+@uncounted
 def learn(mode: int, job: int, run: int, request: int, user: int, forecast: int, past: Past) -> int:
     """Note the run time of a finished job, ``forecast`` being what was said at its submission; return the run time."""
     if mode == LEARNED:
@@ -136,7 +133,7 @@ def learn(mode: int, job: int, run: int, request: int, user: int, forecast: int,
     return note_last(past.last, past.before, run, user)
 
 
-@compiled
+@uncounted
 def corrected(mode: int, job: int, request: int, elapsed: int, upper: Integers) -> int:
     """Return the new forecast of a job that outlived its own; ``upper`` is that of `Past`.
 

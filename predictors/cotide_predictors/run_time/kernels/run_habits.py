@@ -24,10 +24,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int16]
 
 BINS: Final = 96

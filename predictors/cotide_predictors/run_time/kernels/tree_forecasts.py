@@ -21,8 +21,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Floats, Integers, Narrow
 from cotide_core.kernels.compiled import compiled
-from cotide_predictors.run_time.kernels.forest import Forest, Narrow, forest_sum, no_forest
+from cotide_predictors.run_time.kernels.forest import Forest, forest_sum, no_forest
 from cotide_predictors.run_time.kernels.logarithm import exp_of, log_of
 from cotide_predictors.run_time.kernels.run_habits import (
     CELL_PRIOR,
@@ -32,9 +33,7 @@ from cotide_predictors.run_time.kernels.run_habits import (
     LEVEL_STEP,
     LEVELS_TAKEN,
     UPPER_SHARE,
-    Floats,
     Habits,
-    Integers,
 )
 
 LENGTHS: Final = 64

@@ -45,6 +45,7 @@ from cotide_sim.apiserver.refusals import (
     unsupported_media,
 )
 from cotide_sim.apiserver.registry.resources import Json
+from cotide_sim.apiserver.storage import deep_json
 from cotide_sim.apiserver.storage.selectors import Selection
 from cotide_sim.apiserver.storage.store import Entry
 from cotide_sim.apiserver.storage.watching import Watcher, error_line, replay
@@ -97,7 +98,8 @@ class Dispatcher:
         try:
             if fault is not None:
                 raise fault
-            answer = self._answer(request, exchange)
+            with deep_json.deep():
+                answer = self._answer(request, exchange)
         except Consult as wanted:
             self._consult(wanted, request, exchange)
             return
@@ -375,7 +377,7 @@ def _end(watcher: Watcher) -> None:
 
 
 def _json(value: Json, status: int = 200) -> Answer:
-    return Answer(status, orjson.dumps(value))
+    return Answer(status, deep_json.dumps(value))
 
 
 def refused(refusal: Refusal) -> Answer:

@@ -14,6 +14,7 @@ from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.http.http_protocol import Request
 from cotide_sim.apiserver.registry.columns import AGE, NAME, Age
 from cotide_sim.apiserver.registry.resources import Json, Resource, ServedVersion
+from cotide_sim.apiserver.storage import deep_json
 from cotide_sim.apiserver.storage.watching import Render
 from cotide_sim.apiserver.verbs.reading import Page
 
@@ -99,7 +100,7 @@ class Tables:
         rows = []
         version = "0"
         for raw in raws:
-            obj = orjson.loads(raw)
+            obj = deep_json.loads(raw)
             version = obj["metadata"].get("resourceVersion", version)
             rows.append({"cells": [_cell(column.value(obj), now) for column in columns],
                          "object": _included(resource.shown_as(served.name, obj), include)})  # fmt: skip

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
 from cotide_sim.apiserver.registry.resources import Json, Resource
+from cotide_sim.apiserver.storage import deep_json
 
 _RENAMED: Final = {
     "involvedObject": "regarding",
@@ -50,7 +49,7 @@ class EventView(Resource):
 
     def converter(self, version: str) -> Callable[[bytes], bytes]:
         """Return the translation of stored JSON."""
-        return lambda raw: orjson.dumps(self.shown_as(version, orjson.loads(raw)))
+        return lambda raw: deep_json.dumps(self.shown_as(version, deep_json.loads(raw)))
 
 
 def view_for(stored: Resource, named: Resource) -> EventView:

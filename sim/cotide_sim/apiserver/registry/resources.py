@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
+from cotide_sim.apiserver.storage import deep_json
 
 Json = dict[str, Any]
 """A decoded JSON object."""
@@ -118,7 +118,7 @@ class Resource:
         """Return what turns stored JSON into a version's, or None where that is the same."""
         if self.api_version(version) == self.storage_version:
             return None
-        return lambda raw: orjson.dumps(self.shown_as(version, orjson.loads(raw)))
+        return lambda raw: deep_json.dumps(self.shown_as(version, deep_json.loads(raw)))
 
 
 class Registry:

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from cotide_core.errors import InputError
 from cotide_sim.apiserver.cluster import Cluster
 from cotide_sim.apiserver.registry.resources import Json
+from cotide_sim.apiserver.storage import deep_json
 from cotide_sim.apiserver.storage.store import Change, Collection, Store
 
 SCHEMA: Final = 1
@@ -121,5 +120,5 @@ class ObjectFile:
 
 
 def _decoded(raw: bytes) -> Json:
-    value: Json = orjson.loads(raw)
+    value: Json = deep_json.loads(raw)
     return value

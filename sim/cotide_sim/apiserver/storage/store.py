@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-import orjson
-
 from cotide_sim.apiserver.registry.resources import Json, Resource
+from cotide_sim.apiserver.storage import deep_json
 
 LOG_EVENTS: Final = 20_000
 """Changes kept per resource for watches that resume. Chosen: five minutes (etcd's usual span) at 66 writes/s."""
@@ -47,7 +46,7 @@ class Entry:
 
     def decode(self) -> Json:
         """Return a fresh copy of the object."""
-        value: Json = orjson.loads(self.raw)
+        value: Json = deep_json.loads(self.raw)
         return value
 
 
@@ -95,7 +94,7 @@ def encode(obj: Json) -> bytes:
     """Encode an object with apiVersion, kind and metadata in front (see `at_version`)."""
     ordered = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": obj["metadata"]}
     ordered.update(obj)
-    return orjson.dumps(ordered)
+    return deep_json.dumps(ordered)
 
 
 def _at(obj: Json, path: tuple[str, ...]) -> str:

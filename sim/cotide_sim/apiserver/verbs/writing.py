@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from cotide_sim.apiserver.cluster import Cluster, Write, WriteOptions
 from cotide_sim.apiserver.refusals import (
     Cause,
@@ -29,6 +27,7 @@ from cotide_sim.apiserver.registry import metadata as meta
 from cotide_sim.apiserver.registry.kind_rules import rules_for
 from cotide_sim.apiserver.registry.resources import Json, Resource
 from cotide_sim.apiserver.registry.shapes import check_object_shape
+from cotide_sim.apiserver.storage import deep_json
 from cotide_sim.apiserver.storage.store import Entry, encode
 from cotide_sim.apiserver.verbs.deleting import finish_deletion
 
@@ -268,6 +267,6 @@ def decode_json(body: bytes) -> Any:
         400 when it is no JSON.
     """
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        return deep_json.loads(body)
+    except ValueError as error:
         raise bad_request(f"the object provided can't be read as JSON: {error}") from None

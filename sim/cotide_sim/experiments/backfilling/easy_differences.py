@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from cotide_sim.trace_replay.metrics import Floats
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 TOP: Final = 10
 """Jobs that are named; chosen."""

@@ -17,12 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_sim.experiments.backfilling.easy_differences import Difference, compare
 from cotide_sim.trace_replay.event_by_event import ONCE_A_MOMENT, PYSS, PYSS_SHORTEST_FIRST, EventRules, replay_events
-from cotide_sim.trace_replay.metrics import TAU_SECONDS, Floats
+from cotide_sim.trace_replay.metrics import TAU_SECONDS
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import run_policy
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import Field, SwfLog
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 from cotide_sim.traces.jobs.swf_exclusion import parse_exclusion

@@ -19,12 +19,13 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import CotideError
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.metrics import bounded_slowdown
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import run_policy
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 ACCURACIES: Final = (20, 40, 60, 80, 100)
 """Percent (Naghshnejad 2019, section 4.2.2)."""

@@ -21,12 +21,13 @@ import numpy as np
 from rich.table import Table
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.coverage import kept_quantile
 from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
 from cotide_predictors.run_time.history import snapshots
-from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Floats, Ints, JobTable, RunLog, codes, event_order
+from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog, codes, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
 from cotide_predictors.run_time.regression import regressed, table_4_1
 from cotide_predictors.run_time.reliability import PREDICTABLE, reliability_features, rolling_reliability

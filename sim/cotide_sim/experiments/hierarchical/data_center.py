@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.load.load_series import SLOT_SECONDS, LoadSeries
 
 DAY_SECONDS: Final = 86_400.0

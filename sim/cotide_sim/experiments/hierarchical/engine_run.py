@@ -30,8 +30,8 @@ from cotide_core.events import (
     PodUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.forecasts import Floats
 from cotide_core.instructions import Bind, Evict, EvictCause, Instruction
+from cotide_core.kernels.array_types import Floats
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_sim.experiments.hierarchical.data_center import (
     DAY_SAMPLES,

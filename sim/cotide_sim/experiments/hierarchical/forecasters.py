@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_core.forecasts import Floats, HostLoadForecast
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.arma_fit import fit_arma, stacked
 from cotide_predictors.host_load.forecaster import HostLoadModel

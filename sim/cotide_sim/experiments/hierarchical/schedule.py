@@ -18,7 +18,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.experiments.hierarchical.data_center import (
     SAMPLE_SECONDS,
     Task,

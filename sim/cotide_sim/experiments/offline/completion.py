@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import CotideError
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.experiments.offline.claims import Bound, BoundCheck, Claim, claims
 from cotide_sim.offline.algorithms import ALGORITHMS
 from cotide_sim.offline.job_list import JobList
@@ -26,7 +26,6 @@ from cotide_sim.offline.schedule import Schedule, first_fault, stretches, total_
 from cotide_sim.offline.worst_cases import sdf_worst_case, sjf_worst_case, svf_worst_case
 from cotide_sim.workloads.synthetic import Synthetic, sampled_jobs, synthetic_jobs
 
-Integers = npt.NDArray[np.int64]
 Progress = Callable[[str, float], object]
 
 SYNTHETIC: Final[tuple[Synthetic, ...]] = ("synth1", "synth2")

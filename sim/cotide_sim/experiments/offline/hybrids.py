@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.kernels.array_types import Integers
 from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.offline.hybrid import high_demand
-from cotide_sim.offline.job_list import Integers, JobList
+from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.list_scheduling import earliest_feasible, on_given
 from cotide_sim.offline.orders import shortest_job_first, smallest_volume_first
 from cotide_sim.offline.schedule import Schedule

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import CotideError
+from cotide_core.kernels.array_types import Integers
 from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.experiments.offline.hybrids import READINGS, WAYS, Place
 from cotide_sim.offline.block_scheduling import block_schedule
@@ -27,7 +27,6 @@ from cotide_sim.offline.orders import shortest_job_first, smallest_volume_first
 from cotide_sim.offline.schedule import Schedule, first_fault, total_completion
 from cotide_sim.workloads.synthetic import Synthetic, sampled_jobs, synthetic_jobs
 
-Integers = npt.NDArray[np.int64]
 SYNTHETIC: Final[tuple[Synthetic, ...]] = ("synth1", "synth2")
 Progress = Callable[[str, float], object]
 

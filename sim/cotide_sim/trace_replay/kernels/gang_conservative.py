@@ -12,175 +12,182 @@ overfilled in any resource; on one machine with one resource the schedules are t
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, Past, corrected, forecast_at_submit, learn
-from cotide_sim.trace_replay.kernels.easy import STOP
-from cotide_sim.trace_replay.kernels.gang_lists import SEGMENTS, book_gang, laid_at
-from cotide_sim.trace_replay.kernels.gangs import earliest_gang
-from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
+from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.gang_lists import Holding, begin_lists, book_gang, holding_of, lay_at, profiles_in
+from cotide_sim.trace_replay.kernels.gangs import Gangs, earliest_gang, may_use
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
 
-Integers = npt.NDArray[np.int64]
+GAINED: Final = SPARE + 3
+"""Place of 1 where a job of this round ended before its planned end."""
+BROKEN: Final = SPARE + 4
+"""Place of 1 where a job of this round outlived its forecast."""
 
 
-@compiled
-def replay_gang_conservative(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each step would pass all arrays
-    submit: Integers,
-    run: Integers,
-    pieces: Integers,
-    need: Integers,
-    allowed: Integers,
-    request: Integers,
-    user: Integers,
-    past: Past,
-    capacity: Integers,
-    kind: Integers,
-    mode: int,
-    forecast: Integers,
-    start: Integers,
-    promise: Integers,
-    first: Integers,
-    used: Integers,
-    progress: Integers,
-) -> tuple[int, Integers, Integers]:
-    """Replay a log; parameters and results as in `machine_replay.replay_machines`."""
-    jobs = submit.shape[0]
-    machines = capacity.shape[0]
-    event_time = np.empty(jobs, np.int64)
-    event_job = np.empty(jobs, np.int64)
-    planned_end = np.empty(jobs, np.int64)
-    queue = np.empty(jobs, np.int64)
-    times = np.zeros((machines, SEGMENTS), np.int64)
-    free = np.zeros((machines, SEGMENTS, capacity.shape[1]), np.int64)
-    free[:, 0] = capacity
-    sizes = np.ones(machines, np.int64)
-    # When something was last given back on each machine, and when each job was last looked at.
-    moment: int = 1
-    opened = np.zeros(machines, np.int64)
-    looked = np.zeros(jobs, np.int64)
-    placed = np.empty(4 * machines, np.int64)
-    counts = np.empty(4 * machines, np.int64)
-    # Numbers from an array: a literal given to a function would have it compiled once more, which takes seconds.
-    zeros = np.zeros(5, np.int64)
-    filled, waiting, running, arrived = zeros[0], zeros[1], zeros[2], zeros[3]
-    rounds: int = zeros[4]
-    taken, given, never = zeros[0] + 1, zeros[0] - 1, zeros[0] + NEVER
-    next_start: int = -1
-    while (arrived < jobs or running > 0 or waiting > 0) and progress[STOP] == 0:
-        rounds += 1
-        now: int = -1
-        if arrived < jobs:
-            now = submit[arrived]
-        if running > 0 and (now < 0 or event_time[0] < now):
-            now = event_time[0]
-        if next_start >= 0 and (now < 0 or next_start < now):
-            now = next_start
-        # 1. Jobs that end, and jobs that outlive their forecast.
-        gained = False
-        broken = False
-        while running > 0 and event_time[0] == now:
-            job = event_job[0]
-            running = heap_pop(event_time, event_job, running)
-            on = placed[first[job] : first[job] + used[job]]
-            of = counts[first[job] : first[job] + used[job]]
-            if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past.upper)
-                times, free = book_gang(times, free, sizes, now, now, planned_end[job], need[job], on, of, taken)
-                next_event = min(planned_end[job], start[job] + run[job])
-                running = heap_push(event_time, event_job, running, next_event, job)
-                broken = True
-                continue
-            if planned_end[job] > now:
-                times, free = book_gang(times, free, sizes, now, now, planned_end[job], need[job], on, of, given)
-                gained = True
-                moment += 1
-                for at in on:
-                    opened[at] = moment
-            if mode != GIVEN:
-                learn(mode, job, run[job], request[job], user[job], forecast[job], past)
-        # 2. Reservations: all taken out and made anew, or moved forward one after another.
-        for place in range(waiting if broken else 0):
-            job = queue[place]
-            on = placed[first[job] : first[job] + used[job]]
-            of = counts[first[job] : first[job] + used[job]]
-            end = start[job] + forecast[job]
-            times, free = book_gang(times, free, sizes, now, start[job], end, need[job], on, of, given)
-        for place in range(waiting if broken or gained else 0):
-            job = queue[place]
-            limit = never
-            on = placed[first[job] : first[job] + used[job]]
-            of = counts[first[job] : first[job] + used[job]]
-            if not broken:
-                if not opened_for(opened, looked[job], allowed[job], kind):
-                    continue
-                limit = start[job]
-                times, free = book_gang(times, free, sizes, now, limit, limit + forecast[job], need[job], on, of, given)
-            looked[job] = moment
-            begin = earliest_gang(
-                times, free, sizes, now, forecast[job], need[job], pieces[job], allowed[job], kind, limit
-            )
-            if begin < limit:
-                moment += 1
-                looked[job] = moment
-                for at in on:
-                    opened[at] = moment
-                start[job] = begin
-                filled, placed, counts = laid_at(
-                    times, free, sizes, begin, forecast[job], need[job], pieces[job], allowed[job], kind, job, arrived,
-                    first, used, filled, placed, counts,
-                )  # fmt: skip
-            on = placed[first[job] : first[job] + used[job]]
-            of = counts[first[job] : first[job] + used[job]]
-            end = start[job] + forecast[job]
-            times, free = book_gang(times, free, sizes, now, start[job], end, need[job], on, of, taken)
-        # 3. Submissions.
-        while arrived < jobs and submit[arrived] == now:
-            job = arrived
-            arrived += 1
-            if mode != GIVEN:
-                forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
-            used[job] = 0
-            begin = earliest_gang(
-                times, free, sizes, now, forecast[job], need[job], pieces[job], allowed[job], kind, never
-            )
-            start[job] = begin
-            promise[job] = begin
-            looked[job] = moment
-            filled, placed, counts = laid_at(
-                times, free, sizes, begin, forecast[job], need[job], pieces[job], allowed[job], kind, job, arrived,
-                first, used, filled, placed, counts,
-            )  # fmt: skip
-            on, of = placed[first[job] : filled], counts[first[job] : filled]
-            end = begin + forecast[job]
-            times, free = book_gang(times, free, sizes, now, begin, end, need[job], on, of, taken)
-            queue[waiting] = job
-            waiting += 1
-        progress[0] = arrived
-        # 4. Starts.
-        next_start = -1
-        staying = 0
+class Looks(NamedTuple):
+    """When what was looked at.
+
+    Attributes
+    ----------
+    moment : (1,) counts what was given back.
+    opened : (N,) when something was last given back on each machine.
+    looked : (n,) when each job was last looked at.
+    """
+
+    moment: Integers
+    opened: Integers
+    looked: Integers
+
+
+class GangConservativeRule(NamedTuple):
+    """Reservations for all on machines.
+
+    Attributes
+    ----------
+    gangs, holding : what jobs ask for, and what they hold or have reserved.
+    looks : who need not be looked at again.
+    """
+
+    gangs: Gangs
+    holding: Holding
+    looks: Looks
+
+
+def gang_conservative_rule(gangs: Gangs) -> GangConservativeRule:
+    """Return the rule on empty machines."""
+    opened, looked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
+    return GangConservativeRule(gangs, holding_of(gangs), Looks(np.ones(1, np.int64), opened, looked))
+
+
+@inlined
+def _open_machines(job: int, rule: GangConservativeRule) -> None:
+    """Take note that a job gives back something on its machines."""
+    looks, held = rule.looks, rule.holding.held
+    looks.moment[0] += 1
+    for place in range(held.first[job], held.first[job] + held.used[job]):
+        looks.opened[held.placed[place]] = looks.moment[0]
+
+
+@inlined
+def _earliest(now: int, length: int, job: int, kept: Kept, rule: GangConservativeRule, limit: int) -> int:
+    """Return the earliest start of a job, or ``limit`` if none lies before it."""
+    storage = rule.holding.storage
+    begin: int = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, limit, storage.search)
+    return begin
+
+
+@inlined
+def _prepare(jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    begin_lists(rule.gangs, kept)
+    return rule
+
+
+@inlined
+def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    kept.counts[GAINED] = 0
+    kept.counts[BROKEN] = 0
+    return rule
+
+
+@inlined
+def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    kept.counts[BROKEN] = 1
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
+
+
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    if kept.planned_end[job] > now:
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+        kept.counts[GAINED] = 1
+        _open_machines(job, rule)
+    return rule
+
+
+@inlined
+def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Take all reservations out and make them anew, or move them forward one after another."""
+    queue, waiting, start, forecast = kept.queues[0, 1], kept.counts[WAITING], jobs.start, jobs.forecast
+    broken = kept.counts[BROKEN] == 1
+    if broken:
         for place in range(waiting):
             job = queue[place]
-            if start[job] == now:
-                planned_end[job] = now + forecast[job]
-                running = heap_push(event_time, event_job, running, now + min(forecast[job], run[job]), job)
+            book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
+    elif kept.counts[GAINED] == 0:
+        return rule
+    looks = rule.looks
+    for place in range(waiting):
+        job = queue[place]
+        limit = NEVER
+        if not broken:
+            if not opened_for(looks.opened, looks.looked[job], job, rule.gangs):
                 continue
-            queue[staying] = job
-            staying += 1
-            if next_start < 0 or start[job] < next_start:
-                next_start = start[job]
-        waiting = staying
-    return rounds, placed[:filled], counts[:filled]
+            limit = start[job]
+            book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
+        looks.looked[job] = looks.moment[0]
+        begin = _earliest(now, forecast[job], job, kept, rule, limit)
+        if begin < limit:
+            _open_machines(job, rule)
+            looks.looked[job] = looks.moment[0]
+            start[job] = begin
+            lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
+        book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
 
 
-@compiled
-def opened_for(opened: Integers, looked: int, allowed: int, kind: Integers) -> bool:
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    forecast = jobs.forecast[job]
+    rule.holding.held.used[job] = 0
+    begin = _earliest(now, forecast, job, kept, rule, NEVER)
+    jobs.start[job] = begin
+    jobs.promise[job] = begin
+    rule.looks.looked[job] = rule.looks.moment[0]
+    lay_at(begin, forecast, job, rule.gangs, kept, rule.holding)
+    kept.queues[0, 1, kept.counts[WAITING]] = job
+    kept.counts[WAITING] += 1
+    book_gang(now, begin, begin + forecast, job, rule.gangs, kept, rule.holding, 1)
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    queue, start = kept.queues[0, 1], jobs.start
+    staying = 0
+    wake: int = -1
+    for place in range(kept.counts[WAITING]):
+        job = queue[place]
+        if start[job] == now:
+            begun(now, job, jobs.forecast[job], jobs, kept)
+            continue
+        queue[staying] = job
+        staying += 1
+        if wake < 0 or start[job] < wake:
+            wake = start[job]
+    kept.counts[WAITING] = staying
+    kept.counts[WAKE] = wake
+    return rule
+
+
+@uncounted
+def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
     """Return whether something was given back since a job was looked at, on a machine that it may use."""
     at = 0
-    while at < opened.shape[0] and not (opened[at] > looked and (allowed >> kind[at]) & 1):
+    while at < opened.shape[0] and not (opened[at] > looked and may_use(gangs, job, at)):
         at += 1
     found: bool = at < opened.shape[0]
     return found
+
+
+replay_gang_conservative = with_steps(
+    replay, "replay_gang_conservative", prepare=_prepare, open_round=_open_round, outlived=_outlived,
+    ended=_ended, before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
+)  # fmt: skip
+"""Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

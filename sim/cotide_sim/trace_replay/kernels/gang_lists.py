@@ -7,135 +7,207 @@ Invariant: entries of jobs that hold machines are never lost or changed.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
-from cotide_sim.trace_replay.kernels.gangs import fitting_on, lay_gang, take_gang, tidy
-
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined, uncounted
+from cotide_core.kernels.machines import Profiles, has_room
+from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_for, fitting_on, may_use, take_gang, tidy
+from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
 
 SEGMENTS: Final = 8
 """Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
+FILLED: Final = SPARE
+"""Place of the number of entries of the lists."""
+LIMIT: Final = SPARE + 1
+"""Place of the number of entries from which on what no job holds is dropped."""
+WIDTH: Final = SPARE + 2
+"""Place of the segments of a machine that there is room for now."""
+MOST_SEGMENTS: Final = 1 << 26
+"""Segments of all machines that there is room for at most, if not `SEGMENTS` of each (chosen: half a gigabyte of
+addresses for times, which become memory where they are used)."""
 
 
-@compiled
-def book_gang(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    now: int,
-    begin: int,
-    end: int,
-    need: Integers,
-    on: Integers,
-    of: Integers,
-    sign: int,
-) -> tuple[Integers, Integers]:
-    """Take a gang's amounts (``sign`` 1) or give them back (-1); return the profiles, wider where that was needed."""
-    for at in on:
-        if sizes[at] + 2 > times.shape[1]:
-            sizes[at] = tidy(times[at], free[at], sizes[at], now)
-            if 2 * (sizes[at] + 2) > times.shape[1]:
-                times, free = _wider(times, free, sizes)
-    take_gang(times, free, sizes, begin, end, need, on, of, sign)
-    return times, free
+class Held(NamedTuple):
+    """Which machines each of n jobs holds, see above.
+
+    Attributes
+    ----------
+    first, used : (n,) where a job's machines begin in the lists, and how many there are.
+    placed, counts : (S,) machines and pieces; S is enough for all jobs and one more. Memory is touched as far as
+        entries were written.
+    moved : (2, S) where they stand while what no job holds is dropped.
+    """
+
+    first: Integers
+    used: Integers
+    placed: Integers
+    counts: Integers
+    moved: Integers
 
 
-@compiled
-def _wider(times: Integers, free: Integers, sizes: Integers) -> tuple[Integers, Integers]:
-    """Return the profiles with room for twice as many segments."""
-    more_times = np.zeros((times.shape[0], 2 * times.shape[1]), np.int64)
-    more_free = np.zeros((free.shape[0], 2 * free.shape[1], free.shape[2]), np.int64)
-    for at in range(sizes.shape[0]):
-        for place in range(sizes[at]):
-            more_times[at, place] = times[at, place]
-            for resource in range(free.shape[2]):
-                more_free[at, place, resource] = free[at, place, resource]
-    return more_times, more_free
+def held_of(gangs: Gangs) -> Held:
+    """Return the lists before any job holds anything."""
+    first, used = np.zeros((2, len(gangs.pieces)), np.int64)
+    machines = len(gangs.kind)
+    size = int(np.minimum(gangs.pieces, machines).sum()) + machines
+    return Held(first, used, np.empty(size, np.int64), np.empty(size, np.int64), np.empty((2, size), np.int64))
 
 
-@compiled
-def laid_at(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    begin: int,
-    length: int,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-    job: int,
-    arrived: int,
-    first: Integers,
-    used: Integers,
-    filled: int,
-    placed: Integers,
-    counts: Integers,
-) -> tuple[int, Integers, Integers]:
-    """Choose the machines of a job that fits at ``begin``; return all jobs' machines and pieces with its own behind."""
-    used[job] = 0
-    filled, placed, counts = with_room(sizes.shape[0], arrived, first, used, filled, placed, counts)
-    first[job] = filled
-    used[job] = lay_gang(
-        times, free, sizes, begin, length, need, pieces, allowed, kind, placed[filled:], counts[filled:]
-    )
-    return filled + used[job], placed, counts
+class Storage(NamedTuple):
+    """Where the profiles of N machines with R resources are kept: room for more segments than there are at first.
+
+    Nothing is allocated while a replay runs; memory is touched as far as segments were written.
+
+    Attributes
+    ----------
+    times, free : (N * K,) and (N * K * R,) for K segments a machine at most.
+    sizes : (N,) segments of each.
+    search : (2, N) used up by `gangs.earliest_gang`.
+    """
+
+    times: Integers
+    free: Integers
+    sizes: Integers
+    search: Integers
 
 
-@compiled
-def laid_now(
-    present: Integers,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-    job: int,
-    arrived: int,
-    first: Integers,
-    used: Integers,
-    filled: int,
-    placed: Integers,
-    counts: Integers,
-) -> tuple[int, Integers, Integers]:
-    """Choose the machines of a job that fits into what is free now; return as `laid_at` does."""
-    used[job] = 0
-    filled, placed, counts = with_room(present.shape[0], arrived, first, used, filled, placed, counts)
-    first[job] = filled
-    left = pieces
+def storage_of(gangs: Gangs) -> Storage:
+    """Return the profiles of empty machines."""
+    machines, resources = gangs.capacity.shape
+    # Every job on a machine adds two segments at most once equal neighbours are joined.
+    segments = max(SEGMENTS, min(2 * len(gangs.pieces) + 4, MOST_SEGMENTS // machines))
+    times, free = np.empty(machines * segments, np.int64), np.empty(machines * segments * resources, np.int64)
+    times[: machines * SEGMENTS] = 0
+    free[: machines * SEGMENTS * resources].reshape(machines, SEGMENTS, resources)[:, 0] = gangs.capacity
+    return Storage(times, free, np.ones(machines, np.int64), np.empty((2, machines), np.int64))
+
+
+class Holding(NamedTuple):
+    """What jobs hold, and what that leaves of the machines over time."""
+
+    held: Held
+    storage: Storage
+
+
+def holding_of(gangs: Gangs) -> Holding:
+    """Return both before any job holds anything."""
+    return Holding(held_of(gangs), storage_of(gangs))
+
+
+@inlined
+def profiles_in(storage: Storage, kept: Kept) -> Profiles:
+    """Return the profiles as they are laid out now."""
+    width, machines = kept.counts[WIDTH], storage.sizes.shape[0]
+    resources = storage.free.shape[0] // storage.times.shape[0]
+    times = storage.times[: machines * width].reshape((machines, width))
+    free = storage.free[: machines * width * resources].reshape((machines, width, resources))
+    return Profiles(times, free, storage.sizes)
+
+
+@inlined
+def begin_lists(gangs: Gangs, kept: Kept) -> None:
+    """Make the lists and the profiles ready before the first round."""
+    if kept.counts[ROUNDS] == 0:
+        kept.counts[LIMIT] = 4 * gangs.kind.shape[0]
+        kept.counts[WIDTH] = SEGMENTS
+
+
+@uncounted
+def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept, holding: Holding, sign: int) -> None:
+    """Take a gang's amounts over [begin, end) (``sign`` 1), or give them back (-1)."""
+    held, storage = holding.held, holding.storage
+    first, last = held.first[job], held.first[job] + held.used[job]
+    profiles = profiles_in(storage, kept)
+    for place in range(first, last):
+        at = held.placed[place]
+        if not has_room(profiles, at):
+            profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
+            if 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH]:
+                _widen(storage, kept)
+                profiles = profiles_in(storage, kept)
+    take_gang(profiles, begin, end, gangs.need[job], held.placed[first:last], held.counts[first:last], sign)
+
+
+@uncounted
+def _widen(storage: Storage, kept: Kept) -> None:
+    """Lay the profiles out with room for twice as many segments, where they stand."""
+    machines, old = storage.sizes.shape[0], kept.counts[WIDTH]
+    width = min(2 * old, storage.times.shape[0] // machines)
+    if width == old:
+        raise MemoryError("a machine has more jobs planned at once than a replay has room for")
+    resources = storage.free.shape[0] // storage.times.shape[0]
+    for at in range(machines - 1, 0, -1):
+        for place in range(storage.sizes[at] - 1, -1, -1):
+            storage.times[at * width + place] = storage.times[at * old + place]
+            for resource in range(resources - 1, -1, -1):
+                to = (at * width + place) * resources + resource
+                storage.free[to] = storage.free[(at * old + place) * resources + resource]
+    kept.counts[WIDTH] = width
+
+
+@uncounted
+def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
+    """Choose the machines of a job that fits at ``begin`` for ``length``."""
+    held, profiles = holding.held, profiles_in(holding.storage, kept)
+    open_entry(job, gangs, kept, held)
+    filled, left = kept.counts[FILLED], gangs.pieces[job]
+    for at in range(profiles.sizes.shape[0]):
+        if left == 0:
+            break
+        if may_use(gangs, job, at):
+            here = fitting_for(profiles, at, begin, begin + length, gangs.need[job], left)
+            if here > 0:
+                held.placed[filled] = at
+                held.counts[filled] = here
+                filled += 1
+                left -= here
+    held.used[job] = filled - held.first[job]
+    kept.counts[FILLED] = filled
+
+
+@uncounted
+def lay_now(present: Integers, job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
+    """Choose the machines of a job that fits into what is free now, (N, R)."""
+    open_entry(job, gangs, kept, held)
+    filled, left = kept.counts[FILLED], gangs.pieces[job]
     for at in range(present.shape[0]):
-        here = fitting_on(present, at, need, left) if (allowed >> kind[at]) & 1 else 0
+        here = fitting_on(present, at, gangs.need[job], left) if may_use(gangs, job, at) else 0
         if here > 0:
-            placed[filled] = at
-            counts[filled] = here
+            held.placed[filled] = at
+            held.counts[filled] = here
             filled += 1
             left -= here
             if left == 0:
                 break
-    used[job] = filled - first[job]
-    return filled, placed, counts
+    held.used[job] = filled - held.first[job]
+    kept.counts[FILLED] = filled
 
 
-@compiled
-def with_room(
-    machines: int, arrived: int, first: Integers, used: Integers, filled: int, placed: Integers, counts: Integers
-) -> tuple[int, Integers, Integers]:
-    """Return the lists with room for one entry a machine: what no job holds any more is dropped when they are full."""
-    if filled + machines <= placed.shape[0]:
-        return filled, placed, counts
-    live = 0
-    for job in range(arrived):
-        live += used[job]
-    on = np.empty(2 * (live + machines), np.int64)
-    of = np.empty(2 * (live + machines), np.int64)
+@inlined
+def open_entry(job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
+    """Let a job hold nothing, and its entries begin behind the others, where there is room for one a machine."""
+    held.used[job] = 0
+    if kept.counts[FILLED] + gangs.kind.shape[0] > kept.counts[LIMIT]:
+        _drop_unheld(gangs.kind.shape[0], kept, held)
+    held.first[job] = kept.counts[FILLED]
+
+
+@uncounted
+def _drop_unheld(machines: int, kept: Kept, held: Held) -> None:
+    """Drop what no job holds any more; set the number of entries from which on that is done again."""
+    first, used, placed, counts = held.first, held.used, held.placed, held.counts
     size = 0
-    for job in range(arrived):
+    for job in range(kept.counts[ARRIVED]):
         for at in range(used[job]):
-            on[size + at] = placed[first[job] + at]
-            of[size + at] = counts[first[job] + at]
+            held.moved[0, size + at] = placed[first[job] + at]
+            held.moved[1, size + at] = counts[first[job] + at]
         first[job] = size
         size += used[job]
-    return size, on, of
+    for at in range(size):
+        placed[at] = held.moved[0, at]
+        counts[at] = held.moved[1, at]
+    kept.counts[FILLED] = size
+    kept.counts[LIMIT] = min(2 * (size + machines), placed.shape[0])

@@ -7,16 +7,33 @@ as it holds. Arrays as in `machines`. Invariant: what is found fits every machin
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
-from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.machines import NEVER, earliest_on, occupy
-
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import compiled, inlined, uncounted
+from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, occupy, segment_on
 
 
-@compiled
+class Gangs(NamedTuple):
+    """What n jobs ask of N machines.
+
+    Attributes
+    ----------
+    pieces, need : (n,) and (n, R): a job is so many pieces, each of which needs its row on one machine.
+    shape : (n,) jobs of one number need the same on the same kinds of machines; numbered from 0.
+    allowed, kind : (n,) and (N,): bit k of a job's number is set when it may use machines of kind k, k < 62.
+    capacity : (N, R). Every job must fit the empty machines.
+    """
+
+    pieces: Integers
+    need: Integers
+    shape: Integers
+    allowed: Integers
+    kind: Integers
+    capacity: Integers
+
+
+@uncounted
 def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
     """Return how many pieces fit into row ``at`` of free amounts, ``most`` at most.
 
@@ -30,15 +47,11 @@ def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
     return count
 
 
-@compiled
-def fitting_for(
-    times: Integers, free: Integers, sizes: Integers, at: int, begin: int, end: int, need: Integers, most: int
-) -> int:
+@uncounted
+def fitting_for(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> int:
     """Return how many pieces fit on machine ``at`` all through [begin, end), ``most`` at most."""
-    size = sizes[at]
-    place = 0
-    while place + 1 < size and times[at, place + 1] <= begin:
-        place += 1
+    times, free, size = profiles.times, profiles.free, profiles.sizes[at]
+    place = segment_on(times[at], size, begin)
     count = most
     while place < size and count > 0 and times[at, place] < end:
         for resource in range(need.shape[0]):
@@ -49,7 +62,7 @@ def fitting_for(
     return count
 
 
-@compiled
+@uncounted
 def room_of(present: Integers, room: Integers) -> None:
     """Write the most that is free of each resource on one machine, and on all together: (2, R)."""
     for resource in range(room.shape[1]):
@@ -60,89 +73,93 @@ def room_of(present: Integers, room: Integers) -> None:
             room[1, resource] += max(present[at, resource], 0)
 
 
-@compiled
-def fits_through(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    begin: int,
-    end: int,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-) -> bool:
-    """Return whether all pieces fit all through [begin, end)."""
-    left = pieces
-    for at in range(sizes.shape[0]):
-        if (allowed >> kind[at]) & 1:
-            left -= fitting_for(times, free, sizes, at, begin, end, need, left)
+@inlined
+def may_use(gangs: Gangs, job: int, at: int) -> bool:
+    """Return whether a job may use a machine."""
+    found: bool = (gangs.allowed[job] >> gangs.kind[at]) & 1 == 1
+    return found
+
+
+@uncounted
+def fits_through(profiles: Profiles, begin: int, end: int, job: int, gangs: Gangs) -> bool:
+    """Return whether all pieces of a job fit all through [begin, end)."""
+    left = gangs.pieces[job]
+    for at in range(profiles.sizes.shape[0]):
+        if may_use(gangs, job, at):
+            left -= fitting_for(profiles, at, begin, end, gangs.need[job], left)
             if left == 0:
                 return True
     return False
 
 
-@compiled
+@uncounted
 def earliest_gang(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    now: int,
-    length: int,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-    limit: int,
+    profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int, search: Integers
 ) -> int:
-    """Return the earliest time >= now from which all pieces fit for ``length``, or ``limit`` if none lies before it."""
-    machines = sizes.shape[0]
-    if pieces == 1:
-        found = limit
-        for at in range(machines):
-            if (allowed >> kind[at]) & 1:
-                found = min(found, earliest_on(times[at], free[at], sizes[at], now, length, need, found))
-                if found == now:
-                    break
-        return found
+    """Return the earliest time >= now from which all pieces fit for ``length``, or ``limit`` if none lies before it.
+
+    Parameters
+    ----------
+    search : (2, N) used up by the call.
+    """
+    if gangs.pieces[job] == 1:
+        return _earliest_piece(profiles, now, length, job, gangs, limit)
     # What fits on each machine, and until when no more can; total: of all, or more where some is known from before.
-    fits = np.zeros(machines, np.int64)
-    until = np.full(machines, now)
+    fits, until = search[0], search[1]
+    for at in range(fits.shape[0]):
+        fits[at] = 0
+        until[at] = now
+    return _earliest_gang(profiles, now, length, job, gangs, limit, fits, until)
+
+
+@inlined
+def _earliest_piece(profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int) -> int:
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    found = limit
+    for at in range(sizes.shape[0]):
+        if may_use(gangs, job, at):
+            found = min(found, earliest_on(times[at], free[at], sizes[at], now, length, gangs.need[job], found))
+            if found == now:
+                break
+    return found
+
+
+@inlined
+def _earliest_gang(
+    profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int, fits: Integers, until: Integers
+) -> int:
+    machines, pieces, need = fits.shape[0], gangs.pieces[job], gangs.need[job]
     total = 0
     begin = now
     while begin < limit:
         following = NEVER
         for at in range(machines):
-            if not (allowed >> kind[at]) & 1:
+            if not may_use(gangs, job, at):
                 continue
             if until[at] <= begin:
                 total -= fits[at]
-                fits[at], until[at] = fitting_until(times, free, sizes, at, begin, begin + length, need, pieces)
+                fits[at], until[at] = fitting_until(profiles, at, begin, begin + length, need, pieces)
                 total += fits[at]
             following = min(following, until[at])
         if total >= pieces:
-            if fits_through(times, free, sizes, begin, begin + length, need, pieces, allowed, kind):
+            if fits_through(profiles, begin, begin + length, job, gangs):
                 return begin
             total = 0
             following = NEVER
             for at in range(machines):
-                if (allowed >> kind[at]) & 1:
-                    fits[at], until[at] = fitting_until(times, free, sizes, at, begin, begin + length, need, pieces)
+                if may_use(gangs, job, at):
+                    fits[at], until[at] = fitting_until(profiles, at, begin, begin + length, need, pieces)
                     total += fits[at]
                     following = min(following, until[at])
         begin = following
     return limit
 
 
-@compiled
-def fitting_until(
-    times: Integers, free: Integers, sizes: Integers, at: int, begin: int, end: int, need: Integers, most: int
-) -> tuple[int, int]:
+@uncounted
+def fitting_until(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> tuple[int, int]:
     """Return what `fitting_for` does, and up to which later begin no more can fit for as long."""
-    size = sizes[at]
-    place = 0
-    while place + 1 < size and times[at, place + 1] <= begin:
-        place += 1
+    times, free, size = profiles.times, profiles.free, profiles.sizes[at]
+    place = segment_on(times[at], size, begin)
     count = most
     until = NEVER
     while place < size and times[at, place] < end:
@@ -161,54 +178,17 @@ def fitting_until(
 
 
 @compiled
-def lay_gang(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    begin: int,
-    length: int,
-    need: Integers,
-    pieces: int,
-    allowed: int,
-    kind: Integers,
-    machine: Integers,
-    count: Integers,
-) -> int:
-    """Write which machines take how many pieces of a gang that fits at ``begin``; return how many machines."""
-    left = pieces
-    used = 0
-    for at in range(sizes.shape[0]):
-        if left == 0:
-            break
-        if (allowed >> kind[at]) & 1:
-            here = fitting_for(times, free, sizes, at, begin, begin + length, need, left)
-            if here > 0:
-                machine[used] = at
-                count[used] = here
-                used += 1
-                left -= here
-    return used
-
-
-@compiled
 def take_gang(
-    times: Integers,
-    free: Integers,
-    sizes: Integers,
-    begin: int,
-    end: int,
-    need: Integers,
-    machine: Integers,
-    count: Integers,
-    sign: int,
+    profiles: Profiles, begin: int, end: int, need: Integers, machine: Integers, count: Integers, sign: int
 ) -> None:
     """Take a gang's amounts over [begin, end) on its machines (``sign`` 1), or give them back (-1)."""
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
     for place in range(machine.shape[0]):
         at = machine[place]
         sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, need * count[place], sign)
 
 
-@compiled
+@uncounted
 def tidy(times: Integers, free: Integers, size: int, now: int) -> int:
     """Drop what lies before ``now`` and join equal neighbours on one machine; return its new number of segments."""
     first = 0

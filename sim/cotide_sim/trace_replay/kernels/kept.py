@@ -1,8 +1,8 @@
-"""What a replay keeps when it pauses, so that the next call of its kernel goes on where it stopped.
+"""What a replay works on: the jobs of a log in columns, and the lists that it keeps from moment to moment.
 
-Called by the replay kernels and by who runs them. Models of run times are rebuilt every so many simulated hours,
-outside the kernel: it returns before the first moment at or after ``until``, with every list as it stands, and is
-called again.
+Handed over by who runs a replay to `event_loop` and, from there, to the steps of its rule. What is kept outlasts a
+pause: models of run times are rebuilt every so many simulated hours, outside the kernel, which returns before the first
+moment at or after ``until``, with every list as it stands, and is called again.
 Invariant: a replay in any number of pieces gives the schedule of one in a single piece.
 """
 
@@ -11,18 +11,48 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
 
 NEVER: Final = 1 << 62
 """A time that does not come."""
 WAITING: Final = 0
+"""Place of the number of jobs that wait, in the first list of waiting jobs."""
 RUNNING: Final = 1
 ARRIVED: Final = 2
 ROUNDS: Final = 3
-SPARE: Final = 4
-"""Place of the first of three numbers that differ between kernels."""
+TAKEN: Final = 4
+"""Place of the processors that running jobs hold."""
+WAKE: Final = 5
+"""Place of the earliest reserved start, -1 without: a moment at which there is a round even if nothing happens."""
+ENDED: Final = 6
+"""Place of how many jobs ended in this round, or outlived what they were planned to take."""
+NEW_FROM: Final = 7
+"""Place of the first job that was submitted in this round; `ARRIVED` where there is none."""
+SPARE: Final = 8
+"""Place of the first of six numbers that differ between rules."""
+
+
+class Jobs(NamedTuple):
+    """The n jobs of a log, and what a replay finds for each: (n,) int64.
+
+    Attributes
+    ----------
+    submit, run, demand, request : seconds or processors; submit never falls, 1 <= demand <= capacity, run >= 1.
+    user : numbers from 0, or -1 for unknown.
+    forecast : seconds; read if given, else filled with what was forecast at submission.
+    start : out.
+    promise : out, where the rule promises anything.
+    """
+
+    submit: Integers
+    run: Integers
+    demand: Integers
+    request: Integers
+    user: Integers
+    forecast: Integers
+    start: Integers
+    promise: Integers
 
 
 class Kept(NamedTuple):
@@ -32,43 +62,32 @@ class Kept(NamedTuple):
     ----------
     heap, ends : (2, n) times and jobs: events of running jobs, and running jobs by planned end.
     planned_end : (n,) seconds.
-    queue, line : (2, n) keys and jobs: the waiting in one order and in another.
-    keys, lines : (2, n) the second order of each kind of job, in the platform.
-    volume : (n,) of the platform.
-    profile : (2, 2n + 16) times and free processors of a kernel that carries its profile on.
-    counts : (7,) at the places above.
-    shares : (2,) running sums of the platform.
+    queues : (2, 2, n) keys and jobs of the waiting, in one order and in another.
+    profile : (2, 2n + 16) times and free processors of a rule that plans ahead.
+    counts : (14,) at the places above.
     until : (1,) seconds; the replay returns before the first moment at or after it.
     """
 
     heap: Integers
     ends: Integers
     planned_end: Integers
-    queue: Integers
-    line: Integers
-    keys: Integers
-    lines: Integers
-    volume: Integers
+    queues: Integers
     profile: Integers
     counts: Integers
-    shares: npt.NDArray[np.float64]
     until: Integers
 
 
 def kept_of(jobs: int) -> Kept:
     """Return the lists before the first moment of a replay; it does not pause unless ``until`` is set."""
-    heap, ends, queue, line, keys, lines = (np.empty((2, jobs), np.int64) for _ in range(6))
+    heap, ends = (np.empty((2, jobs), np.int64) for _ in range(2))
+    counts = np.zeros(SPARE + 6, np.int64)
+    counts[WAKE] = -1
     return Kept(
         heap=heap,
         ends=ends,
         planned_end=np.empty(jobs, np.int64),
-        queue=queue,
-        line=line,
-        keys=keys,
-        lines=lines,
-        volume=np.empty(jobs, np.int64),
+        queues=np.empty((2, 2, jobs), np.int64),
         profile=np.empty((2, 2 * jobs + 16), np.int64),
-        counts=np.zeros(7, np.int64),
-        shares=np.zeros(2),
+        counts=counts,
         until=np.full(1, NEVER, np.int64),
     )

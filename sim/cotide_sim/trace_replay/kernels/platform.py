@@ -23,24 +23,57 @@ same round left alone; the predictable hold no more than alpha, what they are le
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import compiled, inlined, with_steps
 from cotide_core.kernels.machine_platform import FIRST_DEMAND, FIRST_SHARE, PATIENCE, PREDICTABLE, RECENT_JOBS, RESERVED
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
-from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, Past, corrected, forecast_at_submit, learn
-from cotide_predictors.run_time.kernels.run_habits import foresee, note_habit
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, RUNNING, SPARE, WAITING, Kept
-from cotide_sim.trace_replay.kernels.profile import change, earliest_start
-from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
+from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
+from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 
-Integers = npt.NDArray[np.int64]
+HELD: Final = SPARE
+"""Place of the processors that the predictable hold."""
+LENGTHS: Final = SPARE + 1
+"""Place of the number of waiting jobs that are not predictable; behind it that of those who are."""
 
-STOP: Final = 1
-"""Place in ``progress`` that a caller sets to end the replay early; place 0 counts submitted jobs."""
+
+class PlatformRule(NamedTuple):
+    """The hybrid platform on one pool.
+
+    Attributes
+    ----------
+    capacity : processors.
+    mode : of `run_forecasts`.
+    learned_upper, reliability : of `Past`; read from `LEARNED` on.
+    upper, predictable : (n,) the seconds that few runs outlive, and 1 or 0; read, or filled where forecasts are
+        learned. A job too large for the share is set to 0 either way.
+    keys, lines : (2, n) the others (row 0) and the predictable (row 1) that wait, in order of volume.
+    volume : (n,) by which they are ordered.
+    shares : (2,) processors that recent predictable jobs asked for, and all recent jobs.
+    """
+
+    capacity: int
+    mode: int
+    learned_upper: Integers
+    reliability: Floats
+    upper: Integers
+    predictable: Integers
+    keys: Integers
+    lines: Integers
+    volume: Integers
+    shares: Floats
+
+
+def platform_rule(capacity: int, mode: int, past: Past, upper: Integers, predictable: Integers) -> PlatformRule:
+    """Return the rule for the jobs of these columns, with empty lists."""
+    keys, lines = (np.empty((2, len(upper)), np.int64) for _ in range(2))
+    volume, shares = np.empty(len(upper), np.int64), np.array([FIRST_SHARE * FIRST_DEMAND, FIRST_DEMAND])
+    return PlatformRule(capacity, mode, past.upper, past.reliability, upper, predictable, keys, lines, volume, shares)
 
 
 @compiled
@@ -55,173 +88,140 @@ def is_free(times: Integers, free: Integers, size: int, seconds: int, demand: in
     return True
 
 
-@compiled
-def replay_platform(  # noqa: PLR0912, PLR0915  one compiled loop: a call for each step would pass all its arrays
-    submit: Integers,
-    run: Integers,
-    demand: Integers,
-    request: Integers,
-    user: Integers,
-    past: Past,
-    capacity: int,
-    mode: int,
-    forecast: Integers,
-    upper: Integers,
-    predictable: Integers,
-    start: Integers,
-    progress: Integers,
-    kept: Kept,
-) -> int:
-    """Replay a log; return the number of rounds.
+@inlined
+def _prepare(jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    if kept.counts[ROUNDS] == 0:
+        kept.queues[0, 0, :] = 0  # all in order of submission
+    return rule
 
-    Parameters as in `easy.replay_queue`, but:
 
-    upper, predictable : (n,) the seconds that few runs outlive, and 1 or 0; read, or filled where forecasts are
-        learned. A job too large for the share is set to 0 either way.
-    """
-    jobs = submit.shape[0]
-    most = min(jobs, capacity)
-    event_time, event_job = kept.heap[0], kept.heap[1]
-    end_time, end_job = kept.ends[0], kept.ends[1]
-    planned_end, volume = kept.planned_end, kept.volume
-    # Waiting: all in order of submission; the predictable (kind 1) and the others (kind 0) in order of volume.
-    no_keys, queue = kept.queue[0], kept.queue[1]
-    line_key, line = kept.keys, kept.lines
-    lengths = kept.counts[SPARE + 1 :]
-    times = np.empty(256, np.int64)
-    levels = np.empty(256, np.int64)
-    past_upper, reliability, habits = past.upper, past.reliability, past.habits
-    waiting, running = kept.counts[WAITING], kept.counts[RUNNING]
-    arrived = kept.counts[ARRIVED]
-    rounds: int = kept.counts[ROUNDS]
-    held = kept.counts[SPARE]
-    free = capacity
-    for place in range(running):
-        free -= demand[end_job[place]]
-    asked_by_predictable, asked = kept.shares[0], kept.shares[1]
-    if rounds == 0:
-        asked_by_predictable = FIRST_SHARE * FIRST_DEMAND
-        asked = FIRST_DEMAND
-        no_keys[:] = 0
-    while (arrived < jobs or running > 0) and progress[STOP] == 0:
-        now = submit[arrived] if arrived < jobs else event_time[0]
-        if running > 0 and event_time[0] < now:
-            now = event_time[0]
-        if now >= kept.until[0]:
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    kept.counts[HELD] -= jobs.demand[job] * rule.predictable[job]
+    return rule
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    counts, shares, predictable, demand = kept.counts, rule.shares, rule.predictable, jobs.demand[job]
+    if rule.mode >= LEARNED:
+        rule.upper[job] = rule.learned_upper[job]
+        predictable[job] = 1 if rule.reliability[job] >= PREDICTABLE else 0
+    shares[1] += demand - shares[1] / RECENT_JOBS
+    shares[0] += demand * predictable[job] - shares[0] / RECENT_JOBS
+    if demand > int(rule.capacity * shares[0] / shares[1]):
+        predictable[job] = 0
+    kind = predictable[job]
+    rule.volume[job] = (jobs.forecast[job] if kind == 1 else rule.upper[job]) * demand
+    insert(rule.keys[kind], rule.lines[kind], counts[LENGTHS + kind], rule.volume[job], job)
+    counts[LENGTHS + kind] += 1
+    kept.queues[0, 1, counts[WAITING]] = job
+    counts[WAITING] += 1
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    counts = kept.counts
+    free = rule.capacity - counts[TAKEN]
+    if counts[WAITING] == 0 or free == 0:
+        return rule
+    share = int(rule.capacity * rule.shares[0] / rule.shares[1])
+    times, levels = kept.profile[0], kept.profile[1]
+    size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
+    size = _overdue(now, size, jobs, kept, rule)
+    size = _by_volume(now, size, share, True, jobs, kept, rule)
+    _by_volume(now, size, rule.capacity, False, jobs, kept, rule)
+    return rule
+
+
+@inlined
+def _planned(job: int, jobs: Jobs, rule: PlatformRule) -> int:
+    """Return the seconds that a job is planned to take."""
+    length: int = rule.upper[job] if rule.predictable[job] == 1 else jobs.request[job]
+    return length
+
+
+@inlined
+def _start(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> None:
+    """Start a waiting job."""
+    counts, kind = kept.counts, rule.predictable[job]
+    no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
+    place = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
+    counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], place)
+    length = counts[LENGTHS + kind]
+    place = place_of(rule.keys[kind], rule.lines[kind], length, rule.volume[job], job)
+    counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], length, place)
+    counts[HELD] += jobs.demand[job] * kind
+    begun(now, job, _planned(job, jobs, rule), jobs, kept)
+
+
+@inlined
+def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
+    """Start or reserve the overdue in order of submission; return the profile's segments."""
+    counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
+    times, levels = kept.profile[0], kept.profile[1]
+    place = 0
+    reserved_others = 0
+    reserved_predictable = 0
+    while counts[TAKEN] < rule.capacity and place < counts[WAITING]:
+        if reserved_others == RESERVED and reserved_predictable == RESERVED:
             break
-        rounds += 1
-        # 1. Jobs that end, and jobs that outlive what they were planned to take.
-        events = running
-        while events > 0 and event_time[0] == now:
-            job = event_job[0]
-            events = heap_pop(event_time, event_job, events)
-            place = place_of(end_time, end_job, running, planned_end[job], job)
-            running = remove_at(end_time, end_job, running, place)
-            if start[job] + run[job] > now:
-                planned_end[job] = start[job] + corrected(mode, job, request[job], now - start[job], past_upper)
-                running = insert(end_time, end_job, running, planned_end[job], job)
-                next_event = min(planned_end[job], start[job] + run[job])
-                events = heap_push(event_time, event_job, events, next_event, job)
-            else:
-                free += demand[job]
-                held -= demand[job] * predictable[job]
-                if mode == LEARNED:
-                    note_habit(habits, job, run[job], request[job], forecast[job])
-                elif mode != GIVEN:
-                    learn(mode, job, run[job], request[job], user[job], forecast[job], past)
-        # 2. Submissions: forecast, kind, share.
-        while arrived < jobs and submit[arrived] == now:
-            job = arrived
-            if mode == LEARNED:
-                forecast[job] = foresee(habits, job, request[job])
-            elif mode != GIVEN:
-                forecast[job] = forecast_at_submit(mode, job, forecast[job], request[job], user[job], past)
-            if mode >= LEARNED:
-                upper[job] = past_upper[job]
-                predictable[job] = 1 if reliability[job] >= PREDICTABLE else 0
-            asked += demand[job] - asked / RECENT_JOBS
-            asked_by_predictable += demand[job] * predictable[job] - asked_by_predictable / RECENT_JOBS
-            if demand[job] > int(capacity * asked_by_predictable / asked):
-                predictable[job] = 0
-            kind = predictable[job]
-            volume[job] = (forecast[job] if kind == 1 else upper[job]) * demand[job]
-            insert(line_key[kind], line[kind], lengths[kind], volume[job], job)
-            lengths[kind] += 1
-            queue[waiting] = job
-            waiting += 1
-            arrived += 1
-        progress[0] = arrived
-        if waiting == 0 or free == 0:
+        job = queue[place]
+        kind = rule.predictable[job]
+        length = _planned(job, jobs, rule)
+        reserved = reserved_predictable if kind == 1 else reserved_others
+        if reserved == RESERVED or now - jobs.submit[job] < PATIENCE[kind] * length:
+            place += 1
             continue
-        share = int(capacity * asked_by_predictable / asked)
-        room = 2 * (running + 2 * RESERVED + most) + 8
-        if room > times.shape[0]:
-            times = np.empty(room, np.int64)
-            levels = np.empty(room, np.int64)
-        size = 1
-        times[0] = now
-        levels[0] = free
-        for place in range(running):
-            if end_time[place] != times[size - 1]:
-                times[size] = end_time[place]
-                levels[size] = levels[size - 1]
-                size += 1
-            levels[size - 1] += demand[end_job[place]]
-        # 3. Three passes: the overdue in order of submission, all in order of volume, the predictable beyond the share.
-        for step in range(3):
-            first = 0
-            second = 0
-            places = np.zeros(2, np.int64)
-            while free > 0:
-                if step == 0:
-                    if first == waiting or (places[0] == RESERVED and places[1] == RESERVED):
-                        break
-                    job = queue[first]
-                    kind = predictable[job]
-                    length = upper[job] if kind == 1 else request[job]
-                    if places[kind] == RESERVED or now - submit[job] < PATIENCE[kind] * length:
-                        first += 1
-                        continue
-                    begin = earliest_start(times, levels, size, now, length, demand[job])
-                    size = change(times, levels, size, begin, begin + length, -demand[job])
-                    if begin > now:
-                        places[kind] += 1
-                        first += 1
-                        continue
-                else:
-                    more = first < lengths[1]
-                    others = step == 1 and second < lengths[0]
-                    if not more and not others:
-                        break
-                    kind = 1
-                    if not more or (
-                        others and (line_key[0, second], line[0, second]) < (line_key[1, first], line[1, first])
-                    ):
-                        kind = 0
-                    job = line[1, first] if kind == 1 else line[0, second]
-                    length = upper[job] if kind == 1 else request[job]
-                    if (
-                        demand[job] > free
-                        or (step == 1 and kind == 1 and held + demand[job] > share)
-                        or not is_free(times, levels, size, length, demand[job])
-                    ):
-                        first += kind
-                        second += 1 - kind
-                        continue
-                    size = change(times, levels, size, now, now + length, -demand[job])
-                place = place_of(no_keys, queue, waiting, 0, job)
-                waiting = remove_at(no_keys, queue, waiting, place)
-                place = place_of(line_key[kind], line[kind], lengths[kind], volume[job], job)
-                remove_at(line_key[kind], line[kind], lengths[kind], place)
-                lengths[kind] -= 1
-                start[job] = now
-                free -= demand[job]
-                held += demand[job] * kind
-                planned_end[job] = now + length
-                insert(end_time, end_job, running, planned_end[job], job)
-                running = heap_push(event_time, event_job, running, now + min(length, run[job]), job)
-    kept.counts[WAITING], kept.counts[RUNNING] = waiting, running
-    kept.counts[ARRIVED], kept.counts[ROUNDS] = arrived, rounds
-    kept.counts[SPARE] = held
-    kept.shares[0], kept.shares[1] = asked_by_predictable, asked
-    return rounds
+        begin = earliest_start(times, levels, size, now, length, demand[job])
+        size = change(times, levels, size, begin, begin + length, -demand[job])
+        if begin > now:
+            reserved_predictable += kind
+            reserved_others += 1 - kind
+            place += 1
+            continue
+        _start(now, job, jobs, kept, rule)
+    return size
+
+
+@inlined
+def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
+    """Start what fits in order of volume; return the profile's segments.
+
+    Parameters
+    ----------
+    share : processors that the predictable may hold.
+    with_others : whether those who are not predictable are tried, too.
+    """
+    counts, demand, keys, lines = kept.counts, jobs.demand, rule.keys, rule.lines
+    times, levels = kept.profile[0], kept.profile[1]
+    first = 0
+    second = 0
+    while counts[TAKEN] < rule.capacity:
+        more = first < counts[LENGTHS + 1]
+        others = with_others and second < counts[LENGTHS]
+        if not more and not others:
+            break
+        kind = 1
+        if not more or (others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first])):
+            kind = 0
+        job = lines[1, first] if kind == 1 else lines[0, second]
+        length = _planned(job, jobs, rule)
+        if (
+            demand[job] > rule.capacity - counts[TAKEN]
+            or (kind == 1 and counts[HELD] + demand[job] > share)
+            or not is_free(times, levels, size, length, demand[job])
+        ):
+            first += kind
+            second += 1 - kind
+            continue
+        size = change(times, levels, size, now, now + length, -demand[job])
+        _start(now, job, jobs, kept, rule)
+    return size
+
+
+replay_platform = with_steps(
+    replay, "replay_platform", prepare=_prepare, ended=_ended, submitted=_submitted, decide=_decide
+)
+"""Replays a log under the hybrid platform, see `event_loop.replay`."""

@@ -7,12 +7,37 @@ has everything free, as every job ends; an array has room for the segments that 
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
 
-Integers = npt.NDArray[np.int64]
+
+@compiled
+def profile_of(
+    times: Integers,
+    free: Integers,
+    now: int,
+    level: int,
+    end_time: Integers,
+    end_job: Integers,
+    running: int,
+    demand: Integers,
+) -> int:
+    """Write the profile of the running jobs alone, ``level`` processors being free now; return its segments.
+
+    Parameters
+    ----------
+    end_time, end_job : (running,) the running jobs by planned end, all of which lie ahead.
+    """
+    size = 1
+    times[0] = now
+    free[0] = level
+    for place in range(running):
+        if end_time[place] != times[size - 1]:
+            times[size] = end_time[place]
+            free[size] = free[size - 1]
+            size += 1
+        free[size - 1] += demand[end_job[place]]
+    return size
 
 
 @compiled

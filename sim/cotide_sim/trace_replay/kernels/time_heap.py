@@ -6,12 +6,8 @@ and then by job, so that the order of events never depends on how they came in.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
 
 
 @compiled

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.columns import Table, read_table
 
-Floats = NDArray[np.float64]
 QosTable = Literal["grid", "grid-once", "antagonists", "parsec", "all"]
 CompletionTable = Literal["grid", "parsec", "all"]
 QOS_TABLES: Final[tuple[str, ...]] = get_args(QosTable)

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-Integers = npt.NDArray[np.int64]
+from cotide_core.kernels.array_types import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cotide_core.errors import InputError
+from cotide_core.kernels.array_types import Integers
 from cotide_sim.traces.rows import Row, stream_rows
-
-Integers = npt.NDArray[np.int64]
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs, Integers
+from cotide_core.kernels.array_types import Integers
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import Field, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS
 

@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.columns import read_table
 
 SLOT_SECONDS: Final = 300.0

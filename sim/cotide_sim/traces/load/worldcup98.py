@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.forecasts import Floats
+from cotide_core.kernels.array_types import Floats
 from cotide_sim.traces.rows import Row, stream_rows
 
 FILE: Final = "http/worldcup98_requests_per_minute.csv.gz"

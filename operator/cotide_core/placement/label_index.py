@@ -1,0 +1,173 @@
+"""Which nodes the labels and fields that a pod demands leave, for all nodes at once.
+
+Called by `feasibility` where many nodes are to be matched: a pod may name a thousand requirements, and a thousand times
+five thousand nodes one by one would take seconds. Each label key is a column of value numbers, made when somebody first
+asks; a requirement is then one lookup of numpy. Invariant: the answer for a row is what `node_predicates` says of its
+node; values and keys that no node carries any more are given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import Node, NodeTerm, Requirement
+from cotide_core.placement.node_predicates import integer
+from cotide_core.state.shapes import Constraints
+from cotide_core.state.snapshot import Snapshot
+
+Mask = NDArray[np.bool_]
+ABSENT: Final = -1
+NAME: Final = "\0metadata.name"
+"""The column of the one field that there is; no label key may hold this character."""
+SPARE_VALUES: Final = 64
+"""Values of a key beyond twice the number of rows, before those that are gone are given back. Chosen."""
+
+
+@dataclass(slots=True)
+class _Key:
+    numbers: NDArray[np.int32]
+    """(capacity,) number of the row's value; `ABSENT` where it has none."""
+    values: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    """On how many rows it is."""
+    integers: tuple[NDArray[np.int64], Mask] | None = None
+    """The values as whole numbers, and which of them are; None until somebody compares."""
+
+
+class LabelIndex:
+    """Labels of all nodes by key."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, _Key] = {}
+        self._labels: list[tuple[tuple[str, str], ...]] = []
+        self._seen = -1
+
+    def matches(self, constraints: Constraints, snapshot: Snapshot) -> Mask:
+        """Return (N,) whether labels and fields of each row satisfy selector and terms; dead rows are of no account."""
+        self._refresh(snapshot)
+        size = snapshot.size
+        found = np.ones(size, np.bool_)
+        for key, value in constraints.node_selector:
+            found &= self._holds(key, "In", (value,), size)
+        if constraints.node_terms:
+            found &= self._any(constraints.node_terms, size)
+        return found
+
+    def _any(self, terms: tuple[NodeTerm, ...], size: int) -> Mask:
+        found = np.zeros(size, np.bool_)
+        for term in terms:
+            if not term.labels and not term.fields:
+                continue  # Kubernetes: an empty term matches no node
+            found |= self._term(term, size)
+            if found.all():
+                break
+        return found
+
+    def _term(self, term: NodeTerm, size: int) -> Mask:
+        found: Mask | None = None
+        for one in term.labels:
+            mask = self._requirement(one.key, one, size)
+            found = mask if found is None else found & mask
+        for one in term.fields:
+            mask = self._requirement(NAME if one.key == "metadata.name" else "\0", one, size)
+            found = mask if found is None else found & mask
+        return np.zeros(size, np.bool_) if found is None else found
+
+    def _requirement(self, key: str, one: Requirement, size: int) -> Mask:
+        return self._holds(key, one.operator, one.values, size)
+
+    def _holds(self, key: str, operator: str, values: tuple[str, ...], size: int) -> Mask:
+        known = self._keys.get(key)
+        if known is None:
+            return np.full(size, operator in ("NotIn", "DoesNotExist"), np.bool_)
+        numbers = known.numbers[:size]
+        match operator:
+            case "Exists":
+                return np.asarray(numbers != ABSENT)
+            case "DoesNotExist":
+                return np.asarray(numbers == ABSENT)
+            case "In" | "NotIn":
+                wanted = [number for value in values if (number := known.values.get(value)) is not None]
+                if len(wanted) == 1:
+                    inside = np.asarray(numbers == wanted[0])
+                else:
+                    table = np.zeros(len(known.values) + 1, np.bool_)  # the last stands for `ABSENT`
+                    table[wanted] = True
+                    inside = table[numbers]
+                return inside if operator == "In" else ~inside
+            case "Gt" | "Lt":
+                bound = integer(values[0]) if len(values) == 1 else None
+                if bound is None:
+                    return np.zeros(size, np.bool_)
+                amounts, whole = self._integers(known)
+                holds = whole & (amounts > bound if operator == "Gt" else amounts < bound)
+                return np.append(holds, False)[numbers]
+            case _:
+                return np.zeros(size, np.bool_)
+
+    @staticmethod
+    def _integers(known: _Key) -> tuple[NDArray[np.int64], Mask]:
+        if known.integers is None or len(known.integers[0]) != len(known.values):
+            read = [integer(value) for value in known.values]
+            whole = np.array([value is not None for value in read], np.bool_)
+            known.integers = (np.array([value or 0 for value in read], np.int64), whole)
+        return known.integers
+
+    def _refresh(self, snapshot: Snapshot) -> None:
+        clock = snapshot.columns.spec_clock
+        if clock == self._seen and len(self._labels) >= snapshot.size:
+            return
+        self._labels += [()] * (snapshot.size - len(self._labels))
+        capacity = snapshot.columns.capacity
+        for row in np.flatnonzero(snapshot.spec_versions > self._seen).tolist():
+            node = snapshot.nodes[row]
+            now = () if node is None else _labels(node)
+            before = self._labels[row]
+            if before == now:
+                continue
+            self._labels[row] = now
+            for key, _ in before:
+                self._take(key, row)
+            for key, value in now:
+                self._put(key, value, row, capacity)
+        self._seen = clock
+        for key in [key for key, known in self._keys.items() if not known.rows]:
+            del self._keys[key]
+        for known in self._keys.values():
+            if len(known.values) > 2 * snapshot.size + SPARE_VALUES:
+                _renumber(known)
+
+    def _take(self, key: str, row: int) -> None:
+        known = self._keys[key]
+        known.numbers[row] = ABSENT
+        known.rows -= 1
+
+    def _put(self, key: str, value: str, row: int, capacity: int) -> None:
+        known = self._keys.get(key)
+        if known is None:
+            known = self._keys[key] = _Key(np.full(capacity, ABSENT, np.int32))
+        elif len(known.numbers) <= row:
+            longer = np.full(capacity, ABSENT, np.int32)
+            longer[: len(known.numbers)] = known.numbers
+            known.numbers = longer
+        number = known.values.setdefault(value, len(known.values))
+        known.numbers[row] = number
+        known.rows += 1
+
+
+def _labels(node: Node) -> tuple[tuple[str, str], ...]:
+    return (*node.labels, (NAME, node.name))
+
+
+def _renumber(known: _Key) -> None:
+    """Give back the values that no row has any more."""
+    used, numbers = np.unique(known.numbers, return_inverse=True)
+    names = list(known.values)
+    absent = int(used[0] == ABSENT)
+    known.values = {names[number]: place for place, number in enumerate(used[absent:].tolist())}
+    known.numbers = (numbers - absent).astype(np.int32)
+    known.integers = None

@@ -1,0 +1,134 @@
+"""The lease in a thread of its own: whatever one piece of work costs in the deciding loop, the lease is renewed.
+
+Made by `assembly`; looks to it and to `handover` like a `lease.LeaderElector`. The thread has its own event loop, its
+own connections and nothing else to do. A deciding loop that hangs for good must not hold the lease for ever: it gives a
+sign once a second while it runs, and after `HUNG_SECONDS` without one nothing is renewed any more.
+
+::
+
+    deciding loop --sign, once a second--> this thread --renew--> API server
+                  <--LeadershipLost-------'
+
+Invariant: everything of the elector runs in the thread's loop but `permit`, `leading` and `inherited`, which are single
+reads and writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.config.settings import LeaderElectionSettings
+from cotide_operator.leaderelection.lease import LeaderElector
+
+HUNG_SECONDS: Final = 60.0
+"""Chosen: a hundred times the longest block that the alerts let pass, and two probes of a kubelet."""
+SIGN_SECONDS: Final = 1.0
+CONNECTIONS: Final = 2
+
+T = TypeVar("T")
+
+
+class LeaseThread:
+    """One candidate for a lease, in its own thread; between `start` and `stop`.
+
+    Parameters
+    ----------
+    credentials : Credentials
+    settings : LeaderElectionSettings
+    identity : str
+        Unique among the replicas.
+    timeout_seconds : float
+        For one try of a request.
+    """
+
+    def __init__(
+        self, credentials: Credentials, settings: LeaderElectionSettings, identity: str, *, timeout_seconds: float
+    ) -> None:
+        self._client = KubeClient(credentials, max_connections=CONNECTIONS, timeout_seconds=timeout_seconds)
+        self.elector = LeaderElector(self._client, settings, identity, may_renew=self._is_alive)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name="lease", daemon=True)
+        self._sign = time.monotonic()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this replica leads."""
+        return self.elector.leading
+
+    @property
+    def inherited(self) -> str:
+        """What the last holder had bound up to, see `LeaderElector`."""
+        return self.elector.inherited
+
+    @inherited.setter
+    def inherited(self, version: str) -> None:
+        self.elector.inherited = version
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease lasts that nobody renews."""
+        return self.elector.lease_seconds
+
+    def let_expire(self) -> None:
+        """Renew and write nothing any more, and leave the lease to run out."""
+        self.elector.let_expire()
+
+    async def start(self) -> None:
+        """Start the thread and open its connections."""
+        self._thread.start()
+        await self._there(self._client.__aenter__())
+
+    async def stop(self) -> None:
+        """Close the connections and end the thread; nothing is renewed any more."""
+        if not self._thread.is_alive():
+            return
+        with contextlib.suppress(Exception):
+            await self._there(self._client.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, 5.0)
+
+    def permit(self) -> None:
+        """Let a request of a leader pass, see `LeaderElector.permit`."""
+        self.elector.permit()
+
+    async def acquire(self) -> None:
+        """Return when this replica leads; tries for ever."""
+        await self._there(self.elector.acquire())
+
+    async def hold(self) -> None:
+        """Renew until cancelled; raises `LeadershipLost`."""
+        self._sign = time.monotonic()
+        signs = asyncio.create_task(self._give_signs(), name="sign of life for the lease")
+        try:
+            await self._there(self.elector.hold())
+        finally:
+            signs.cancel()
+
+    async def release(self, bound_up_to: str = "") -> None:
+        """Give the lease up, see `LeaderElector.release`."""
+        await self._there(self.elector.release(bound_up_to))
+
+    async def _give_signs(self) -> None:
+        while True:
+            self._sign = time.monotonic()
+            await asyncio.sleep(SIGN_SECONDS)
+
+    def _is_alive(self) -> bool:
+        return time.monotonic() - self._sign < HUNG_SECONDS
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()

@@ -1,0 +1,83 @@
+"""Coverage-guided fuzzing of every parser of untrusted text: ``python tests/fuzz/fuzz.py SECONDS [TARGET ...]``.
+
+Each target runs in a process of its own for its share of the seconds, with a corpus outside of the repository
+(COTIDE_FUZZ_CORPUS, else a temporary folder). A target that raises anything but its own error, takes more than a second
+for an input of at most 64 KB, or more than 2 GB, ends the run with its input named. Exit code 77 where there is no
+atheris for this Python.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LONGEST_BYTES = 65_536
+SLOWEST_SECONDS = 5
+"""On a shared machine; what takes a second on an idle one."""
+MEGABYTES_MOST = 2048
+
+
+def one(name: str, arguments: list[str]) -> None:
+    """Fuzz one target until told to stop; does not return."""
+    import atheris
+
+    with atheris.instrument_imports(include=["cotide_core", "cotide_kube", "cotide_operator", "cotide_sim"]):
+        from fuzz_targets import TARGETS
+
+    target, _ = TARGETS[name]
+    atheris.Setup([sys.argv[0], *arguments], target)
+    atheris.Fuzz()
+
+
+def main(arguments: list[str]) -> int:
+    """Share the seconds among the targets."""
+    try:
+        import atheris  # noqa: F401 - only whether it is there
+    except ImportError:
+        sys.stderr.write("no fuzzing: atheris is not installed (it has no wheel for this Python)\n")
+        return 77
+    from fuzz_targets import TARGETS
+
+    seconds = float(arguments[0]) if arguments else 60.0
+    names = arguments[1:] or list(TARGETS)
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown or seconds <= 0:
+        sys.stderr.write(f"usage: fuzz.py SECONDS [TARGET ...]; targets: {', '.join(TARGETS)}\n")
+        return 2
+    corpora = Path(os.environ.get("COTIDE_FUZZ_CORPUS") or tempfile.mkdtemp(prefix="cotide-fuzz-"))
+    failed = []
+    for name in names:
+        corpus = corpora / name
+        corpus.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(TARGETS[name][1]):
+            (corpus / f"seed-{number}").write_bytes(seed)
+        command = [
+            sys.executable,
+            str(HERE / "fuzz.py"),
+            "--target",
+            name,
+            str(corpus),
+            f"-max_total_time={max(1, round(seconds / len(names)))}",
+            f"-max_len={LONGEST_BYTES}",
+            f"-timeout={SLOWEST_SECONDS}",
+            f"-rss_limit_mb={MEGABYTES_MOST}",
+            f"-artifact_prefix={corpora}/{name}-",
+            "-verbosity=0",
+        ]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
+        sys.stderr.write(f"{name}: {'nothing found' if done.returncode == 0 else 'FOUND'}\n")
+        if done.returncode:
+            failed.append(name)
+            sys.stderr.write(done.stdout[-2000:] + done.stderr[-4000:])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
+    if sys.argv[1:2] == ["--target"]:
+        one(sys.argv[2], sys.argv[3:])
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Every parser of text that somebody else wrote, as a function of bytes that may only raise its own error.
+
+Used by `fuzz` (coverage-guided) and by `test_fuzz_seeds` (a few inputs each, in the suite). A target returns nothing;
+what it lets pass is what the parser documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from cotide_core.errors import CotideError, InputError, LedgerError, ModelError
+from cotide_core.ledger import read_ledger
+from cotide_core.limits import CUSTOM_OBJECT_BYTES, EXACT
+from cotide_core.units import bounded_amount, parse_quantity, resource_amount
+from cotide_kube import kubeconfig
+from cotide_kube.decoding import ObjectDecoder
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.timestamps import format_timestamp, parse_timestamp
+from cotide_operator.admission.review import Reviewer
+from cotide_operator.apis.types import read_job, read_workload
+from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.config.settings import parse_settings
+from cotide_operator.controllers.job_reconciler import read_progress
+from cotide_operator.translation.decision_annotation import decode, decode_past
+from cotide_operator.translation.event_source import EventSource
+from cotide_predictors.persistence.model_files import read_arrays, unpack
+from cotide_sim.traces.jobs.swf import read_swf
+
+Target = Callable[[bytes], None]
+_DECODERS = (
+    ("pods", ObjectDecoder(PodObject)),
+    ("nodes", ObjectDecoder(NodeObject)),
+    ("jobs", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
+    ("workloads", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
+)
+_FOLDER = Path(tempfile.gettempdir()) / "cotide-fuzz"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def quantity(data: bytes) -> None:
+    text = _text(data)
+    for read in (parse_quantity, lambda one: resource_amount("cpu", one), lambda one: bounded_amount("memory", one)):
+        with contextlib.suppress(InputError):
+            assert abs(read(text)) <= EXACT or read is parse_quantity
+
+
+def timestamp(data: bytes) -> None:
+    with contextlib.suppress(InputError):
+        format_timestamp(parse_timestamp(_text(data)))
+
+
+def decision(data: bytes) -> None:
+    text = _text(data)
+    decode_past(text)
+    with contextlib.suppress(InputError):
+        decode(text, "shop/p")
+
+
+def indexes(data: bytes) -> None:
+    text = _text(data)
+    progress = read_progress({"completedIndexes": text, "retriedIndexes": text, "failures": len(text)})
+    assert all(0 <= index < 10_000 for index in progress.completed)
+
+
+def watch_line(data: bytes) -> None:
+    """Decode, mirror, translate: as far as the engine."""
+    mirror = ObjectCache()
+    source = EventSource(mirror, ScaledClock(), "cotide")
+    for kind, decoder in _DECODERS:
+        found = decoder.line(data)
+        if isinstance(found, tuple):
+            mirror.apply(kind, found[0], found[1])  # type: ignore[arg-type]  # each decoder's own kind
+            for read in (read_job, read_workload):
+                if isinstance(found[1], CustomObject):
+                    with contextlib.suppress(InputError):
+                        read({"metadata": {"name": found[1].metadata.name}, "spec": found[1].spec})
+    source.collect()
+    # What the gate lets through makes nothing raise; a quantity that is none sets a node aside, and says so.
+    assert all("is not a quantity" in one.fault or "characters" in one.fault for one in mirror.quarantine)
+
+
+def review(data: bytes) -> None:
+    mirror = ObjectCache()
+    for kind in KINDS:
+        mirror.mark_synced(kind)
+    with contextlib.suppress(InputError):
+        Reviewer(mirror, "cotide").answer(data).body()
+
+
+def settings(data: bytes) -> None:
+    with contextlib.suppress(InputError):
+        parse_settings(_text(data))
+
+
+def ledger(data: bytes) -> None:
+    with contextlib.suppress(LedgerError):
+        list(read_ledger(data.splitlines(keepends=True)))
+
+
+def manifest(data: bytes) -> None:
+    with contextlib.suppress(ModelError):
+        unpack({"manifest.json": data})
+    with contextlib.suppress(ModelError):
+        read_arrays(data, "model.npz")
+
+
+def _file(data: bytes, name: str) -> Path:
+    _FOLDER.mkdir(exist_ok=True)
+    path = _FOLDER / name
+    path.write_bytes(data)
+    return path
+
+
+def kubeconfig_file(data: bytes) -> None:
+    with contextlib.suppress(CotideError):
+        kubeconfig.read(_file(data, "kubeconfig"))
+
+
+def swf_rows(data: bytes) -> None:
+    with contextlib.suppress(CotideError):
+        read_swf(_file(data, "log.swf"))
+
+
+_POD = {"metadata": {"name": "p", "namespace": "s", "uid": "u", "resourceVersion": "1"}, "spec": {"containers": []}}
+TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
+    "quantity": (quantity, (b"250m", b"1e30", b"8Ei", b"9" * 60, b"1e999999", b".", b"-1", "\u0663".encode())),
+    "timestamp": (timestamp, (b"2026-11-20T13:00:00Z", b"9999-12-31T23:59:59-23:59", b"0001-01-01T00:00:00+23:59")),
+    "decision": (decision, (b'{"v":1,"uid":"u","at":1e308,"reason":"r","message":"m","attempts":1}', b"[" * 3000)),
+    "indexes": (indexes, (b"0-3,7", b"0-9999999999", b"2:1,5:3", b"9" * 5000)),
+    "watch_line": (
+        watch_line,
+        (
+            json.dumps({"type": "ADDED", "object": _POD}).encode(),
+            b'{"type":"ADDED","object":{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"1e30"}}}}',
+            b'{"type":"ADDED","object":{"metadata":{"name":"n"},"spec":{"x":' + b"[" * 3000 + b"]" * 3000 + b"}}}",
+            b'{"type":"ERROR","object":{"code":410}}',
+        ),
+    ),
+    "review": (review, (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}',)),
+    "settings": (settings, (b"kind: CotideConfiguration\npolicy: fifo\n", b"&a [*a, *a]", b"[" * 2000, b"x: 1" * 99)),
+    "ledger": (ledger, (b'{"chain":"' + b"0" * 64 + b'","body":{}}\n', b"[" * 3000 + b"\n")),
+    "manifest": (manifest, (b'{"schema":1,"files":{}}', b"[" * 3000, b"PK\x03\x04")),
+    "kubeconfig": (kubeconfig_file, (b"apiVersion: v1\nclusters: []\n", b"{" * 2000)),
+    "swf": (swf_rows, (b"1 0 -1 5 1 -1 -1 1 9 -1 1 1 1 -1 1 -1 -1 -1\n", b"; UnixStartTime: x\n", b"1 nan 1e400\n")),
+}

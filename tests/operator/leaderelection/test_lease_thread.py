@@ -1,0 +1,72 @@
+"""Whatever holds the deciding loop, the lease is renewed; unless it holds it for good."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from cotide_kube.credentials import Credentials
+from cotide_operator.config.settings import LeaderElectionSettings
+from cotide_operator.leaderelection import lease_thread
+from cotide_operator.leaderelection.lease import LeadershipLost
+from cotide_operator.leaderelection.lease_thread import LeaseThread
+
+SETTINGS = LeaderElectionSettings(
+    enabled=True, namespace="default", lease_duration_seconds=3.0, renew_deadline_seconds=2.0, retry_period_seconds=0.2
+)
+
+
+def electing(monkeypatch: pytest.MonkeyPatch) -> tuple[LeaseThread, list[tuple[float, str]]]:
+    """A candidate whose lease is always to be had, and when and where it was renewed."""
+    lease = LeaseThread(Credentials("http://127.0.0.1:1"), SETTINGS, "me", timeout_seconds=1.0)
+    renewals: list[tuple[float, str]] = []
+
+    async def granted() -> bool:
+        renewals.append((time.monotonic(), threading.current_thread().name))
+        return True
+
+    monkeypatch.setattr(lease.elector, "_try", granted)
+    return lease, renewals
+
+
+async def test_a_block_longer_than_the_lease_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, renewals = electing(monkeypatch)
+    await lease.start()
+    try:
+        await lease.acquire()
+        holding = asyncio.create_task(lease.hold())
+        await asyncio.sleep(0)
+        begun = time.monotonic()
+        while time.monotonic() - begun < 2 * SETTINGS.renew_deadline_seconds:  # decides, and gives way to nobody
+            pass
+        lease.permit()
+        during = [at for at, thread in renewals if at > begun and thread == "lease"]
+        assert len(during) >= 5
+        holding.cancel()
+    finally:
+        await lease.stop()
+
+
+async def test_a_loop_that_hangs_for_good_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_thread, "HUNG_SECONDS", 0.5)
+    monkeypatch.setattr(lease_thread, "SIGN_SECONDS", 1000.0)  # it never comes to give the next sign
+    lease, _ = electing(monkeypatch)
+    await lease.start()
+    try:
+        await lease.acquire()
+        with pytest.raises(LeadershipLost):
+            await lease.hold()
+        with pytest.raises(LeadershipLost):
+            lease.permit()
+    finally:
+        await lease.stop()
+
+
+async def test_the_thread_ends_with_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, _ = electing(monkeypatch)
+    await lease.start()
+    await lease.stop()
+    assert not [thread for thread in threading.enumerate() if thread is lease._thread]

@@ -1,0 +1,108 @@
+"""An object that the engine itself fails over is left out: a new engine is told everything else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.cycle import Scheduler
+from cotide_core.events import Event, PodUpserted
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Bind
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.cache.object_cache import KINDS, ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.translation.event_source import EventSource
+
+
+class Fragile(Scheduler):
+    """Fails in the midst of its work over pods of one name."""
+
+    def _take(self, event: Event, now: float) -> None:
+        if isinstance(event, PodUpserted) and event.pod.key == "shop/bad" and event.pod.priority == 0:
+            raise OverflowError("too large for int64")
+        super()._take(event, now)
+
+
+class Heard:
+    """Takes whatever the loop publishes and carries nothing out."""
+
+    def __init__(self) -> None:
+        self.bound: list[str] = []
+        self.records = 0
+
+    def carry_out(self, instructions: list[Any]) -> None:
+        self.bound += [one.key for one in instructions if isinstance(one, Bind)]
+
+    def renew(self) -> None:
+        self.records += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def pod(name: str, version: str = "1", priority: int = 0) -> PodObject:
+    metadata = {"name": name, "namespace": "shop", "uid": f"u-{name}", "resourceVersion": version}
+    spec = {"schedulerName": "cotide", "priority": priority, "containers": [{"name": "c"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, PodObject)
+
+
+def operator() -> SimpleNamespace:
+    mirror, clock, heard = ObjectCache(), ScaledClock(), Heard()
+    node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}}
+    mirror.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
+    for kind in KINDS:
+        mirror.mark_synced(kind)
+    engine = Fragile(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
+
+    def remake() -> Scheduler:
+        engine.state.clear()
+        return Fragile(engine.config, HeuristicCatalogue(), engine.state)
+
+    loop = SchedulingLoop(
+        engine,
+        mirror=mirror,
+        intake=EventSource(mirror, clock, "cotide"),
+        outcomes=heard,
+        clock=clock,
+        record=heard,  # type: ignore[arg-type]  # answers everything
+        remake=remake,
+    )
+    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=lambda: loop._cycle(heard))  # type: ignore[arg-type]  # as above
+
+
+def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> None:
+    found = operator()
+    for one in (pod("a"), pod("bad"), pod("c")):
+        found.mirror.apply("pods", "ADDED", one)
+    found.cycle()  # fails over the pod
+    found.cycle()
+    assert found.heard.bound == ["shop/a", "shop/c"]
+    entry = found.mirror.quarantine.get("pods", "shop/bad")
+    assert (entry.place, entry.fault) == ("engine", "too large for int64")
+    assert found.heard.records == 1
+    found.mirror.apply("pods", "MODIFIED", pod("bad", "2", priority=1))
+    found.cycle()
+    assert found.heard.bound[2:] == ["shop/bad"]
+
+
+def test_whoever_reads_the_state_reads_that_of_the_new_engine() -> None:
+    found = operator()
+    state = found.loop.scheduler.state
+    found.mirror.apply("pods", "ADDED", pod("bad"))
+    found.cycle()
+    found.cycle()
+    assert found.loop.scheduler.state is state
+    assert state.node("n1") is not None
+
+
+def test_a_failure_that_names_no_object_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = operator()
+    monkeypatch.setattr(Fragile, "_expire", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found.cycle()
