@@ -1,7 +1,7 @@
 """What the QoS model in use knows of one service as it runs now: the answer to a question about it alone.
 
-Called by the Workload controller for the conditions ``RateUnknown`` and ``OutsideTraining``. Invariant: it asks the
-same forecaster as the engine does, so that a condition says what decisions rest on.
+Called by the Workload controller through `store`. It is what the conditions RateUnknown and OutsideTraining say.
+Invariant: it asks the same forecaster as the engine does, so that a condition says what decisions rest on.
 """
 
 from __future__ import annotations
