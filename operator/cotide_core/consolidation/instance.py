@@ -18,6 +18,7 @@ from cotide_core.errors import InputError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 
 LARGEST_AMOUNT: Final = 2**41
 """Largest size and capacity (chosen: 2 TiB in bytes; an amount and a node's number share one int64 in the kernels)."""
