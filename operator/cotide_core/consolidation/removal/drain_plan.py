@@ -14,7 +14,7 @@ import numpy as np
 
 from cotide_core.consolidation.instance import Booleans, Integers
 from cotide_core.consolidation.removal.columns import RemovalColumns
-from cotide_core.consolidation.removal.replacing import Board, board_of, replace_pods
+from cotide_core.consolidation.removal.replacing import Board, best_node, board_of, replace_pods
 from cotide_core.consolidation.removal.stays import WORDS, MoveRules, Stay
 from cotide_core.consolidation.removal.what_if import Left, Move
 from cotide_core.kernels.compiled import compiled
@@ -97,20 +97,34 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
 
 @compiled
 def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int) -> Booleans:
-    """Free one node after the other while all its pods find a place; returns which of the rows were freed."""
+    """Free one node after the other while all its pods find a place; returns which of the rows were freed.
+
+    Room only becomes less as the plan grows. So a shape that finds no place when one node asks and none when another
+    does (each time all but the asking node were looked at) never will again; nodes that have such a pod are passed over.
+    """
+    hopeless = np.zeros(board.takes.shape[0], np.int64)
     freed = np.zeros(rows.shape[0], np.bool_)
     received = np.zeros(board.closed.shape[0], np.bool_)
     one = np.zeros(1, np.int64)
     moved = 0
     for at in range(rows.shape[0]):
         row = rows[at]
-        count = 0
+        count, stuck = 0, False
         for place in range(board.first[row], board.first[row + 1]):
-            count += board.stays[board.pods[place]] == 0
-        if received[row] or count > moves_per_node or moved + count > most_moves:
+            if board.stays[board.pods[place]] == 0:
+                count += 1
+                stuck = stuck or hopeless[board.shape_of[board.pods[place]]] > 1
+        if stuck or received[row] or count > moves_per_node or moved + count > most_moves:
             continue
         one[0] = row
-        if replace_pods(board, one, targets, True) == 0:
+        without = replace_pods(board, one, targets, True)
+        if without:
+            # It may have been another pod of its own node that took the last place: ask for it alone.
+            shape = board.shape_of[without - 1]
+            board.closed[row] = True
+            hopeless[shape] += best_node(board, shape) < 0
+            board.closed[row] = False
+        else:
             freed[at] = True
             moved += count
             for place in range(board.first[row], board.first[row + 1]):

@@ -28,8 +28,9 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    free, takes, wants, allowed, shape_of, stays, services, exclusive, service_of : as in `RemovalColumns`.
-    closed : (N,) nodes that take nothing. reserve : (N, K) what must stay free on a node that takes something.
+    free : (K, N), turned, since one column of all nodes is read at a time.
+    takes, wants, allowed, shape_of, stays, services, exclusive, service_of : as in `RemovalColumns`.
+    closed : (N,) nodes that take nothing. reserve : (K, N) what must stay free on a node that takes something.
     per_cpu, per_memory : (N,) 1 / what the node has.
     first, pods : pods by node: those of row n are ``pods[first[n]:first[n + 1]]``, largest first.
     columns_first, columns_of : columns that a shape wants, laid out in the same way.
@@ -57,11 +58,11 @@ class Board(NamedTuple):
 def board_of(columns: RemovalColumns, reserve_share: float = 0.0) -> Board:
     """Lay the columns out for the kernel; rows without a node are closed."""
     resources = len(columns.resources)
-    reserve = np.zeros(columns.free.shape, np.int64)
+    reserve = np.zeros(columns.free.T.shape, np.int64)
     if reserve_share:
         # Only of cpu and memory: a reserve of pods or devices would be a whole one of few.
         for column in (CPU_COLUMN, MEMORY_COLUMN):
-            reserve[:, column] = np.ceil(columns.capacity[:, column] * reserve_share)
+            reserve[column] = np.ceil(columns.capacity[:, column] * reserve_share)
     physical = np.maximum(columns.capacity[:, [CPU_COLUMN, MEMORY_COLUMN]], 1)
     size = (columns.takes[:, :resources] / np.maximum(columns.capacity[:, :resources].max(axis=0), 1)).max(
         axis=1, initial=0.0
@@ -72,7 +73,7 @@ def board_of(columns: RemovalColumns, reserve_share: float = 0.0) -> Board:
     wanted = [np.flatnonzero(row) for row in columns.wants]
     columns_first = np.concatenate([[0], np.cumsum([len(row) for row in wanted])]).astype(np.int64)
     return Board(
-        free=columns.free.copy(),
+        free=np.array(columns.free.T, order="C"),
         takes=columns.takes,
         wants=columns.wants,
         allowed=columns.allowed,
@@ -99,7 +100,7 @@ def fits_on(board: Board, shape: int, node: int) -> bool:
         return False
     for at in range(board.columns_first[shape], board.columns_first[shape + 1]):
         column = board.columns_of[at]
-        if board.free[node, column] - board.reserve[node, column] < board.wants[shape, column]:
+        if board.free[column, node] - board.reserve[column, node] < board.wants[shape, column]:
             return False
     own = board.service_of[shape]
     if own >= 0:
@@ -115,13 +116,16 @@ def best_node(board: Board, shape: int) -> int:
     """Return the open node with room that is fullest with one more pod of a shape; -1 when there is none."""
     best, best_left = -1, 2.0
     cpu, memory = board.takes[shape, CPU_COLUMN], board.takes[shape, MEMORY_COLUMN]
+    free_cpu, free_memory = board.free[CPU_COLUMN], board.free[MEMORY_COLUMN]
     for node in range(board.closed.shape[0]):
         if board.closed[node] or not board.allowed[shape, node]:
             continue
-        left = min(
-            (board.free[node, CPU_COLUMN] - cpu) * board.per_cpu[node],
-            (board.free[node, MEMORY_COLUMN] - memory) * board.per_memory[node],
-        )
+        # An overfull node lacks nothing of what is not asked for.
+        left_cpu = free_cpu[node] - cpu
+        left_memory = free_memory[node] - memory
+        if (left_cpu < 0 and cpu > 0) or (left_memory < 0 and memory > 0):
+            continue
+        left = min(left_cpu * board.per_cpu[node], left_memory * board.per_memory[node])
         if left < best_left and fits_on(board, shape, node):
             best, best_left = node, left
     return best
@@ -131,7 +135,7 @@ def best_node(board: Board, shape: int) -> int:
 def put(board: Board, shape: int, node: int, sign: int) -> None:
     """Put a pod of a shape on a node, or take it off with sign -1."""
     for column in range(board.takes.shape[1]):
-        board.free[node, column] -= sign * board.takes[shape, column]
+        board.free[column, node] -= sign * board.takes[shape, column]
     if board.service_of[shape] >= 0:
         board.services[node, board.service_of[shape]] += sign
 
@@ -141,7 +145,8 @@ def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: b
     """Close some nodes and find their pods a place each; writes the targets of those pods.
 
     With `all_or_none` it stops at the first pod that stays or finds no place, and undoes everything. Else pods that
-    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns the pods without a place.
+    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns how many pods have no place,
+    or with `all_or_none` the number of the first such pod and 1, 0 for none.
     """
     for row in rows:
         board.closed[row] = True
@@ -161,7 +166,7 @@ def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: b
                 missing += 1
                 if all_or_none:
                     take_back(board, rows, targets)
-                    return missing
+                    return int(pod) + 1
     return missing
 
 

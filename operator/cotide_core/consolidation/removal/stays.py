@@ -114,19 +114,21 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
     facts = constraints.facts.get(pod.key, UNKNOWN)
     if facts.goes_with_node or pod.terminating or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
         return Stay.GOES
+    if pod.key.partition("/")[0] in rules.excluded_namespaces:
+        return Stay.EXCLUDED
+    if not facts.controlled:
+        return Stay.NO_CONTROLLER
+    if pod.do_not_disrupt:
+        return Stay.DO_NOT_DISRUPT
     # Two budgets over one pod: the API server lets nobody evict it.
-    kept = len(facts.budgets) > 1 or any(constraints.budgets.get(name, 1) <= 0 for name in facts.budgets)
-    age = now - (pod.created_seconds if pod.started_seconds is None else pod.started_seconds)
-    finite = pod.workload_class is not WorkloadClass.ONLINE
-    found = (
-        (Stay.EXCLUDED, pod.key.partition("/")[0] in rules.excluded_namespaces),
-        (Stay.NO_CONTROLLER, not facts.controlled),
-        (Stay.DO_NOT_DISRUPT, pod.do_not_disrupt),
-        (Stay.BUDGET, kept),
-        (Stay.LOCAL_STORAGE, facts.local_storage and not rules.local_storage),
-        (Stay.UNSUPPORTED, bool(pod.unsupported)),
-        (Stay.TOO_YOUNG, age < rules.minimum_age_seconds),
-        (Stay.ENDS_SOON, finite and facts.remaining_p50 < rules.pays_after_seconds),
-        (Stay.PREFER_NO_EVICTION, pod.prefer_no_eviction and not rules.prefer_no_eviction),
-    )
-    return next((stay for stay, holds in found if holds), Stay.NONE)
+    if facts.budgets and (len(facts.budgets) > 1 or constraints.budgets.get(facts.budgets[0], 1) <= 0):
+        return Stay.BUDGET
+    if facts.local_storage and not rules.local_storage:
+        return Stay.LOCAL_STORAGE
+    if pod.unsupported:
+        return Stay.UNSUPPORTED
+    if now - (pod.created_seconds if pod.started_seconds is None else pod.started_seconds) < rules.minimum_age_seconds:
+        return Stay.TOO_YOUNG
+    if facts.remaining_p50 < rules.pays_after_seconds and pod.workload_class is not WorkloadClass.ONLINE:
+        return Stay.ENDS_SOON
+    return Stay.PREFER_NO_EVICTION if pod.prefer_no_eviction and not rules.prefer_no_eviction else Stay.NONE

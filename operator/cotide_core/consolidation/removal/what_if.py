@@ -97,7 +97,7 @@ def _refusal(columns: RemovalColumns, board: Board, shape: int, row: int) -> str
         return "node(s) didn't match the pod's constraints or a latency limit"
     names: Sequence[str] = columns.resources
     for column in np.flatnonzero(columns.wants[shape]).tolist():
-        if board.free[row, column] - board.reserve[row, column] < columns.wants[shape, column]:
+        if board.free[column, row] - board.reserve[column, row] < columns.wants[shape, column]:
             if column < len(names):
                 return "Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"
             if column < len(names) + EXTRA:

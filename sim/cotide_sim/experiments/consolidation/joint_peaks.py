@@ -43,7 +43,7 @@ class JointPeaks(Still):
     budget: int = 12
     every: int = 3
     hot: float = 0.9
-    factor: float = 1.25
+    factor: float = 1.6
     seen: float = 0.0
     slots: int = 0
     name: str = "ours"
