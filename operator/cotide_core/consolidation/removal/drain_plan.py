@@ -100,7 +100,7 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
     """Free one node after the other while all its pods find a place; returns which of the rows were freed.
 
     Room only becomes less as the plan grows. So a shape that finds no place when one node asks and none when another
-    does (each time all but the asking node were looked at) never will again; nodes that have such a pod are passed over.
+    does (each time all but the asking node were looked at) never will again; nodes with such a pod are passed over.
     """
     hopeless = np.zeros(board.takes.shape[0], np.int64)
     freed = np.zeros(rows.shape[0], np.bool_)
