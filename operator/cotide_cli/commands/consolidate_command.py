@@ -17,7 +17,7 @@ import yaml
 
 from cotide_cli.commands.cluster_input import cluster_options, read_picture
 from cotide_cli.printing import as_text, print_lines
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
@@ -72,6 +72,11 @@ def command(
             click.echo(as_text({"uncordoned": left}, output) if output != "table" else f"{len(left)} nodes uncordoned")
             return 0
     picture = read_picture(ledger, at, kubeconfig, context)
+    waiting = sum(one.pod.ours and one.node is None for one in picture.state.records())
+    if waiting and carry:
+        raise ClusterError(f"{waiting} pods wait for a node: nothing is consolidated while any does")
+    if waiting:
+        click.echo(f"cotide: {waiting} pods wait for a node; --apply would change nothing while any does", err=True)
     plan = _plan(picture, options)
     data = _as_data(plan, picture, prices, options["idle_watts"])
     if output == "table":

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cotide_cli.commands import consolidate_command, whatif_command
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError, InputError
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
 from cotide_core.ledger import LedgerWriter
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
@@ -141,6 +141,16 @@ def test_a_surprise_is_exit_code_1_and_the_cordon_is_undone(server: ThreadedServ
     assert result.return_value == 1
     assert "stopped: n0: pod default/web-1 was evicted" in result.stderr
     assert not cordoned(core, "n0")
+
+
+def test_nothing_is_consolidated_while_pods_wait(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    spec = {"schedulerName": "cotide", "containers": [{"name": "c", "image": "i"}]}
+    core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
+    result = consolidate(server, tmp_path, "--apply")
+    assert isinstance(result.exception, ClusterError)
+    assert "1 pods wait for a node" in str(result.exception)
+    assert "1 pods wait for a node" in consolidate(server, tmp_path).stderr
 
 
 def ledger_of(folder: Path, *events: Event) -> Path:
