@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from cotide_cli.commands.cluster_input import cluster_options, read_picture
+from cotide_cli.inputs.cluster_input import cluster_options, read_picture
 from cotide_cli.printing import as_text, print_lines
 from cotide_core.errors import ClusterError, InputError
 

@@ -1,6 +1,7 @@
 """Figs. 9 and 10 of Wen et al.: HSA with DMNS, DMAS and BFD on 4,096 nodes, under switches of 32 to 256 ports.
 
-Called by `experiment`. Means over seeds, with the least and the largest. The figures are pictures without numbers; the
+Called by ``cotide experiment consolidation``.
+Means over seeds, with the least and the largest. The figures are pictures without numbers; the
 text says what they show, and `missed_in_hierarchy` checks that.
 """
 

@@ -1,6 +1,7 @@
 """Tables I and II of Wen et al. and Figs. 5, 7 and 8: KMNS, DMNS, DMAS and BFD under one switch, beside ours.
 
-Called by `experiment`. Every figure is a mean over instances, with its least and largest mean over seeds; every seed is
+Called by ``cotide experiment consolidation``.
+Every figure is a mean over instances, with its least and largest mean over seeds; every seed is
 as many instances as the paper has. A printed figure counts as reproduced when it is no further from ours than three
 standard errors of both means. For BFD the text leaves open what "the node from which most applications are transferred"
 counts: the printed transfer must lie between matching by size, which is ours, and matching by number.

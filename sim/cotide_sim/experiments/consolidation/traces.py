@@ -1,6 +1,7 @@
 """Consolidation over days of recorded loads: hosts used, machines moved, and overloads at the measured use.
 
-Called by the `experiment` command. The same machines come and go under every rule, placed by best fit on the rule's own
+Called by ``cotide experiment consolidation-traces``.
+The same machines come and go under every rule, placed by best fit on the rule's own
 sizes; a rule decides on what was measured before, and pays for what is measured then. A violation is a host in use with
 more cpu used in a slot than it has. Every rule runs on every seed; figures are means with their range over seeds.
 """
