@@ -25,6 +25,12 @@ EXPERIMENTS: Final = {
         "forecast_accuracy_experiment",
         "How much backfilling and plans depend on the accuracy of run times.",
     ),
+    "consolidation": (
+        "consolidation",
+        "command",
+        "Fewest nodes, least moved: KMNS, DMNS, DMAS, BFD, HSA and the optimum.",
+    ),
+    "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from cotide_cli.commands import training_data
+from cotide_cli.inputs import training_data
 from cotide_cli.printing import as_text
 from cotide_core.errors import InputError, ModelError
 
