@@ -154,7 +154,8 @@ def play_scenario(
     for pod in added:
         waiting[pod.key] = "", False
         events.append(PodUpserted(_again(pod)))
-    events += [ServiceSampled(one.pod.key, one.requests_per_second) for one in records if one.requests_per_second > 0]
+    measured = [(one.pod.key, one.requests_per_second) for one in records]
+    events += [ServiceSampled(key, rate) for key, rate in measured if rate is not None]
     return _decided(engine, events, now, waiting, removed)
 
 
