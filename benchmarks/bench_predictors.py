@@ -12,6 +12,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import xgboost
@@ -38,6 +39,14 @@ def mixes(rows: int, seed: int) -> MixBatch:
         counts=counts,
         input_bytes=counts * generator.uniform(2e7, 6e8, (rows, len(TYPES))),
     )
+
+
+def of_services(asked: MixBatch, services: int) -> MixBatch:
+    """Return the same mixes, each about one of so many services of 1 to 100 ms, under a limit of three times that."""
+    service = np.arange(len(asked)) % services
+    limit = 3.0 * np.logspace(0.0, 2.0, services)[service]
+    names = tuple(f"shop/{number}" for number in range(services))
+    return replace(asked, limit_milliseconds=limit, services=names, service=service)
 
 
 def seconds_of(call: Callable[[], object], repetitions: int = REPETITIONS) -> float:
@@ -72,6 +81,19 @@ def main() -> None:
         figures[f"qos_{rows}_rows_microseconds"] = ours * 1e6
         figures[f"qos_{rows}_rows_per_second"] = rows / ours
         figures[f"qos_{rows}_rows_over_bare_xgboost"] = ours / bare
+    many = of_services(mixes(3_000, 4), 20)
+    noise = np.exp(0.1 * np.random.default_rng(5).standard_normal(len(many)))
+    stretch = (1 + many.requests_per_second / 50_000) * (1 + many.counts.sum(axis=1))
+    started = time.perf_counter()
+    unlike = train_qos(QosSamples(many, noise * stretch * many.limit_milliseconds / 6.0))
+    figures["services_training_seconds"] = time.perf_counter() - started
+    for rows in SIZES:
+        asked = of_services(mixes(rows, 2), 20)
+        tight = replace(asked, limit_milliseconds=asked.limit_milliseconds / 100.0)
+        figures[f"services_{rows}_rows_microseconds"] = 1e6 * seconds_of(lambda asked=asked: unlike.answer(asked))  # type: ignore[misc]  # bound now
+        figures[f"services_outside_{rows}_rows_microseconds"] = 1e6 * seconds_of(
+            lambda tight=tight: unlike.answer(tight)
+        )  # type: ignore[misc]  # bound now
     generator = np.random.default_rng(3)
     names = tuple(generator.choice(TYPES, 504).tolist())
     size, rate = generator.uniform(2e7, 6e8, 504), generator.uniform(0, 140_000, 504)

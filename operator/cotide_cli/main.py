@@ -25,6 +25,8 @@ COMMANDS: Final[dict[str, str]] = {
     "evaluate": "Score a predictor on held-out samples, beside its rivals.",
     "experiment": "Run an experiment of a paper, its numbers beside ours.",
     "explain": "Say why a pod or a Job is where it is, or why it waits.",
+    "consolidate": "Plan which nodes can go with the fewest moves, and carry it out on request.",
+    "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",

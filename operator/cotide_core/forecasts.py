@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from cotide_core.kernels.array_types import Floats
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ class MixBatch:
     types : names of the T batch types that occur, in column order; ``""`` is a job that declares none.
     counts : (n, T) batch and gratis pods of each type.
     input_bytes : (n, T) their summed input size.
+    services : keys of the Workloads that the rows are about; ``""`` is one that has no name (a table, a campaign).
+    service : (n,) place of each row's Workload in ``services``; None where all rows are about the first.
+    unmeasured : (n,) bits of `applicability.UNMEASURED`: which rates nobody measured (they count 0 here, and are not);
+        None where all were measured.
     """
 
     requests_per_second: Floats
@@ -41,9 +47,34 @@ class MixBatch:
     types: tuple[str, ...]
     counts: Floats
     input_bytes: Floats
+    services: tuple[str, ...] = ("",)
+    service: Integers | None = None
+    unmeasured: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.requests_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class QosAnswers:
+    """What a QoS forecaster says about n mixes.
+
+    Attributes
+    ----------
+    probability : (n,) that the limit breaks, in [0, 1]; outside what was learned never below the heuristic's.
+    outside : (n,) bits of `applicability`: in what the mix lies outside what was learned; 0 inside.
+    evidence : (n,) samples of the mix's service that the answer rests on; -1 where no model answers.
+    """
+
+    probability: Floats
+    outside: Integers
+    evidence: Integers
+
+    @classmethod
+    def within(cls, probability: Floats) -> QosAnswers:
+        """Return the answers of a forecaster that knows its law everywhere: nothing is outside."""
+        rows = len(probability)
+        return cls(probability, np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +96,10 @@ class QosForecaster(Protocol):
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
         """Return (n,) probabilities in [0, 1]; never falling in rate, counts, input bytes or pressure."""
+        ...
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        """Return the same probabilities, with whether each mix lies inside what was learned, and the evidence."""
         ...
 
 

@@ -44,6 +44,12 @@ class Forecast:
     qos_model: str = ""
     """sha256 of the QoS model, ``heuristic``, or empty when no online service was concerned."""
     completion_model: str = ""
+    qos_outside: tuple[str, ...] = ()
+    """In what the node as it would be lies outside what the QoS model learned, or what nobody measured; words of
+    `applicability.NAMES`. Empty inside: then the model's own probability counts, else the larger of it and the
+    heuristic's."""
+    qos_evidence: int | None = None
+    """Samples of the service at risk that the QoS model learned from; None where no model answered."""
 
 
 NO_FORECAST: Final = Forecast()

@@ -26,6 +26,7 @@ from cotide_core.state.node_columns import CPU_COLUMN
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
+    service: str
     rate: float
     other_rate: float
     limit: float
@@ -98,6 +99,8 @@ class SampleCollector:
             for name, count, size in sample.jobs:
                 counts[index, column[name]] = count
                 input_bytes[index, column[name]] = size
+        services = tuple(sorted({sample.service for sample in measured}))
+        place = {name: index for index, name in enumerate(services)}
         mixes = MixBatch(
             requests_per_second=np.array([sample.rate for sample in measured], np.float64),
             other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
@@ -106,6 +109,8 @@ class SampleCollector:
             types=types,
             counts=counts,
             input_bytes=input_bytes,
+            services=services or ("",),
+            service=np.array([place[sample.service] for sample in measured], np.int64),
         )
         return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
 
@@ -145,6 +150,8 @@ class SampleCollector:
         if not all(self._may(one.pod.key) for one in (record, *batch_on(state, record.row))):
             return
         columns, row = state.columns, record.row
+        if any(service.requests_per_second is None for service in columns.services[row]):
+            return  # what a neighbour does is not known: nothing is to be learned from it
         jobs = tuple(
             (name, int(columns.type_counts[index, row]), int(columns.type_bytes[index, row]))
             for name, index in columns.types.items()
@@ -152,7 +159,8 @@ class SampleCollector:
         )
         other = max(0.0, float(columns.service_rates[row]) - rate)
         pressure = float(self._pressures[row])
-        self._measured.append(_Measured(rate, other, workload.latency_p95_milliseconds, pressure, jobs, latency))
+        limit = workload.latency_p95_milliseconds
+        self._measured.append(_Measured(workload.key, rate, other, limit, pressure, jobs, latency))
 
     def _may(self, key: str) -> bool:
         return self._teaches(key.partition("/")[0])

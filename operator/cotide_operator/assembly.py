@@ -332,6 +332,7 @@ class Operator:
             self.board,
             self.clock,
             readings=feed,
+            applicability=self.models.applicability,
             scheduler_name=self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
         )

@@ -14,10 +14,12 @@ from cotide_predictors.completion.completion_model import CompletionModel
 from cotide_predictors.persistence import model_files
 from cotide_predictors.qos import qos_model as qos
 from cotide_predictors.qos.qos_model import QosModel
+from cotide_predictors.qos.services_model import SERVICES_FILE, ServicesQosModel
+from cotide_predictors.qos.training_gate import check_document
 
 
-def to_files(model: QosModel | CompletionModel) -> dict[str, bytes]:
-    """Return file names and contents: ``manifest.json`` and one payload (UBJ or npz)."""
+def to_files(model: QosModel | ServicesQosModel | CompletionModel) -> dict[str, bytes]:
+    """Return file names and contents: ``manifest.json`` and its payloads (UBJ, npz)."""
     return model.to_files()
 
 
@@ -26,13 +28,14 @@ def model_id(files: Mapping[str, bytes]) -> str:
     return model_files.fingerprint(files)
 
 
-def from_files(files: Mapping[str, bytes]) -> QosModel | CompletionModel:
+def from_files(files: Mapping[str, bytes]) -> QosModel | ServicesQosModel | CompletionModel:
     """Return the model of these files.
 
     Raises
     ------
     ModelError
-        On a wrong checksum, schema version, kind or feature list, or a missing file.
+        On a wrong checksum, schema version, kind or feature list, a missing file, or a QoS model without a held-out
+        score.
     """
     document = model_files.unpack(files)
     kind = document.get("kind")
@@ -43,6 +46,9 @@ def from_files(files: Mapping[str, bytes]) -> QosModel | CompletionModel:
         raise ModelError(f"{model_files.MANIFEST} of a {kind} model does not name {expected[kind]}")
     try:
         if kind == qos.KIND:
+            check_document(document)
+            if SERVICES_FILE in document["files"]:
+                return ServicesQosModel.from_document(document, dict(files))
             return QosModel.from_document(document, dict(files))
         return CompletionModel.from_document(document, dict(files))
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -25,7 +25,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.forecasts import CompletionForecaster, MixBatch, QosForecaster
+from cotide_core.forecasts import CompletionForecaster, MixBatch, QosAnswers, QosForecaster
 from cotide_core.instructions import Bind, Wait, WaitReason
 from cotide_core.kernels.array_types import Floats
 from cotide_core.policies import POLICIES
@@ -47,6 +47,9 @@ class Recording:
         load = mixes.counts.sum(axis=1) + mixes.input_bytes.sum(axis=1) / 2**30
         rate = mixes.requests_per_second + mixes.other_requests_per_second
         return np.asarray(np.minimum(1.0, rate * load / 1000 * (10.0 / mixes.limit_milliseconds)))
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        return QosAnswers.within(self.violation_probability(mixes))
 
 
 class Catalogue:

@@ -51,7 +51,7 @@ def test_completion_model_comes_back_bit_by_bit(
 
 def test_manifest_tells_what_a_reader_needs(qos_model: QosModel) -> None:
     manifest = json.loads(to_files(qos_model)["manifest.json"])
-    assert manifest["schema_version"] == 1
+    assert manifest["schema_version"] == 2
     assert manifest["kind"] == "qos"
     assert manifest["types"] == ["heavy", "light"]
     assert all({"name", "unit", "monotone"} <= set(feature) for feature in manifest["features"])
@@ -87,7 +87,7 @@ def test_changed_manifest_is_another_model(qos_model: QosModel) -> None:
 @pytest.mark.parametrize(
     ("edit", "complaint"),
     [
-        (lambda manifest: manifest.update(schema_version=2), "schema version 2; this program reads version 1"),
+        (lambda manifest: manifest.update(schema_version=3), "schema version 3; this program reads versions 1 and 2"),
         (lambda manifest: manifest.update(kind="weather"), "kind 'weather'; known are qos and completion"),
         (lambda manifest: manifest["features"].pop(), "features that this program does not build"),
         (lambda manifest: manifest.update(features=[{"name": "x"}]), "features that this program does not build"),
@@ -103,6 +103,33 @@ def test_manifest_that_does_not_fit_is_refused_in_one_sentence(
     with pytest.raises(ModelError, match=complaint) as caught:
         from_files(edited(to_files(qos_model), edit))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda manifest: manifest["training"].update(samples=1), "trained on 1 samples: at least 50 are needed"),
+        (lambda manifest: manifest["metrics"].clear(), "no held-out score"),
+        (lambda manifest: manifest["metrics"].update(held_out_brier=0.3, constant_brier=0.2), "is no better than"),
+    ],
+)
+def test_a_qos_model_that_would_not_pass_the_gate_is_refused(
+    qos_model: QosModel, edit: Callable[[dict[str, object]], object], complaint: str
+) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        from_files(edited(to_files(qos_model), edit))
+
+
+def test_a_model_of_schema_version_1_is_read_as_it_is(qos_model: QosModel, qos_samples: QosSamples) -> None:
+    def as_before(manifest: dict[str, object]) -> None:
+        manifest["schema_version"] = 1
+        manifest["metrics"].pop("constant_brier")  # type: ignore[attr-defined]  # JSON
+
+    old = from_files(edited(to_files(qos_model), as_before))
+    assert isinstance(old, QosModel)
+    asked = old.answer(qos_samples.mixes)
+    assert asked.probability.tolist() == qos_model.violation_probability(qos_samples.mixes).tolist()
+    assert not asked.outside.any(), "its range is that of its training"
 
 
 def test_manifest_that_is_no_json_object_is_refused(qos_model: QosModel) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from cotide_cli.commands import training_data
 from cotide_cli.commands.train_command import TABLE_LIMITS, parse_limits
+from cotide_cli.inputs import training_data
 from cotide_cli.printing import as_text
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples

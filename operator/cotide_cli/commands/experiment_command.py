@@ -15,6 +15,7 @@ EXPERIMENTS: Final = {
     "host-load": ("host_load", "command", "Forecast host load on real series, beside the predictors that others use."),
     "hierarchical": ("hierarchical", "command", "Schedule days of tasks with and without predicted slack."),
     "qpsm-waiting": ("qpsm_waiting", "command", "Total waiting of batch jobs under QPSM, FIFO and random order."),
+    "services": ("services", "command", "The latency guard by service, from the first sample to the thousandth."),
     "offline": ("offline", "command", "Approximation algorithms on jobs that are known beforehand."),
     "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
     "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),
@@ -24,6 +25,12 @@ EXPERIMENTS: Final = {
         "forecast_accuracy_experiment",
         "How much backfilling and plans depend on the accuracy of run times.",
     ),
+    "consolidation": (
+        "consolidation",
+        "command",
+        "Fewest nodes, least moved: KMNS, DMNS, DMAS, BFD, HSA and the optimum.",
+    ),
+    "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""

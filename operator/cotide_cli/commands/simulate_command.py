@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.commands.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
-from cotide_cli.commands.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
+from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
+from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
 from cotide_cli.printing import as_text
 from cotide_core.errors import CotideError, InputError
 from cotide_core.policies.catalogue import Runner
 from cotide_core.policies.catalogue import names as names_of
 
 if TYPE_CHECKING:
-    from cotide_cli.commands.trace_input import Input
+    from cotide_cli.inputs.trace_input import Input
     from cotide_sim.trace_replay.policies import ReplayPolicy
     from cotide_sim.trace_replay.runner import Reliability, Runtime, Schedule
     from cotide_sim.trace_replay.user_policy import UserPolicy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from cotide_cli.commands.trace_input import Input
+    from cotide_cli.inputs.trace_input import Input
     from cotide_sim.trace_replay.machine_jobs import MachineJobs
     from cotide_sim.trace_replay.metrics import Figure
     from cotide_sim.trace_replay.runner import Schedule

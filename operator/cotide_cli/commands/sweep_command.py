@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.commands.trace_input import FORMATS, GENERATORS, cleaning_of, tell
+from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, tell
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:

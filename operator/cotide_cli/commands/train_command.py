@@ -13,9 +13,9 @@ from typing import Final
 
 import click
 
-from cotide_cli.commands import training_data
+from cotide_cli.inputs import training_data
 from cotide_cli.printing import as_text
-from cotide_core.errors import InputError
+from cotide_core.errors import InputError, ModelError
 
 TABLE_LIMITS: Final[dict[str, tuple[float, ...]]] = {
     "grid": (0.5, 1.0, 2.5, 5.0),
@@ -25,6 +25,10 @@ TABLE_LIMITS: Final[dict[str, tuple[float, ...]]] = {
     "all": (0.5, 1.0, 2.0, 5.0),
 }
 """Limits in ms where both kinds of rows occur in each measured table (chosen from the latencies' quantiles)."""
+
+
+LEAST_JOBS: Final = 10
+"""Finished jobs without which no run times are learned (chosen)."""
 
 
 def parse_limits(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -143,6 +147,10 @@ def _completion_files(
         assert ledger is not None  # noqa: S101  the caller counted the sources
         _, found = training_data.from_ledger(ledger)
     click.echo(f"training on {len(found.types)} jobs ...", err=True)
+    if len(found.types) < LEAST_JOBS:
+        raise ModelError(
+            f"{len(found.types)} finished jobs are too few to learn from: at least {LEAST_JOBS} are needed"
+        )
     return to_files(train_completion(found, random_state=seed))
 
 
@@ -158,6 +166,7 @@ def _report(out: Path, files: Mapping[str, bytes], output: str) -> None:
         "samples": training["samples"],
         "types": manifest["types"],
         "limits_milliseconds": training.get("limits_milliseconds", []),
+        "services": manifest.get("by_service", {}),
         "metrics": manifest["metrics"],
         "bytes": sum(map(len, files.values())),
     }
@@ -168,5 +177,8 @@ def _report(out: Path, files: Mapping[str, bytes], output: str) -> None:
     click.echo(f"  {facts['samples']} samples of {len(facts['types'])} types: {', '.join(facts['types']) or 'none'}")
     if facts["limits_milliseconds"]:
         click.echo(f"  limits {', '.join(f'{limit:g} ms' for limit in facts['limits_milliseconds'])}")
+    for name, scores in facts["services"].items():
+        counted = f"{scores['samples']:g} samples, {scores['violations']:g} over the limit"
+        click.echo(f"  {name}: {counted}, held-out Brier {scores['held_out_brier']:.4f}")
     for name, value in facts["metrics"].items():
         click.echo(f"  {name.replace('_', ' ')} {value:.4f}")

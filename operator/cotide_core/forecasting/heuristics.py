@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import ModelError
-from cotide_core.forecasts import CompletionForecast, CompletionForecaster, MixBatch, QosForecaster
-from cotide_core.kernels.array_types import Floats
+from cotide_core.forecasts import CompletionForecast, CompletionForecaster, MixBatch, QosAnswers, QosForecaster
+from cotide_core.kernels.array_types import Floats, Integers
 
 HEURISTIC: Final = "heuristic"
 """The model id of both heuristics."""
@@ -60,6 +60,24 @@ class HeuristicQos:
         load = np.minimum(contention * (1.0 + rate / BUSY_RATE) * tightness, HIGHEST_LOAD)
         fourth = load * load * load * load
         return np.asarray(fourth / (fourth + EVEN_LOAD**4))
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        """Return the same; it learned nothing, so that only unmeasured rates are noted."""
+        rows = len(mixes)
+        unmeasured = np.zeros(rows, np.int64) if mixes.unmeasured is None else mixes.unmeasured
+        return QosAnswers(self.violation_probability(mixes), unmeasured, np.full(rows, -1, np.int64))
+
+
+def larger_outside(probability: Floats, outside: Integers, mixes: MixBatch) -> Floats:
+    """Return (n,) a model's probabilities, raised to the heuristic's where they lie outside what it learned.
+
+    Monotone where ``outside`` is closed upwards: what lies outside stays there when the load grows.
+    """
+    rows = np.flatnonzero(outside)
+    if not len(rows):
+        return probability
+    heuristic = HeuristicQos().violation_probability(mixes)
+    return np.where(outside != 0, np.maximum(probability, heuristic), probability)
 
 
 class HeuristicCompletion:

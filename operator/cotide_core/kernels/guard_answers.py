@@ -31,14 +31,18 @@ VERSION: Final = 0
 RELIEF: Final = 1
 REFUSED: Final = 2
 WORST: Final = 3
+BASIS: Final = 4
 """Of an answer: the row's version and relief version when it was given (-1 for never), the same relief version where
-it was a refusal (else -1), and the number of the Workload that is most at risk."""
+it was a refusal (else -1), the number of the Workload that is most at risk, and what the answer about it rests on (see
+`applicability`)."""
 LEAST_SIZE: Final = 0
 LEAST_CPU: Final = 1
 LEAST_RELIEF: Final = 2
 LEAST_WORST: Final = 3
-"""Of the smallest refused job of a type: input bytes, millicores, relief version (-1 for never), Workload at risk."""
-MARKS: Final = 4
+LEAST_BASIS: Final = 4
+"""Of the smallest refused job of a type: input bytes, millicores, relief version (-1 for never), Workload at risk,
+and what the answer rests on."""
+MARKS: Final = 5
 
 
 @compiled
@@ -68,6 +72,7 @@ def copy_dominated_refusal(
         marks[place, VERSION, row] = 0
         marks[place, RELIEF, row] = marks[place, REFUSED, row] = relief
         marks[place, WORST, row] = least[column, LEAST_WORST, row]
+        marks[place, BASIS, row] = least[column, LEAST_BASIS, row]
     return stands
 
 
@@ -93,7 +98,7 @@ def cache_misses(
     places : (Q,) place of each question's shape in the tables.
     ends : (Q,) where its rows end among ``rows``.
     shapes : (S, 5)
-    marks, probabilities : (S, 4, N) and (S, N) answers.
+    marks, probabilities : (S, 5, N) and (S, N) answers.
     least, least_probabilities : (T, 4, N) and (T, N) the smallest refused job of each type.
     versions, reliefs, services : (N,) of the rows.
     type_counts : (T, N)
@@ -125,6 +130,7 @@ def cache_misses(
                 count += 1
             else:
                 probabilities[place, row] = 0.0
+                marks[place, BASIS, row] = 0
                 marks[place, VERSION, row] = versions[row]
                 marks[place, RELIEF, row] = reliefs[row]
                 marks[place, REFUSED, row] = -1
@@ -139,6 +145,7 @@ def take_answers(
     starts: Integers,
     each: Floats,
     numbers: Integers,
+    bases: Integers,
     threshold: float,
     shapes: Integers,
     marks: Integers,
@@ -153,16 +160,16 @@ def take_answers(
     Parameters
     ----------
     starts : (P,) first mix of each pair.
-    each, numbers : (n,) probability of each mix, and the Workload that it is about.
+    each, numbers, bases : (n,) probability of each mix, the Workload that it is about, and what the answer rests on.
     """
     pairs = rows.shape[0]
     answers = np.empty(pairs)
     for pair in range(pairs):
         end = starts[pair + 1] if pair + 1 < pairs else each.shape[0]
-        highest, worst = each[starts[pair]], numbers[starts[pair]]
+        highest, worst, basis = each[starts[pair]], numbers[starts[pair]], bases[starts[pair]]
         for mix in range(starts[pair] + 1, end):
             if each[mix] > highest:
-                highest, worst = each[mix], numbers[mix]
+                highest, worst, basis = each[mix], numbers[mix], bases[mix]
         answers[pair] = highest
         place, row = pair_places[pair], rows[pair]
         relief = reliefs[row]
@@ -170,6 +177,7 @@ def take_answers(
         marks[place, VERSION, row] = versions[row]
         marks[place, RELIEF, row] = relief
         marks[place, WORST, row] = worst
+        marks[place, BASIS, row] = basis
         marks[place, REFUSED, row] = relief if highest > threshold else -1
         if highest > threshold and shapes[place, KIND] == JOB:
             column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
@@ -180,6 +188,7 @@ def take_answers(
                 least[column, LEAST_CPU, row] = cpu
                 least[column, LEAST_RELIEF, row] = relief
                 least[column, LEAST_WORST, row] = worst
+                least[column, LEAST_BASIS, row] = basis
                 least_probabilities[column, row] = highest
     return answers
 

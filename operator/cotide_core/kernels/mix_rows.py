@@ -6,11 +6,18 @@ online pod with a promise on the row, in order of their keys, and one for the ar
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.kernels.guard_answers import CPU, JOB, KIND, PROMISE, SIZE, TYPE
+
+RATE_UNKNOWN: Final = 1
+"""Nobody measured the request rate of the pod that a mix is about."""
+OTHER_RATE_UNKNOWN: Final = 2
+"""Nobody measured the rate of another online pod on the node. Both are bits of `qos.applicability`."""
 
 
 @compiled
@@ -28,16 +35,18 @@ def mixes_of(
     type_bytes: Integers,
     batch_millicores: Integers,
     allocatable: Integers,
-) -> tuple[Integers, Integers, Floats, Floats, Floats]:
+) -> tuple[Integers, Integers, Integers, Floats, Floats, Floats]:
     """Return the mixes of P pairs.
 
     Parameters
     ----------
     places, rows : (P,) of each pair: the place of its shape, and the row.
     shapes : (S, 5) see `guard_answers`.
-    arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise.
+    arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
+        nobody measured.
     services, summed : (N,) online pods with a promise on each row, and their requests/s.
-    service_rates, service_limits, service_numbers : (K, N) of each of them.
+    service_rates, service_limits, service_numbers : (K, N) of each of them; a rate below 0 was not measured, and is
+        not in the sum.
     type_counts, type_bytes : (T, N)
     batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
 
@@ -45,6 +54,7 @@ def mixes_of(
     -------
     starts : (P,) first mix of each pair.
     numbers : (n,) of the Workload that each mix is about.
+    unmeasured : (n,) bits of `applicability.UNMEASURED`.
     single : (4, n) requests/s, other requests/s, limit, cpu pressure.
     counts, input_bytes : (n, T)
     """
@@ -58,6 +68,7 @@ def mixes_of(
             total += 1
     types = type_counts.shape[0]
     numbers = np.empty(total, np.int64)
+    unmeasured = np.zeros(total, np.int64)
     single = np.empty((4, total))
     counts = np.empty((total, types))
     input_bytes = np.empty((total, types))
@@ -66,12 +77,14 @@ def mixes_of(
         promise = shapes[place, PROMISE]
         there = services[row]
         present = summed[row]
-        rate = arriving[place, 0] if promise >= 0 else 0.0
+        rate = max(0.0, arriving[place, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
+        mark_unmeasured(unmeasured[first:], service_rates[:there, row], promise >= 0, arriving[place, 0])
         for one in range(there):
-            others = joint - service_rates[one, row]
-            single[0, first + one] = service_rates[one, row]
+            own = max(0.0, service_rates[one, row])
+            others = joint - own
+            single[0, first + one] = own
             single[1, first + one] = others if others > 0.0 else 0.0
             single[2, first + one] = service_limits[one, row]
             numbers[first + one] = service_numbers[one, row]
@@ -93,4 +106,20 @@ def mixes_of(
             if job:
                 counts[mix, shapes[place, TYPE]] += 1.0
                 input_bytes[mix, shapes[place, TYPE]] += shapes[place, SIZE]
-    return starts, numbers, single, counts, input_bytes
+    return starts, numbers, unmeasured, single, counts, input_bytes
+
+
+@compiled
+def mark_unmeasured(unmeasured: Integers, rates: Floats, arrives: bool, arriving_rate: float) -> None:
+    """Write the bits of one pair's mixes: of the (k,) rates on the row and, where a pod arrives, of its own.
+
+    A rate below 0 is one that nobody measured.
+    """
+    there = rates.shape[0]
+    unknown = 1 if arrives and arriving_rate < 0.0 else 0
+    for one in range(there):
+        unknown += 1 if rates[one] < 0.0 else 0
+    for one in range(there + (1 if arrives else 0)):
+        rate = rates[one] if one < there else arriving_rate
+        mine = 1 if rate < 0.0 else 0
+        unmeasured[one] = RATE_UNKNOWN * mine + (OTHER_RATE_UNKNOWN if unknown > mine else 0)

@@ -13,6 +13,7 @@ import numpy as np
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import NO_FORECAST, Bind, Forecast
 from cotide_core.placement.placer import Placement
+from cotide_core.qos.applicability import evidence_of, names_of, outside_of
 from cotide_core.queueing.queued_pod import QueuedPod
 
 
@@ -53,6 +54,8 @@ def bind_instructions(
                 seconds_p90=None if factor is None else entry.seconds_p90 * factor,
                 qos_model="" if probability is None else qos_model,
                 completion_model="" if factor is None else forecaster.model_id,
+                qos_outside=names_of(outside_of(bind.placement.basis)),
+                qos_evidence=None if probability is None else evidence_of(bind.placement.basis),
             )
         out.append(
             Bind(

@@ -78,6 +78,7 @@ class Placement:
     refused : why other nodes were refused.
     guarded : whether the latency limits were looked at.
     why : the choice in one sentence, where the policy has more to say than its name.
+    basis : what the probability rests on (see `applicability`); 0 where no service is concerned.
     """
 
     row: int
@@ -85,6 +86,7 @@ class Placement:
     refused: tuple[NodeVerdict, ...]
     guarded: bool = False
     why: str = ""
+    basis: int = 0
 
 
 class Placer:
@@ -190,7 +192,8 @@ class Placer:
         refused = np.flatnonzero(fits)
         groups = guard.by_service(shape, refused)
         verdicts = (*risk_verdicts(snapshot, groups), *self._unfit(snapshot, candidates))
-        return Placement(-1, min([group[2] for group in groups]), verdicts, guarded=True)
+        nearest, row = min([group[2:] for group in groups])
+        return Placement(-1, nearest, verdicts, guarded=True, basis=guard.basis(shape, row))
 
     def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
         if candidates.unfit is None:
@@ -216,8 +219,9 @@ class Placer:
         verdicts = self._unfit(snapshot, candidates)
         if len(refused):
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
-        probability = float(probabilities[chosen]) if guard.concerns(snapshot, shape, row) else None
-        return Placement(row, probability, verdicts, guarded=True)
+        if not guard.concerns(snapshot, shape, row):
+            return Placement(row, None, verdicts, guarded=True)
+        return Placement(row, float(probabilities[chosen]), verdicts, guarded=True, basis=guard.basis(shape, row))
 
     def _ask_ahead(
         self,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cotide_core.instructions import NO_FORECAST, Evict, Forecast, Wait, WaitReason
 from cotide_core.placement.placer import Placement
 from cotide_core.placement.refusal_messages import overall, sentence
+from cotide_core.qos.applicability import evidence_of, names_of, outside_of
 from cotide_core.queueing.queued_pod import QueuedPod
 
 
@@ -64,10 +65,20 @@ def wait(
     )
 
 
+def risk_of(probability: float, basis: int, qos_model: str) -> Forecast:
+    """Return the forecast of a pod about which only a latency risk is known, with what that rests on."""
+    return Forecast(
+        probability,
+        qos_model=qos_model,
+        qos_outside=names_of(outside_of(basis)),
+        qos_evidence=evidence_of(basis),
+    )
+
+
 def refusal(entry: QueuedPod, placement: Placement, nodes: int, qos_model: str) -> Wait | None:
     """Return what to tell of an attempt that found no node among so many, or None when it was told already."""
     message = sentence(placement.refused, nodes)
     forecast = NO_FORECAST
     if placement.probability is not None:
-        forecast = Forecast(placement.probability, qos_model=qos_model)
+        forecast = risk_of(placement.probability, placement.basis, qos_model)
     return wait(entry, overall(placement.refused), message, placement=placement, forecast=forecast)

@@ -27,14 +27,14 @@ from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.forecasts import QosForecaster
-from cotide_core.instructions import NO_FORECAST, Forecast, Wait, WaitReason
+from cotide_core.instructions import NO_FORECAST, Wait, WaitReason
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machines import NEVER, Profiles
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import overall, sentence
-from cotide_core.placement.wait_instructions import wait
+from cotide_core.placement.wait_instructions import risk_of, wait
 from cotide_core.planning.availability import MICROSECONDS, Availability, microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.planning.problem import PlanProblem
@@ -279,9 +279,9 @@ class Planner:
         why = "its planned start has come, and it delays no reserved pod"
         if self._guard is None:
             return Placement(row, None, (), why=why)
-        admitted, probability = self._guard.admits(entry.shape, row, snapshot, qos)
+        admitted, probability, basis = self._guard.admits(entry.shape, row, snapshot, qos)
         if admitted:
-            return Placement(row, probability, (), guarded=True, why=why)
+            return Placement(row, probability, (), guarded=True, why=why, basis=basis)
         # The service bears a pod of this plan, but not both: the next plan knows that the node is refused.
         self._due = True
         return None
@@ -289,8 +289,9 @@ class Planner:
     def _refusal(self, entry: QueuedPod, snapshot: Snapshot) -> Wait | None:
         risks = [] if self._guard is None else self._guard.verdicts(entry.shape, snapshot)
         refused = (*risks, *self._placer.refusals(snapshot, entry.shape.fit))
-        probability = min((one.probability for one in risks if one.probability is not None), default=None)
-        forecast = NO_FORECAST if probability is None else Forecast(probability, qos_model=self._qos_model)
+        nearest = None if self._guard is None else self._guard.nearest(entry.shape, snapshot)
+        probability = None if nearest is None else nearest[0]
+        forecast = NO_FORECAST if nearest is None else risk_of(*nearest, self._qos_model)
         return wait(
             entry,
             overall(refused),

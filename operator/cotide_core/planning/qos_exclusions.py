@@ -37,6 +37,8 @@ class _Refused:
     """Of the rows when they were refused."""
     probabilities: Floats
     services: list[str]
+    bases: Integers
+    """What the probabilities rest on (see `applicability`)."""
 
     def standing(self, snapshot: Snapshot) -> Booleans:
         """Return which of the refusals stand: nothing on those rows got better since."""
@@ -76,7 +78,7 @@ class PlanGuard:
             services = [name for name, still in zip(one.services, stands.tolist(), strict=True) if still]
             if services:
                 self._refused[shape] = _Refused(
-                    one.rows[stands], one.reliefs[stands], one.probabilities[stands], services
+                    one.rows[stands], one.reliefs[stands], one.probabilities[stands], services, one.bases[stands]
                 )
         return bool(fallen)
 
@@ -107,28 +109,40 @@ class PlanGuard:
 
     def admits(
         self, shape: Shape, row: int, snapshot: Snapshot, forecaster: QosForecaster
-    ) -> tuple[bool, float | None]:
-        """Return whether a pod may start on a row now, and the probability where a service is concerned."""
+    ) -> tuple[bool, float | None, int]:
+        """Return whether a pod may start on a row now; the probability where a service is concerned, and its basis."""
         rows = np.array([row], np.intp)
         if not self._guard.concerned(snapshot, shape, rows)[0]:
-            return True, None
+            return True, None, 0
         probability = float(self._guard.probabilities(snapshot, shape, rows, forecaster)[0])
-        if probability > self._guard.threshold:
+        admitted = probability <= self._guard.threshold
+        if not admitted:
             self._note(shape, rows, snapshot)
-            return False, probability
-        return True, probability
+        return admitted, probability, self._guard.basis(shape, row)
+
+    def nearest(self, shape: Shape, snapshot: Snapshot) -> tuple[float, int] | None:
+        """Return the lowest probability among the refusals that stand where the shape fits, and its basis."""
+        one = self._refused.get(shape)
+        places = [] if one is None else self._standing_places(one, shape, snapshot)
+        if one is None or not places:
+            return None
+        place = min(places, key=lambda place: (one.probabilities.item(place), one.rows.item(place)))
+        return one.probabilities.item(place), one.bases.item(place)
 
     def verdicts(self, shape: Shape, snapshot: Snapshot) -> list[NodeVerdict]:
         """Return why nodes were refused, in words, by the service at risk."""
         one = self._refused.get(shape)
         if one is None:
             return []
-        stands = one.standing(snapshot) & np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
         nearest: dict[str, list[tuple[float, int]]] = {}
-        for place in np.flatnonzero(stands).tolist():
+        for place in self._standing_places(one, shape, snapshot):
             nearest.setdefault(one.services[place], []).append((one.probabilities.item(place), one.rows.item(place)))
         refused = [(service, len(nodes), *min(nodes)) for service, nodes in nearest.items()]
         return risk_verdicts(snapshot, refused)
+
+    def _standing_places(self, one: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
+        fits = np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
+        return [int(place) for place in np.flatnonzero(one.standing(snapshot) & fits)]
 
     def _ask_about_shapes(self, rows: NDArray[np.intp], snapshot: Snapshot, forecaster: QosForecaster) -> None:
         """Find out which of the waiting shapes these rows can't bear."""
@@ -158,13 +172,14 @@ class PlanGuard:
 
     def _note(self, shape: Shape, rows: NDArray[np.intp], snapshot: Snapshot) -> None:
         """Remember that the guard refused some rows, beside what was refused before."""
-        probabilities, services = self._guard.at_risk(shape, rows)
+        probabilities, services, bases = self._guard.at_risk(shape, rows)
         known = self._refused.get(shape)
         if known is not None:
             rest = ~np.isin(known.rows, rows)
             rows = np.concatenate([rows, known.rows[rest]])
             probabilities = np.concatenate([probabilities, known.probabilities[rest]])
             services = services + [name for name, kept in zip(known.services, rest.tolist(), strict=True) if kept]
+            bases = np.concatenate([bases, known.bases[rest]])
             before = known.reliefs[rest]
         else:
             before = np.zeros(0, np.int64)
@@ -172,5 +187,9 @@ class PlanGuard:
         reliefs = np.concatenate([snapshot.relief_versions[rows[:fresh]], before])
         order = np.argsort(rows)
         self._refused[shape] = _Refused(
-            rows[order], reliefs[order], probabilities[order], [services[place] for place in order.tolist()]
+            rows[order],
+            reliefs[order],
+            probabilities[order],
+            [services[place] for place in order.tolist()],
+            bases[order],
         )

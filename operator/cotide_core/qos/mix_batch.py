@@ -40,7 +40,7 @@ def mixes_after(snapshot: Snapshot, tables: AnswerTables, places: Integers, rows
     Each row must carry a promised online pod after the placement.
     """
     columns = snapshot.columns
-    starts, numbers, single, counts, input_bytes = mixes_of(
+    starts, numbers, unmeasured, single, counts, input_bytes = mixes_of(
         places,
         rows,
         tables.shapes,
@@ -56,5 +56,16 @@ def mixes_after(snapshot: Snapshot, tables: AnswerTables, places: Integers, rows
         columns.allocatable[CPU_COLUMN],
     )
     rates, others, limits, pressure = single
-    mixes = MixBatch(rates, others, limits, pressure, snapshot.types, counts, input_bytes)
+    mixes = MixBatch(
+        rates,
+        others,
+        limits,
+        pressure,
+        snapshot.types,
+        counts,
+        input_bytes,
+        services=columns.service_names(),
+        service=numbers,
+        unmeasured=unmeasured,
+    )
     return PairMixes(mixes, starts, numbers)

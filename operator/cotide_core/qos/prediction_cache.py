@@ -25,6 +25,7 @@ from cotide_core.kernels.guard_answers import (
     SHAPE_COLUMNS,
     UNPROMISED,
 )
+from cotide_core.state.node_columns import UNMEASURED_RATE
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -42,8 +43,8 @@ class AnswerTables:
     ----------
     shapes, arriving : (S, 5) and (S, 2) what a question needs of the shape at each place; see `guard_answers` and
         `mix_rows`.
-    marks, probabilities : (S, 4, N) and (S, N) the answers.
-    least, least_probabilities : (T, 4, N) and (T, N) the smallest refusals.
+    marks, probabilities : (S, 5, N) and (S, N) the answers.
+    least, least_probabilities : (T, 5, N) and (T, N) the smallest refusals.
     """
 
     def __init__(self) -> None:
@@ -110,7 +111,8 @@ class AnswerTables:
         """Write down what questions need of a shape; returns whether what its pods bring changed."""
         fit = shape.fit
         promise = snapshot.state.workload(fit.service)
-        number, limit, rate = NEVER, 0.0, snapshot.state.expected_rate(fit.service)
+        number, limit, expected = NEVER, 0.0, snapshot.state.expected_rate(fit.service)
+        rate = UNMEASURED_RATE if expected is None else expected
         if promise is not None:
             number, limit = snapshot.columns.workload_number(promise.key), promise.latency_p95_milliseconds
         kind = JOB if not shape.online else UNPROMISED if fit.service is None else PROMISED

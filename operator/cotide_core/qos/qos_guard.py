@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.guard_answers import (
+    BASIS,
     MARKS,
     REFUSED,
     SHAPE_COLUMNS,
@@ -34,6 +35,7 @@ from cotide_core.kernels.guard_answers import (
     take_answers,
 )
 from cotide_core.kernels.mix_rows import mixes_of
+from cotide_core.qos.applicability import basis_of
 from cotide_core.qos.mix_batch import mixes_after
 from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED, AnswerTables
 from cotide_core.state.shapes import Shape
@@ -54,7 +56,7 @@ def _compile() -> None:
     shapes, table = np.zeros((1, SHAPE_COLUMNS), np.int64), np.zeros((1, 1))
     marks, counts = np.zeros((1, MARKS, 1), np.int64), np.zeros((1, 1), np.int64)
     cache_misses(none, none, none, shapes, marks, table, marks, table, whole, whole, whole, counts)
-    take_answers(none, none, none, real, none, 0.0, shapes, marks, table, marks, table, whole, whole)
+    take_answers(none, none, none, real, none, none, 0.0, shapes, marks, table, marks, table, whole, whole)
     not_covered(0, none, shapes, marks, table, marks, table, whole)
     by_service(0, none, marks, table)
     least_risky(real, 0.0, 0.0)
@@ -190,12 +192,21 @@ class QosGuard:
         """Whether a batch or gratis shape is refused on a row since a smaller job of its type was."""
         return self._tables.covers(snapshot, shape, row)
 
-    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str]]:
-        """Return the latest probabilities about some rows that were refused, and the Workloads that they are about."""
+    def at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> tuple[Floats, list[str], Integers]:
+        """Return of rows that were refused the latest probabilities, the Workloads that they are about, and their
+        bases."""
         tables = self._tables
         place = tables.known_place(shape)
         worst = tables.marks[place, WORST, rows].tolist()
-        return tables.probabilities[place, rows], [self._names[number] for number in worst]
+        return (
+            tables.probabilities[place, rows],
+            [self._names[number] for number in worst],
+            tables.marks[place, BASIS, rows],
+        )
+
+    def basis(self, shape: Shape, row: int) -> int:
+        """Return what the latest answer about a row rests on (see `applicability`)."""
+        return self._tables.marks.item(self._tables.known_place(shape), BASIS, row)
 
     def by_service(self, shape: Shape, rows: NDArray[np.intp]) -> list[AtRisk]:
         """Group rows that were refused by the Workload at risk, in order of appearance."""
@@ -263,15 +274,16 @@ class QosGuard:
         """Ask about P pairs of a place and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
         asked = mixes_after(snapshot, tables, places, rows)
-        each = forecaster.violation_probability(asked.mixes)
+        told = forecaster.answer(asked.mixes)
         self.calls += 1
         self._names = columns.workload_names
         return take_answers(
             places,
             rows,
             asked.starts,
-            np.ascontiguousarray(each, np.float64),
+            np.ascontiguousarray(told.probability, np.float64),
             asked.numbers,
+            basis_of(told.outside, told.evidence),
             self.threshold,
             tables.shapes,
             tables.marks,

@@ -63,8 +63,8 @@ class PodRecord:
     """The row that it is counted on; -1 when it holds nothing or its node is not known."""
     assumed_seconds: float | None = None
     """When the bind was decided, while it is neither confirmed nor refused."""
-    requests_per_second: float = 0.0
-    """Latest sample of an online pod."""
+    requests_per_second: float | None = None
+    """Latest sample of an online pod; None while nobody measured it, which is no rate of 0."""
     placed: bool = False
     """Whether this engine chose its node."""
     type_column: int = -1
@@ -149,15 +149,16 @@ class ClusterState:
                 rows[record.row] = rows.get(record.row, 0) + 1
         return rows
 
-    def expected_rate(self, workload: str | None) -> float:
+    def expected_rate(self, workload: str | None) -> float | None:
         """Return the requests per second to expect of one more pod of a Workload.
 
         It is the highest latest sample among its pods: a new replica takes its share, never more than what the
-        busiest has now. 0 when nothing was measured.
+        busiest has now. None when nothing was measured.
         """
         if workload is None:
-            return 0.0
-        return max((r.requests_per_second for r in self._of_workload.get(workload, {}).values()), default=0.0)
+            return None
+        rates = [record.requests_per_second for record in self._of_workload.get(workload, {}).values()]
+        return max((rate for rate in rates if rate is not None), default=None)
 
     def demand(self, requests: tuple[tuple[str, int], ...]) -> Demand:
         """Return what requests take from the columns, the pod itself counted as one of ``pods``."""
@@ -367,7 +368,8 @@ class ClusterState:
         record = self._pods.get(key)
         if record is None or record.requests_per_second == rate:
             return
-        fell = rate < record.requests_per_second
+        # A first measurement may lower the risk, too: what nobody measured lies outside what models learned.
+        fell = record.requests_per_second is None or rate < record.requests_per_second
         record.requests_per_second = rate
         if record.row < 0:
             return
@@ -480,7 +482,7 @@ class ClusterState:
 
     def _sum_rates(self, row: int) -> None:
         # Summed anew each time: adding and subtracting floats would drift.
-        self.columns.service_rates[row] = sum(s.requests_per_second for s in self.columns.services[row])
+        self.columns.service_rates[row] = sum(s.requests_per_second or 0.0 for s in self.columns.services[row])
 
 
 def _footprint(pod: Pod) -> tuple[object, ...]:

@@ -33,6 +33,8 @@ take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
 CPU_COLUMN: Final = 0
 MEMORY_COLUMN: Final = 1
 PODS_COLUMN: Final = 2
+UNMEASURED_RATE: Final = -1.0
+"""Stands in ``promised_rates`` for a rate that nobody measured: it is no rate of 0."""
 
 
 @dataclass(slots=True)
@@ -42,7 +44,8 @@ class ServicePod:
     key: str
     workload: str
     limit_milliseconds: float
-    requests_per_second: float
+    requests_per_second: float | None
+    """None while nobody measured it."""
 
 
 class NodeColumns:
@@ -59,7 +62,8 @@ class NodeColumns:
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
     service_rates : (capacity,) their summed requests per second.
     promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
-        per second, limit in milliseconds, and number of the Workload; what ``services`` says, for machine code.
+        per second (`UNMEASURED_RATE` where unknown), limit in milliseconds, and number of the Workload; what
+        ``services`` says, for machine code.
     type_names : of the job types by column; empty where a column is spare.
     types_refused : whether a type got no column of its own since the last `release_types`.
     resource_generation : rises when a resource gets a column or loses it.
@@ -101,6 +105,7 @@ class NodeColumns:
         self.workload_names: list[str] = []
         self._workload_numbers: dict[str, int] = {}
         self._spare_numbers: list[int] = []
+        self._service_names: tuple[str, ...] = ()
         self.versions: Integers = np.zeros(self.capacity, np.int64)
         self.relief_versions: Integers = np.zeros(self.capacity, np.int64)
         self.spec_versions: Integers = np.zeros(self.capacity, np.int64)
@@ -192,6 +197,7 @@ class NodeColumns:
                 number = len(self.workload_names)
                 self.workload_names.append(key)
             self._workload_numbers[key] = number
+            self._service_names = ()
         return number
 
     def forget_workload(self, key: str) -> None:
@@ -199,6 +205,12 @@ class NodeColumns:
         number = self._workload_numbers.pop(key, None)
         if number is not None:
             heapq.heappush(self._spare_numbers, number)
+
+    def service_names(self) -> tuple[str, ...]:
+        """Return the keys of the Workloads by number; the same tuple until there is a new one."""
+        if not self._service_names:
+            self._service_names = tuple(self.workload_names)
+        return self._service_names
 
     def list_services(self, row: int) -> None:
         """Write down anew what ``services`` says of a row."""
@@ -208,7 +220,8 @@ class NodeColumns:
             self.promised_limits = np.concatenate([self.promised_limits, np.zeros((1, self.capacity))])
             self.promised_numbers = _with_one_more(self.promised_numbers)
         for place, service in enumerate(services):
-            self.promised_rates[place, row] = service.requests_per_second
+            rate = service.requests_per_second
+            self.promised_rates[place, row] = UNMEASURED_RATE if rate is None else rate
             self.promised_limits[place, row] = service.limit_milliseconds
             self.promised_numbers[place, row] = self.workload_number(service.workload)
 

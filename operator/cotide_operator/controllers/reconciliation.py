@@ -28,7 +28,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.controllers.job_controller import JobController
 from cotide_operator.controllers.status_writer import REFRESH_SECONDS
 from cotide_operator.controllers.work_queue import WorkQueue
-from cotide_operator.controllers.workload_controller import WorkloadController
+from cotide_operator.controllers.workload_controller import Applicability, WorkloadController
 from cotide_operator.usage.service_readings import NoReadings, ServiceReadings
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class Controllers:
         The operator's.
     readings : ServiceReadings, optional
         What is measured of services.
+    applicability : callable, optional
+        What the QoS model in use knows of a service; without it Workloads have no conditions about that.
     scheduler_name : str
         Goes into every child pod.
     workers : int
@@ -69,6 +71,7 @@ class Controllers:
         clock: Clock,
         *,
         readings: ServiceReadings | None = None,
+        applicability: Applicability | None = None,
         scheduler_name: str = DEFAULT_SCHEDULER_NAME,
         workers: int = 8,
         refresh_seconds: float = REFRESH_SECONDS,
@@ -92,6 +95,7 @@ class Controllers:
             board,
             clock,
             readings=readings or NoReadings(),
+            applicability=applicability,
             scheduler_name=scheduler_name,
             refresh_seconds=refresh_seconds,
         )

@@ -7,6 +7,7 @@ labelled, never made or deleted here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cotide_core.classes import WorkloadClass
@@ -17,6 +18,7 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
+from cotide_operator.controllers.applicability_conditions import with_applicability
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
@@ -28,6 +30,7 @@ from cotide_operator.controllers.status_builder import (
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.models.service_applicability import ServiceApplicability
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings
 
@@ -55,6 +58,10 @@ class _WorkloadEntry:
         return self.violations
 
 
+Applicability = Callable[[str, float | None, float], ServiceApplicability]
+"""What the QoS model in use knows of a Workload, by its key, its request rate by pod (None: unknown) and its limit."""
+
+
 class WorkloadController:
     """Keeps Workloads and their pods in step."""
 
@@ -66,6 +73,7 @@ class WorkloadController:
         clock: Clock,
         *,
         readings: ServiceReadings,
+        applicability: Applicability | None = None,
         scheduler_name: str,
         refresh_seconds: float,
     ) -> None:
@@ -74,6 +82,7 @@ class WorkloadController:
         self._view = TenantView(mirror)
         self._clock = clock
         self._readings = readings
+        self._applicability = applicability
         self._scheduler_name = scheduler_name
         self._children = ChildPodWriter(client, mirror)
         self.statuses = StatusWriter(client, "workloads", refresh_seconds)
@@ -111,6 +120,13 @@ class WorkloadController:
             violations=known.count(reading.violations if reading else 0),
             trouble=known.trouble,
         )
+        if self._applicability is not None:
+            rate = reading.requests_per_second if reading else None
+            ready = max(1, status["readyReplicas"])  # the reading is of all its pods, a forecast is about one
+            seen = self._applicability(
+                key, None if rate is None else rate / ready, known.spec.qos.latency_p95_milliseconds
+            )
+            status["conditions"] = with_applicability(status["conditions"], seen, look)
         faults = self._readings.faults
         if faults is not None:
             status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), look)}

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.errors import InputError
-from cotide_core.instructions import WaitReason
+from cotide_core.instructions import Forecast, WaitReason
+from cotide_core.qos.applicability import CONDITION_OUTSIDE, CONDITION_RATE_UNKNOWN, condition_of
 from cotide_core.units import format_amount, format_seconds, parse_quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
@@ -77,6 +78,7 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
     scheduler = spec.get("schedulerName") or "default-scheduler"
     ours = note is not None or scheduler == "cotide"
     facts.append(("State", _state(pod, now_seconds)))
+    facts += _of_the_service(around.owner)
     data: dict[str, Any] = {
         "kind": "Pod",
         "namespace": metadata.get("namespace"),
@@ -229,6 +231,8 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
     if forecast.qos_violation_probability is not None:
         words = "probability that a service on the node breaks its latency limit"
         facts.append(("QoS risk", f"{forecast.qos_violation_probability:.2f} ({words})"))
+    if (rests := _basis(forecast)) is not None:
+        facts.append(rests)
     models = [
         f"{what} {model if len(model) < 16 else model[:12]}"
         for what, model in (("QoS", forecast.qos_model), ("completion", forecast.completion_model))
@@ -250,11 +254,25 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         "plannedFinishInSeconds": finish,
         "predictedSeconds": {"p50": forecast.seconds_p50, "p90": forecast.seconds_p90},
         "qosViolationProbability": forecast.qos_violation_probability,
+        "qosOutside": list(forecast.qos_outside),
+        "qosSamples": forecast.qos_evidence,
         "models": {"qos": forecast.qos_model, "completion": forecast.completion_model},
         "refused": [_as_data(one) for one in _refusals(note)],
         "refusedUnlistedNodes": note.more_nodes,
     }
     return facts, data
+
+
+def _basis(forecast: Forecast) -> tuple[str, str] | None:
+    """Return the condition that the latency risk stands under and what it rests on; None where no model was asked."""
+    seen = f"{_counted(forecast.qos_evidence, 'sample')} of the service" if forecast.qos_evidence is not None else ""
+    condition = condition_of(forecast.qos_outside)
+    if not condition:
+        return ("QoS evidence", f"inside what was learned, from {seen}") if seen else None
+    words = f"outside what was learned by {', '.join(forecast.qos_outside)}"
+    if not seen:
+        return condition, f"{', '.join(forecast.qos_outside)}; the heuristic knows requests only"
+    return condition, f"{words} (from {seen}): the larger of model and heuristic counts"
 
 
 def _nomination(decision: Decision) -> str:
@@ -382,6 +400,19 @@ def _of_the_job(
     wanted -= {what for what, _ in facts}
     found = _status_facts(owner.get("status") or {}, now_seconds)
     return [(what, f"{words}, its Job") for what, words in found if what in wanted]
+
+
+def _of_the_service(owner: Object | None) -> list[tuple[str, str]]:
+    """Return what keeps latency forecasts of a pod's Workload from resting on the model alone."""
+    if owner is None or owner.get("kind") != "Workload":
+        return []
+    conditions = (owner.get("status") or {}).get("conditions") or ()
+    wanted = (CONDITION_RATE_UNKNOWN, CONDITION_OUTSIDE)
+    return [
+        (str(one["type"]), f"{one.get('message', '')}, its Workload")
+        for one in conditions
+        if one.get("type") in wanted and one.get("status") == "True"
+    ]
 
 
 def _is_job(owner: Object | None) -> bool:

@@ -24,6 +24,7 @@ from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_operator.models.service_applicability import ServiceApplicability, applicability_of
 from cotide_operator.observability.ledger_file import write_files
 from cotide_operator.observability.metrics import Metrics
 
@@ -89,6 +90,14 @@ class ModelStore:
     def qos(self, model_id: str) -> QosForecaster:
         """Return the QoS forecaster of this id; the heuristic for an empty one."""
         return self._qos[model_id] if model_id in self._qos else self._heuristics.qos(model_id)
+
+    def applicability(
+        self, service: str, requests_per_second: float | None, limit_milliseconds: float
+    ) -> ServiceApplicability:
+        """Return what the QoS model in use, or the heuristic, knows of a service; see `applicability_of`."""
+        current = self.current.get(QOS)
+        forecaster = self.qos("" if current is None else current.model_id)
+        return applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
 
     def completion(self, model_id: str) -> CompletionForecaster:
         """Return the completion forecaster of this id; the heuristic for an empty one."""

@@ -25,7 +25,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._add_ledger()
+        self._add_parts()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"cotide_{name}", text, labels, registry=self.registry)
@@ -174,6 +174,10 @@ class Metrics:
         )
         self.kopf_restarts = counter("kopf_restarts_total", "How often kopf ended and was started again.")
 
+    def _add_parts(self) -> None:
+        self._add_ledger()
+        self._add_answers()
+
     def _add_ledger(self) -> None:
         self.ledger_stopped = Gauge(
             "cotide_ledger_stopped",
@@ -182,6 +186,15 @@ class Metrics:
         )
         self.ledger_lost = Counter(
             "cotide_ledger_lines_lost_total", "Decision cycles that are missing in the ledger.", registry=self.registry
+        )
+
+    def _add_answers(self) -> None:
+        self.qos_answers = Counter(
+            "cotide_qos_answers_total",
+            "Decisions beside a service by what they rest on: Inside what the QoS model learned, OutsideTraining or"
+            " RateUnknown (the larger of model and heuristic counts), Heuristic (there is no model).",
+            ["basis"],
+            registry=self.registry,
         )
 
     def text(self) -> bytes:

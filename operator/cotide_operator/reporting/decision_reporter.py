@@ -16,7 +16,8 @@ from prometheus_client import Counter, Histogram
 
 from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Pod, PodDeleted, PodUpserted, WorkloadDeleted
-from cotide_core.instructions import Bind, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.instructions import Bind, Evict, EvictCause, Forecast, Instruction, Wait, WaitReason
+from cotide_core.qos.applicability import condition_of
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.models.forecast_scores import ForecastScores
@@ -172,6 +173,8 @@ class DecisionReporter:
         share = cycle_seconds / len(instructions)
         for instruction in instructions:
             self._telemetry.algorithm_duration.observe(share)
+            if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
+                self._telemetry.qos_answers.labels(_basis(instruction.forecast)).inc()
             if isinstance(instruction, Bind):
                 self._shares[instruction.key] = share
             elif isinstance(instruction, Wait):
@@ -342,6 +345,13 @@ def _close(known: float | None, new: float | None) -> bool:
     if known is None or new is None:
         return known is new
     return abs(known - new) < 1.0
+
+
+def _basis(forecast: Forecast) -> str:
+    unknown = condition_of(forecast.qos_outside)
+    if forecast.qos_evidence is None:
+        return unknown or "Heuristic"
+    return unknown or "Inside"
 
 
 def _class(pod: Pod | None) -> str:

@@ -22,7 +22,7 @@ def kept_by_budgets(victims: Iterable[PodObject], mirror: ObjectCache) -> dict[s
     kept: dict[str, str] = {}
     for pod in victims:
         key = key_of(pod.metadata)
-        covering = [budget for budget in mirror.poddisruptionbudgets.values() if _covers(budget, pod)]
+        covering = [budget for budget in mirror.poddisruptionbudgets.values() if covers(budget, pod)]
         if len(covering) > 1:
             kept[key] = f"{len(covering)} disruption budgets cover it, which the API server lets nobody evict"
             continue
@@ -37,7 +37,8 @@ def kept_by_budgets(victims: Iterable[PodObject], mirror: ObjectCache) -> dict[s
     return kept
 
 
-def _covers(budget: PodDisruptionBudgetObject, pod: PodObject) -> bool:
+def covers(budget: PodDisruptionBudgetObject, pod: PodObject) -> bool:
+    """Whether a budget counts a pod."""
     selector = budget.spec.selector
     if budget.metadata.namespace != pod.metadata.namespace or selector is None:
         return False

@@ -19,6 +19,7 @@ import orjson
 from cotide_core.errors import InputError
 from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
 from cotide_core.limits import EPOCH_MOST, INT32_MOST, NOTE_BYTES, SECONDS_MOST
+from cotide_core.qos.applicability import NAMES
 from cotide_operator.cache.decision_store import Decision
 
 DECISION_ANNOTATION: Final = "cotide.dev/decision"
@@ -67,6 +68,8 @@ class _Past(msgspec.Struct):
 class _Qos(msgspec.Struct, frozen=True):
     p: float | None = None
     model: str = ""
+    out: list[str] = []
+    n: int | None = None
 
 
 class _Seconds(msgspec.Struct, frozen=True):
@@ -106,6 +109,7 @@ class _Body(msgspec.Struct, rename="camel"):
     victims: list[str] = []
 
 
+_OUTSIDE: Final = tuple(NAMES.values())
 _PAST: Final = msgspec.json.Decoder(_Past)
 _BODY: Final = msgspec.json.Decoder(_Body)
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
@@ -183,10 +187,16 @@ def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[st
         if kept < len(verdicts):
             body["more"] = [len(verdicts) - kept, sum(verdict.nodes for verdict in verdicts[kept:])]
     if forecast is not NO_FORECAST:
-        body["qos"] = _present(p=_rounded(forecast.qos_violation_probability, 4), model=forecast.qos_model)
-        body["seconds"] = _present(
+        qos: dict[str, Any] = _present(
+            p=_rounded(forecast.qos_violation_probability, 4), model=forecast.qos_model, n=forecast.qos_evidence
+        )
+        if forecast.qos_outside:
+            qos["out"] = list(forecast.qos_outside)
+        body["qos"] = qos or None
+        seconds = _present(
             p50=_rounded(forecast.seconds_p50), p90=_rounded(forecast.seconds_p90), model=forecast.completion_model
         )
+        body["seconds"] = seconds or None
     body["attempts"] = decision.attempts
     body["demotions"] = decision.demotions or None
     body["position"] = decision.queue_position
@@ -198,8 +208,8 @@ def _body(decision: Decision, verdicts: list[NodeVerdict], kept: int) -> dict[st
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _present(**values: float | str | None) -> dict[str, float | str] | None:
-    return {name: value for name, value in values.items() if value is not None and value != ""} or None
+def _present(**values: float | str | None) -> dict[str, float | str]:
+    return {name: value for name, value in values.items() if value is not None and value != ""}
 
 
 def _named(victims: tuple[str, ...]) -> list[str]:
@@ -246,6 +256,8 @@ def _note(body: _Body, key: str) -> Note:
             seconds_p90=_duration(body.seconds.p90),
             qos_model=body.qos.model,
             completion_model=body.seconds.model,
+            qos_outside=tuple(name for name in _OUTSIDE if name in body.qos.out),
+            qos_evidence=None if body.qos.n is None else _count(body.qos.n),
         ),
         attempts=_count(body.attempts),
         demotions=_count(body.demotions),

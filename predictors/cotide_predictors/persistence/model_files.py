@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""2 brought QoS models of many services; nothing else changed, so that models of version 1 are read as they are."""
+READABLE: Final = (1, 2)
 MANIFEST: Final = "manifest.json"
 _LIBRARIES: Final = (
     ("numpy", ("numpy",)),
@@ -72,8 +74,9 @@ def unpack(files: Mapping[str, bytes]) -> Document:
     if not isinstance(document, dict):
         raise ModelError(f"{MANIFEST} is not a JSON object")
     version = document.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise ModelError(f"{MANIFEST} has schema version {version!r}; this program reads version {SCHEMA_VERSION}")
+    if version not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ModelError(f"{MANIFEST} has schema version {version!r}; this program reads versions {known}")
     named = document.get("files")
     if not isinstance(named, dict) or not named:
         raise ModelError(f"{MANIFEST} names no files")

@@ -33,11 +33,13 @@ def learn_sharpness(log_odds: Floats, violated: Floats) -> tuple[float, dict[str
 
     factor = float(minimize_scalar(loss, bounds=SHARPNESS_RANGE, method="bounded").x)
     probability = 1.0 / (1.0 + np.exp(-factor * log_odds))
+    share = float(violated.mean())
     before = 1.0 / (1.0 + np.exp(-log_odds))
     scores = {
         "held_out_log_loss": loss(factor),
         "held_out_accuracy": float(((probability > 0.5) == (violated > 0.5)).mean()),
         "held_out_brier": float(((probability - violated) ** 2).mean()),
         "held_out_brier_uncalibrated": float(((before - violated) ** 2).mean()),
+        "constant_brier": share * (1.0 - share),
     }
     return factor, scores

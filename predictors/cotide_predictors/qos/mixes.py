@@ -25,6 +25,9 @@ def take_mixes(mixes: MixBatch, rows: Indices) -> MixBatch:
         types=mixes.types,
         counts=mixes.counts[rows],
         input_bytes=mixes.input_bytes[rows],
+        services=mixes.services,
+        service=None if mixes.service is None else mixes.service[rows],
+        unmeasured=None if mixes.unmeasured is None else mixes.unmeasured[rows],
     )
 
 

@@ -17,19 +17,23 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.errors import ModelError
-from cotide_core.forecasts import MixBatch, QosSamples
+from cotide_core.forecasting.heuristics import larger_outside
+from cotide_core.forecasts import MixBatch, QosAnswers, QosSamples
 from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.persistence import model_files
+from cotide_predictors.qos import manifest_form
 from cotide_predictors.qos.calibration import learn_sharpness
-from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, SMOOTH_FEATURES, feature_matrix
+from cotide_predictors.qos.envelope import FEATURES as RANGE
+from cotide_predictors.qos.envelope import Envelope, EnvelopeCheck
+from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, feature_matrix
 from cotide_predictors.qos.mixes import cells_of, take_mixes, with_limit
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
-from cotide_predictors.qos.monotone_logistic import MonotoneLogistic
+from cotide_predictors.qos.services_model import ServicesQosModel
 from cotide_predictors.qos.small_batch import SmallBatch
-from cotide_predictors.qos.type_contention import TypeContention, learn_contention
+from cotide_predictors.qos.training_gate import check_samples, check_scores
+from cotide_predictors.qos.type_contention import learn_contention
 
 KIND: Final = "qos"
 BOOSTER_FILE: Final = "model.ubj"
@@ -87,6 +91,7 @@ class QosModel(Estimator):
         self.most_rows = most_rows
         self.random_state = random_state
         self._few: SmallBatch | None = None
+        self._check: EnvelopeCheck
 
     @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
@@ -121,10 +126,20 @@ class QosModel(Estimator):
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
         """Return (n,) probabilities in [0, 1] that each mix breaks its limit; one call for all rows."""
+        return self.answer(mixes).probability
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        """Return the probabilities, with whether each mix lies inside the training range, and the evidence."""
         if not len(mixes):
-            return np.zeros(0)
+            return QosAnswers.within(np.zeros(0))
+        who = self._check.who(mixes)
+        outside = self._check.outside(mixes, who)
         probability: Floats = 1.0 / (1.0 + np.exp(-self.sharpness_ * self._margin(mixes)))
-        return probability
+        return QosAnswers(larger_outside(probability, outside, mixes), outside, self._check.samples[who])
+
+    def unbounded_probability(self, mixes: MixBatch) -> Floats:
+        """Return (n,) what the trees and their base say anywhere, learned or not: for comparisons only."""
+        return np.asarray(1.0 / (1.0 + np.exp(-self.sharpness_ * self._margin(mixes))))
 
     def predict_proba(self, mixes: MixBatch) -> Floats:
         """Return (n, 2) probabilities: the limit holds, the limit is broken."""
@@ -138,26 +153,13 @@ class QosModel(Estimator):
 
     def to_files(self) -> dict[str, bytes]:
         """Return the model as manifest and UBJ bytes."""
-        low, high = self.ensemble_.low_, self.ensemble_.high_
         body: dict[str, object] = {
-            "features": [{"name": f.name, "unit": f.unit, "monotone": f.direction} for f in FEATURES],
-            "types": list(self.contention_.types),
-            "worst_type": self.contention_.worst_type,
-            "contention": {
-                "excess": self.contention_.excess.tolist(),
-                "byte_weight": self.contention_.byte_weight.tolist(),
-            },
-            "base": {
-                "columns": list(SMOOTH_FEATURES),
-                "coefficients": self.ensemble_.base_.coefficients_.tolist(),
-                "intercept": self.ensemble_.base_.intercept_,
-                "share": self.ensemble_.share,
-            },
+            **manifest_form.ensemble_body(self.contention_, self.ensemble_),
             "sharpness": self.sharpness_,
             "training": {
                 "samples": self.samples_,
                 "limits_milliseconds": list(self.limits_),
-                "range": {f.name: [float(low[i]), float(high[i])] for i, f in enumerate(FEATURES)},
+                "range": manifest_form.range_body(self.ensemble_),
                 "parameters": {k: v for k, v in self.get_params().items() if k != "limits_milliseconds"},
             },
             "metrics": self.metrics_,
@@ -167,31 +169,18 @@ class QosModel(Estimator):
     @classmethod
     def from_document(cls, document: model_files.Document, files: dict[str, bytes]) -> Self:
         """Return the model of a checked manifest (see `serialisation.from_files`)."""
-        if [feature["name"] for feature in document["features"]] != [feature.name for feature in FEATURES]:
-            raise ModelError("the model has features that this program does not build")
-        if document["base"]["columns"] != list(SMOOTH_FEATURES):
-            raise ModelError("the model's base has columns that this program does not build")
         training = document["training"]
         model = cls(limits_milliseconds=tuple(training["limits_milliseconds"]), **training["parameters"])
         model.limits_ = tuple(training["limits_milliseconds"])
-        model.contention_ = TypeContention(
-            tuple(document["types"]),
-            np.asarray(document["contention"]["excess"], dtype=np.float64),
-            np.asarray(document["contention"]["byte_weight"], dtype=np.float64),
+        share = manifest_form.check_features(document)
+        model.contention_, model.ensemble_ = manifest_form.read_ensemble(
+            document, model._ensemble(share), files[BOOSTER_FILE]
         )
-        base = document["base"]
-        ensemble = model._ensemble(float(base["share"]))
-        ensemble.base_ = MonotoneLogistic(inverse_ridge=model.inverse_ridge)
-        ensemble.base_.coefficients_ = np.asarray(base["coefficients"], dtype=np.float64)
-        ensemble.base_.intercept_ = float(base["intercept"])
-        corners = np.asarray([training["range"][feature.name] for feature in FEATURES], dtype=np.float64)
-        ensemble.low_, ensemble.high_ = corners[:, 0], corners[:, 1]
-        ensemble.load_booster(files[BOOSTER_FILE])
-        model.ensemble_ = ensemble
         model.sharpness_ = float(document["sharpness"])
         model.samples_ = int(training["samples"])
         model.metrics_ = dict(document["metrics"])
         model._model_id = model_files.fingerprint(files)
+        model._bound()
         return model
 
     def _learn(self, mixes: MixBatch, latency: Floats, share: float) -> None:
@@ -206,6 +195,15 @@ class QosModel(Estimator):
         violated = (latency[rows] > features[:, LIMIT_COLUMN]).astype(np.float64)
         self.samples_ = len(mixes)
         self.ensemble_ = self._ensemble(share).fit(features, violated, np.full(len(rows), 1.0 / repeats))
+        self._bound()
+
+    def _bound(self) -> None:
+        """Note the range of the samples: they name no service, so the model speaks for any, inside that range."""
+        low, high = self.ensemble_.low_, self.ensemble_.high_
+        features = [feature.name for feature in FEATURES]
+        corners = [(low if name == "limit_milliseconds" else high)[features.index(name)] for name in RANGE]
+        samples = np.array([self.samples_], np.int64)
+        self._check = EnvelopeCheck(Envelope(("",), np.array([corners]), samples, self.contention_.types))
 
     def _ensemble(self, share: float) -> MonotoneEnsemble:
         return MonotoneEnsemble(
@@ -266,17 +264,30 @@ def _some(samples: int, most: int, generator: np.random.Generator) -> Indices:
     return np.sort(generator.choice(samples, max(1, most), replace=False))
 
 
-def train_qos(samples: QosSamples, *, limits_milliseconds: Sequence[float] = (), random_state: int = 0) -> QosModel:
-    """Return a model fitted on the samples with a latency > 0; no limits means those noted with the samples.
+def train_qos(
+    samples: QosSamples, *, limits_milliseconds: Sequence[float] = (), random_state: int = 0
+) -> QosModel | ServicesQosModel:
+    """Return a model fitted on the samples with a latency > 0, once it passed the training gate.
+
+    Samples that name their services give a `ServicesQosModel`, which labels each by its own limit; samples that name
+    none give a `QosModel`, for the limits that are given or else noted with them.
 
     Raises
     ------
     ModelError
-        When no sample has a usable latency.
+        When there are too few samples, too few that broke a limit or kept it, or the held-out score is no better than
+        always saying the same.
     """
     latency = samples.latency_milliseconds
     usable = np.flatnonzero(np.isfinite(latency) & (latency > 0))
-    if not len(usable):
-        raise ModelError("there is nothing to learn from: no sample has a latency > 0")
-    model = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
-    return model.fit(take_mixes(samples.mixes, usable), latency[usable])
+    mixes, latency = take_mixes(samples.mixes, usable), latency[usable]
+    named = any(mixes.services)
+    limits = tuple(sorted(set(map(float, limits_milliseconds)))) if not named else ()
+    check_samples(mixes, latency, limits)
+    if named:
+        services = ServicesQosModel(random_state=random_state).fit(mixes, latency)
+        check_scores(services.metrics_)
+        return services
+    model = QosModel(limits_milliseconds=limits, random_state=random_state).fit(mixes, latency)
+    check_scores(model.metrics_)
+    return model

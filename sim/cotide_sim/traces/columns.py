@@ -48,6 +48,7 @@ def read_table(
     numbers: Sequence[str] = (),
     texts: Sequence[str] = (),
     optional: Sequence[str] = (),
+    absent: Sequence[str] = (),
 ) -> Table:
     """Read the named columns of a CSV file with a header (plain, or gzip when the name ends in ``.gz``).
 
@@ -56,6 +57,7 @@ def read_table(
     numbers : columns that must hold a finite number >= 0 in every row.
     texts : columns taken as they stand.
     optional : numeric columns in which a cell may be empty, which becomes nan.
+    absent : text columns that a file may lack, which reads as empty cells.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def read_table(
         such number; names file, line and column.
     """
     rows: dict[str, list[float]] = {name: [] for name in (*numbers, *optional)}
-    words: dict[str, list[str]] = {name: [] for name in texts}
+    words: dict[str, list[str]] = {name: [] for name in (*texts, *absent)}
     lines: list[int] = []
     file = str(path)
     try:
@@ -73,7 +75,8 @@ def read_table(
             header = [name.strip() for name in next(reader, [])]
             if not header:
                 raise InputError("the file is empty: a header row was expected", file=file, line=1)
-            places = _places(header, (*numbers, *optional, *texts), file)
+            present = [name for name in absent if name in header]
+            places = _places(header, (*numbers, *optional, *texts, *present), file)
             for row in reader:
                 if not row:
                     continue
@@ -85,7 +88,7 @@ def read_table(
                     cell = row[places[name]].strip()
                     values.append(_number(cell, name, file, line, may_be_empty=name in optional))
                 for name, strings in words.items():
-                    strings.append(row[places[name]].strip())
+                    strings.append(row[places[name]].strip() if name in places else "")
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
     except (UnicodeDecodeError, EOFError, csv.Error) as error:

@@ -76,7 +76,7 @@ def test_so_many_machines_of_a_size_may_be_named(trace):
         (("--machines", "1"), "asks for 1 x"),
         (("--machines", "0"), "0 is not between 1 and"),
         (("--machines", "nowhere.csv"), "no such file"),
-        (("--machines", "trace", "--policy", "hybrid"), "hybrid knows one pool only"),
+        (("--machines", "trace", "--policy", "hybrid"), "'hybrid' runs live and pool only"),
         (("--machines", "trace", "--runtime", "trees"), "--runtime: trees are not grown"),
         (("--machines", "trace", "--processors", "9"), "--processors: is the size of one pool"),
         (("--machines", "trace", "--resources", "dominant"), "--resources: is for one pool"),

@@ -20,7 +20,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.forecasts import MixBatch
+from cotide_core.forecasts import MixBatch, QosAnswers
 from cotide_core.instructions import Bind, Instruction, Wait
 from cotide_core.kernels.array_types import Floats
 
@@ -38,6 +38,9 @@ class ByInput:
     def violation_probability(self, mixes: MixBatch) -> Floats:
         self.asked.append(len(mixes))
         return np.where(mixes.input_bytes.sum(axis=1) > self.most * GIB, 0.9, 0.1)
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        return QosAnswers.within(self.violation_probability(mixes))
 
 
 class Catalogue(HeuristicCatalogue):

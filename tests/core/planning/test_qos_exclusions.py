@@ -11,7 +11,7 @@ from live_cluster import Estimates, bound, node, pod, running
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Event, PodPhase, PodUpserted, ServiceSampled, Workload, WorkloadUpserted
-from cotide_core.forecasts import CompletionForecaster, MixBatch, QosForecaster
+from cotide_core.forecasts import CompletionForecaster, MixBatch, QosAnswers, QosForecaster
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 from cotide_core.policies.guarded_plans import GUARDED_PLANS
 
@@ -25,6 +25,9 @@ class RateTimesJobs:
     def violation_probability(self, mixes: MixBatch):
         self.asked += len(mixes)
         return np.minimum(1.0, mixes.requests_per_second * mixes.counts.sum(axis=1) / 1000)
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        return QosAnswers.within(self.violation_probability(mixes))
 
 
 class Undisturbed(Estimates):

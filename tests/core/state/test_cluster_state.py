@@ -23,6 +23,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import UNMEASURED_RATE
 
 BATCH, ONLINE = WorkloadClass.BATCH, WorkloadClass.ONLINE
 
@@ -172,9 +173,22 @@ def test_an_online_pod_is_a_service_only_while_its_workload_promises_something()
     assert state.columns.service_counts[0] == state.columns.exclusive_counts[0] == 0
 
 
-def test_only_a_falling_rate_is_a_relief() -> None:
+def test_a_rate_that_nobody_measured_is_no_rate_of_zero() -> None:
     web = pod(at="a", workload_class=ONLINE, workload="d/web")
     state = having(NodeUpserted(node()), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
+    assert state.columns.promised_rates[0, 0] == UNMEASURED_RATE
+    assert state.expected_rate("d/web") is None
+    state.apply(ServiceSampled("d/p", 0.0))
+    assert state.columns.promised_rates[0, 0] == 0.0
+    assert state.expected_rate("d/web") == 0.0
+    assert state.eased == {0}, "a first measurement may bring a node back inside what a model learned"
+
+
+def test_only_a_first_or_a_falling_rate_is_a_relief() -> None:
+    web = pod(at="a", workload_class=ONLINE, workload="d/web")
+    state = having(NodeUpserted(node()), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
+    state.apply(ServiceSampled("d/p", 100.0))
+    state.eased.clear()
     state.apply(ServiceSampled("d/p", 300.0))
     assert state.eased == set()
     state.apply(ServiceSampled("d/p", 200.0))
@@ -187,7 +201,7 @@ def test_one_more_replica_is_expected_to_be_as_busy_as_the_busiest() -> None:
     for key, rate in (("d/0", 10.0), ("d/1", 30.0)):
         state.apply(ServiceSampled(key, rate))
     assert state.expected_rate("d/web") == 30.0
-    assert state.expected_rate("d/unknown") == 0.0
+    assert state.expected_rate("d/unknown") is None
 
 
 def test_a_heartbeat_that_changes_nothing_wakes_nobody() -> None:
@@ -275,12 +289,13 @@ def recount(state: ClusterState) -> None:
         assert columns.service_counts[row] == len(services)
         assert columns.exclusive_counts[row] == sum(p is not None and p.exclusive for p in promises)
         rates = {r.pod.key: r.requests_per_second for r in services}
-        assert columns.service_rates[row] == sum(rates[key] for key in sorted(rates))
+        assert columns.service_rates[row] == sum(rates[key] or 0.0 for key in sorted(rates))
         limits = {r.pod.key: p.latency_p95_milliseconds for r, p in zip(services, promises, strict=True) if p}
         assert {s.key: s.limit_milliseconds for s in columns.services[row]} == limits
         for place, service in enumerate(columns.services[row]):
             told = columns.promised_rates[place, row], columns.promised_limits[place, row]
-            assert told == (rates[service.key], limits[service.key])
+            rate = rates[service.key]
+            assert told == (UNMEASURED_RATE if rate is None else rate, limits[service.key])
             assert columns.workload_names[columns.promised_numbers[place, row]] == service.workload
         ports = [port for r in on for port in r.pod.host_ports]
         assert columns.ports[row] == {port: ports.count(port) for port in ports}

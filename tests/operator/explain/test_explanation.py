@@ -106,6 +106,41 @@ def test_a_waiting_pod_is_explained_from_its_note() -> None:
     assert told.data["decision"]["refused"][0]["example"] == "fake-1"
 
 
+@pytest.mark.parametrize(
+    ("outside", "samples", "what", "words"),
+    [
+        ((), 312, "QoS evidence", "inside what was learned, from 312 samples of the service"),
+        (
+            ("rate", "limit"),
+            1,
+            "OutsideTraining",
+            "outside what was learned by rate, limit (from 1 sample of the service)",
+        ),
+        (("rate unknown",), 312, "RateUnknown", "the larger of model and heuristic counts"),
+        (("rate unknown",), None, "RateUnknown", "rate unknown; the heuristic knows requests only"),
+    ],
+)
+def test_what_a_risk_rests_on_is_explained(
+    outside: tuple[str, ...], samples: int | None, what: str, words: str
+) -> None:
+    risk = Forecast(0.83, qos_model="f" * 64, qos_outside=outside, qos_evidence=samples)
+    told = explain_pod(pod(note(forecast=risk)), ClassContext(owner=JOB), NOW)
+    assert words in facts(told)[what]
+    assert told.data["decision"]["qosOutside"] == list(outside)
+    assert told.data["decision"]["qosSamples"] == samples
+
+
+def test_a_services_pod_tells_what_its_workload_lacks() -> None:
+    conditions = [
+        {"type": "RateUnknown", "status": "True", "message": "nobody measures its request rate"},
+        {"type": "OutsideTraining", "status": "False", "message": "inside"},
+    ]
+    owner = {"kind": "Workload", "metadata": {"name": "web", "namespace": "shop"}, "status": {"conditions": conditions}}
+    said = facts(explain_pod(pod(note()), ClassContext(owner=owner), NOW))
+    assert said["RateUnknown"] == "nobody measures its request rate, its Workload"
+    assert "OutsideTraining" not in said
+
+
 def test_a_note_that_was_written_before_the_queue_was_counted_is_completed_by_the_job() -> None:
     told = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), ClassContext(owner=JOB), NOW)
     assert facts(told)["Queue position"] == "2, its Job"

@@ -19,6 +19,7 @@ PROMISED = {
     "forecast_underestimates_total": {"forecaster"},
     "qos_violations_total": {"workload"},
     "qos_predictions_total": {"outcome"},
+    "qos_answers_total": {"basis"},
     "evictions_total": {"class", "reason"},
     "model_info": {"kind", "model_id", "schema_version"},
     "model_reload_total": {"result"},

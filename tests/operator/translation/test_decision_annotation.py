@@ -48,6 +48,14 @@ def test_a_bound_pods_note_reads_back() -> None:
     assert decode(encode(bound), "shop/count-0").decision == bound
 
 
+def test_what_a_risk_rests_on_is_noted_and_words_that_are_not_ours_are_left_out() -> None:
+    forecast = Forecast(0.5, qos_model="heuristic", qos_outside=("rate unknown", "service"), qos_evidence=7)
+    text = encode(decision(forecast=forecast))
+    assert decode(text, "shop/count-3").decision.forecast == forecast
+    foreign = text.replace("rate unknown", "<b>anything</b>")
+    assert decode(foreign, "shop/count-3").decision.forecast.qos_outside == ("service",)
+
+
 def test_a_long_list_of_verdicts_is_cut_at_the_limit_and_the_rest_is_counted() -> None:
     many = tuple(
         NodeVerdict(n, f"reason number {n}: " + "x" * 80, WaitReason.INSUFFICIENT_SLACK, f"node-{n}")

@@ -170,7 +170,7 @@ def test_same_seed_gives_the_same_bytes(qos_model: QosModel, qos_samples: QosSam
 
 
 def test_samples_of_one_kind_give_a_confident_answer_that_is_still_monotone(qos_samples: QosSamples) -> None:
-    model = train_qos(qos_samples, limits_milliseconds=(1_000.0,))
+    model = QosModel(limits_milliseconds=(1_000.0,)).fit(qos_samples.mixes, qos_samples.latency_milliseconds)
     assert probability(model, limit=1_000) < 0.1
     assert probability(model, limit=1_000, rate=2e5) >= probability(model, limit=1_000, rate=1e3) - ROUNDING
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_core.forecasts import CompletionForecast
+from cotide_core.forecasts import CompletionForecast, QosAnswers
 from cotide_sim.cluster.comparison import TrainedModels
 from cotide_sim.experiments.qpsm.waiting import JOB_MILLICORES, PAPER, RATES, Gain, Row, _missed, plan_of, run
 from cotide_sim.interference.model import GeneratedInterference
@@ -20,6 +20,9 @@ class Knowing:
 
     def violation_probability(self, mixes):
         return (PHYSICS.p95_milliseconds(mixes) > mixes.limit_milliseconds).astype(np.float64)
+
+    def answer(self, mixes):
+        return QosAnswers.within(self.violation_probability(mixes))
 
     def knows(self, job_type):
         return True

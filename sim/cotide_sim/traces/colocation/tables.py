@@ -135,10 +135,13 @@ def completion_samples(directory: Path, table: CompletionTable = "all", *, lone_
 
 
 def concatenate_qos(parts: Sequence[QosSamples]) -> QosSamples:
-    """Join samples whose mixes may name different types; the columns become the sorted union of the names."""
+    """Join samples whose mixes may name different types and services; names become the sorted union."""
     types = tuple(sorted({name for part in parts for name in part.mixes.types}))
-    counts, sizes = [], []
+    services = tuple(sorted({name for part in parts for name in part.mixes.services}))
+    counts, sizes, service = [], [], []
     for part in parts:
+        known = np.array([services.index(name) for name in part.mixes.services], np.int64)
+        service.append(known[np.zeros(len(part.mixes), np.int64) if part.mixes.service is None else part.mixes.service])
         place = [types.index(name) for name in part.mixes.types]
         wide_counts, wide_sizes = np.zeros((2, len(part.mixes), len(types)))
         wide_counts[:, place] = part.mixes.counts
@@ -154,6 +157,8 @@ def concatenate_qos(parts: Sequence[QosSamples]) -> QosSamples:
             types=types,
             counts=np.concatenate(counts),
             input_bytes=np.concatenate(sizes),
+            services=services,
+            service=np.concatenate(service),
         ),
         np.concatenate([part.latency_milliseconds for part in parts]),
     )

@@ -5,10 +5,11 @@ from one row or one ledger entry; what can't be used is an `InputError` that nam
 
 CSV of QoS samples, one measured mix a row, any column order::
 
-    requests_per_second, other_requests_per_second, limit_ms, cpu_pressure, latency_p95_ms, jobs
+    requests_per_second, other_requests_per_second, limit_ms, cpu_pressure, latency_p95_ms, jobs [, service]
 
 ``jobs`` lists the batch pods on the node as ``type:count:input_bytes`` (bytes summed over the count), with ``;``
-between types; empty for none. CSV of completion samples, one finished job a row::
+between types; empty for none. ``service`` is the Workload that was measured, as ``namespace/name``; without it the
+samples speak for any service. CSV of completion samples, one finished job a row::
 
     type, input_bytes, requests_per_second, cpu_pressure, seconds
 """
@@ -61,7 +62,7 @@ def qos_from_csv(path: Path) -> QosSamples:
     """Read a CSV file of QoS samples (format in this module's docstring)."""
     rates = ("requests_per_second", "other_requests_per_second", "cpu_pressure")
     positive = ("limit_ms", "latency_p95_ms")
-    table = read_table(path, numbers=(*rates, *positive), texts=("jobs",))
+    table = read_table(path, numbers=(*rates, *positive), texts=("jobs",), absent=("service",))
     for name in positive:
         _require_positive(table, name)
     jobs = [_jobs(cell, str(path), line) for cell, line in zip(table.texts["jobs"], table.lines, strict=True)]
@@ -72,6 +73,7 @@ def qos_from_csv(path: Path) -> QosSamples:
             counts[place, types.index(name)] += count
             sizes[place, types.index(name)] += size
     numbers = table.numbers
+    services = tuple(sorted(set(table.texts["service"]))) or ("",)
     mixes = MixBatch(
         requests_per_second=numbers["requests_per_second"],
         other_requests_per_second=numbers["other_requests_per_second"],
@@ -80,6 +82,8 @@ def qos_from_csv(path: Path) -> QosSamples:
         types=types,
         counts=counts,
         input_bytes=sizes,
+        services=services,
+        service=np.array([services.index(name) for name in table.texts["service"]], np.int64),
     )
     return QosSamples(mixes, numbers["latency_p95_ms"])
 

@@ -18,7 +18,7 @@ from cotide_cli.commands.simulate_output import progress_bar
 from cotide_core.errors import CotideError, InputError
 
 if TYPE_CHECKING:
-    from cotide_cli.commands.trace_input import Input
+    from cotide_cli.inputs.trace_input import Input
     from cotide_sim.trace_replay.machine_jobs import MachineJobs
     from cotide_sim.trace_replay.policies import ReplayPolicy
     from cotide_sim.trace_replay.runner import Runtime, Schedule

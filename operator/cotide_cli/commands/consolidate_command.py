@@ -1,0 +1,230 @@
+"""``cotide consolidate``: which nodes can go, and, on request, their pods moved off them one by one.
+
+Reads a live cluster (rights to read suffice for the plan) or a ledger; `removal.drain_plan` plans, `carrier` carries
+out. Prints only, unless ``--apply`` is given. Exit code 1 when a surprise ended the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import yaml
+
+from cotide_cli.inputs.cluster_input import cluster_options, read_picture
+from cotide_cli.printing import as_text, print_lines
+from cotide_core.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from cotide_core.consolidation.removal.drain_plan import DrainPlan
+    from cotide_operator.consolidation.picture import Picture
+
+GIB: Final = 2**30
+DEFAULT_PRICE: Final = "default"
+
+
+@click.command(name="consolidate")
+@click.option("--plan", "only_plan", is_flag=True, help="Print the plan and change nothing (the default).")
+@click.option("--apply", "carry", is_flag=True, help="Carry the plan out: cordon, evict, wait, pod by pod.")
+@click.option("--undo", is_flag=True, help="Uncordon what a run that was killed left behind, and end.")
+@cluster_options
+@click.option("--reserve", type=click.FloatRange(0, 0.9), default=0.1, show_default=True, help="Share kept free.")
+@click.option("--most-moves", type=click.IntRange(0), default=1000, show_default=True, help="Pods of the whole plan.")
+@click.option("--moves-per-node", type=click.IntRange(0), default=50, show_default=True, help="Pods for one node.")
+@click.option(
+    "--minimum-age", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds a pod has run."
+)
+@click.option(
+    "--exclude-namespace", multiple=True, default=("kube-system",), show_default=True, help="May be given again."
+)
+@click.option("--exclude-node", multiple=True, help="Node that is not to be freed; may be given again.")
+@click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
+@click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
+@click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
+@click.option("--idle-watts", type=click.FloatRange(0), default=93.7, show_default=True, help="Of an idle node.")
+@click.option("--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds for each pod.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def command(
+    only_plan: bool,
+    carry: bool,
+    undo: bool,
+    ledger: Path | None,
+    at: float | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+    **options: Any,
+) -> int:
+    """Plan which nodes can be freed with the fewest moves; --apply carries it out.
+
+    Every scheduling rule, disruption budgets and what owners say about eviction hold.
+    """
+    if carry and (only_plan or ledger is not None):
+        raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
+    prices = _prices(options["prices"])
+    if carry or undo:
+        left = _carrier(kubeconfig, context, options["timeout"]).undo()
+        if undo:
+            click.echo(as_text({"uncordoned": left}, output) if output != "table" else f"{len(left)} nodes uncordoned")
+            return 0
+    picture = read_picture(ledger, at, kubeconfig, context)
+    waiting = sum(one.pod.ours and one.node is None for one in picture.state.records())
+    if waiting and carry:
+        raise ClusterError(f"{waiting} pods wait for a node: nothing is consolidated while any does")
+    if waiting:
+        click.echo(f"cotide: {waiting} pods wait for a node; --apply would change nothing while any does", err=True)
+    plan = _plan(picture, options)
+    data = _as_data(plan, picture, prices, options["idle_watts"])
+    if output == "table":
+        _print(plan, data)
+    if carry:
+        data["carried"] = carried = _carry_out(plan, picture, kubeconfig, context, options["timeout"])
+        if output == "table":
+            click.echo(f"freed {len(carried['freed'])} nodes, moved {len(carried['moved'])} pods")
+    if output != "table":
+        click.echo(as_text(data, output))
+    surprise = data.get("carried", {}).get("surprise", "")
+    if surprise:
+        click.echo(f"cotide: stopped: {surprise}", err=True)
+    return 1 if surprise else 0
+
+
+def _plan(picture: Picture, options: Mapping[str, Any]) -> DrainPlan:
+    import numpy as np
+
+    from cotide_core.consolidation.removal.columns import columns_of
+    from cotide_core.consolidation.removal.drain_plan import drain_plan
+    from cotide_core.consolidation.removal.outlook import outlook_of
+    from cotide_core.consolidation.removal.stays import MoveRules
+
+    rules = MoveRules(
+        excluded_namespaces=frozenset(options["exclude_namespace"]),
+        minimum_age_seconds=options["minimum_age"],
+        local_storage=options["move_local_storage"],
+        prefer_no_eviction=options["move_unwilling"],
+        reserve_share=options["reserve"],
+        most_moves=options["most_moves"],
+        moves_per_node=options["moves_per_node"],
+    )
+    outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
+    columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
+    excluded = np.zeros(columns.nodes, np.bool_)
+    excluded[columns.rows(list(options["exclude_node"]))] = True
+    # What somebody has cordoned already is somebody's business.
+    for row, node in enumerate(picture.state.columns.nodes):
+        excluded[row] |= node is not None and node.unschedulable
+    return drain_plan(columns, rules, excluded)
+
+
+def _prices(path: Path | None) -> dict[str, float]:
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"is no YAML: {error}", file=str(path)) from error
+    if not isinstance(found, dict):
+        raise InputError("wants instance types and prices an hour", file=str(path))
+    for name, price in found.items():
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < 1e9:
+            raise InputError(f"wants a price of 0 and more, not {price!r}", file=str(path), field=str(name))
+    return {str(name): float(price) for name, price in found.items()}
+
+
+def _as_data(plan: DrainPlan, picture: Picture, prices: Mapping[str, float], idle_watts: float) -> dict[str, Any]:
+    from cotide_core.consolidation.removal.scenario import INSTANCE_TYPE
+    from cotide_operator.consolidation.picture import instance_types
+
+    nodes = [node for node in picture.state.columns.nodes if node is not None]
+    types = instance_types(nodes, INSTANCE_TYPE)
+    priced = [prices.get(types.get(one.node, ""), prices.get(DEFAULT_PRICE)) for one in plan.freed]
+    return {
+        "nodes": {"used": plan.used_before, "after": plan.used_after, "atLeast": plan.fewest, "all": len(nodes)},
+        "moves": plan.moves,
+        "saves": {
+            "cores": sum(one.millicores for one in plan.freed) / 1000,
+            "gib": round(sum(one.memory_bytes for one in plan.freed) / GIB, 1),
+            "idleWatts": round(idle_watts * len(plan.freed), 1),
+            "priceAnHour": round(sum(one for one in priced if one is not None), 4) if prices else None,
+            "nodesWithoutPrice": sum(one is None for one in priced) if prices else None,
+        },
+        "freed": [asdict(one) for one in plan.freed],
+        "emptying": [asdict(one) for one in plan.emptying],
+        "kept": [asdict(one) for one in plan.kept],
+        "risks": _risks(plan, picture),
+    }
+
+
+def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
+    """Return what a move risks, in sentences: replicas that are alone, and budgets that are drawn on."""
+    alone = []
+    budgets: dict[str, int] = {}
+    members: dict[str, int] = {}
+    for owner in picture.owners.values():
+        members[owner] = members.get(owner, 0) + 1
+    for freed in plan.freed:
+        for move in freed.moves:
+            if members.get(picture.owners.get(move.pod, ""), 0) == 1:
+                alone.append(move.pod)
+            for budget in picture.facts[move.pod].budgets:
+                budgets[budget] = budgets.get(budget, 0) + 1
+    found = [f"pod {pod} is its controller's only one: it is away while it moves" for pod in alone]
+    return found + [f"disruption budget {name} is drawn on {count} times" for name, count in sorted(budgets.items())]
+
+
+def _print(plan: DrainPlan, data: Mapping[str, Any]) -> None:
+    nodes, saves = data["nodes"], data["saves"]
+    click.echo(
+        f"{nodes['used']} of {nodes['all']} nodes in use -> {nodes['after']} (at least {nodes['atLeast']} by volume),"
+        f" {data['moves']} pods move"
+    )
+    price = "" if saves["priceAnHour"] is None else f", {saves['priceAnHour']:g} an hour"
+    click.echo(f"saves {saves['cores']:g} cores, {saves['gib']:g} GiB, {saves['idleWatts']:g} W idle{price}")
+    if plan.freed:
+        print_lines([["free", "pods", "cores", "GiB"]] + [
+            [one.node, str(len(one.moves)), f"{one.millicores / 1000:g}", f"{one.memory_bytes / GIB:.1f}"]
+            for one in plan.freed
+        ])  # fmt: skip
+    moves = [[move.pod, move.source, move.target] for one in plan.freed for move in one.moves]
+    if moves:
+        print_lines([["pod", "from", "to"], *moves])
+    for one in plan.emptying:
+        click.echo(f"cordon {one.node} and wait: empty in {_minutes(one.p50_seconds)}, p90 {_minutes(one.p90_seconds)}")
+    if plan.kept:
+        print_lines([["stays", "for pod", "since"]] + [[one.node, one.pod, one.why] for one in plan.kept])
+    for risk in data["risks"]:
+        click.echo(f"risk: {risk}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min"
+
+
+def _carrier(kubeconfig: str | None, context: str | None, timeout: float, goes: frozenset[str] = frozenset()) -> Any:
+    from cotide_operator.consolidation.carrier import Carrier
+    from cotide_operator.consolidation.official_client import OfficialClient
+
+    return Carrier(
+        OfficialClient(kubeconfig, context),
+        timeout_seconds=timeout,
+        now=time.monotonic,
+        sleep=time.sleep,
+        goes=goes,
+        say=lambda text: click.echo(text, err=True),
+    )
+
+
+def _carry_out(
+    plan: DrainPlan, picture: Picture, kubeconfig: str | None, context: str | None, timeout: float
+) -> dict[str, Any]:
+    # Pods that are on their way out already need no place, as those of DaemonSets.
+    going = {one.pod.key for one in picture.state.records() if one.pod.terminating}
+    goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
+    uids = {record.pod.key: record.pod.uid for record in picture.state.records()}
+    return asdict(_carrier(kubeconfig, context, timeout, goes).carry_out(plan.freed, uids))

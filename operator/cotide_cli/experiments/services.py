@@ -1,0 +1,110 @@
+"""`cotide experiment services`: the latency guard beside unlike services that appear over time, service by service.
+
+Called by `experiment_command`. Hands over to `cotide_sim.experiments.services` and prints. Invariant: same options and
+files, same numbers; a stated bar that was missed is said and is exit code 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotide_cli.commands.training_data import colocation_directory
+from cotide_cli.printing import as_text
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.experiments.services.judgement import Report
+
+
+@click.command("services")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Directory of the measured co-location tables (or the one above it); generated tables without it.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the services.")
+@click.option(
+    "--seeds", type=click.IntRange(2, 1000), default=5, show_default=True, help="Draws of samples, each the seed after."
+)
+@click.option("--services", type=click.IntRange(4, 200), default=12, show_default=True, help="Services, in two waves.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, one seed each.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def command(data: Path | None, seed: int, seeds: int, services: int, workers: int, output: str) -> int:
+    """Judge the latency guard by service, from the first sample to the thousandth, beside its rivals.
+
+    A seed takes one to two minutes of processor time.
+    """
+    from cotide_sim.experiments.services.guard_by_service import run
+
+    if data is not None and not data.is_dir():
+        raise InputError("no such directory", file=str(data), field="--data")
+    report = run(
+        None if data is None else colocation_directory(data),
+        seeds=range(seed, seed + seeds),
+        services=services,
+        workers=workers,
+        progress=lambda text: click.echo(text, err=True),
+    )
+    if output == "table":
+        _print(report)
+    else:
+        click.echo(as_text(_plain({"seed": seed, **asdict(report)}), output))
+    return 3 if report.missed else 0
+
+
+def _plain(value: Any) -> Any:
+    """Return the same without what JSON can't carry: a figure that is not defined is null."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print(report: Report) -> None:
+    by_age = [["samples", "contender", "precision", "recall", "F1", "+-", "F1 even", "breaks", "refused", "Brier"]]
+    by_age += [
+        [
+            str(row.age),
+            row.contender,
+            f"{row.precision:.3f}",
+            f"{row.recall:.3f}",
+            f"{row.f1:.3f}",
+            f"{row.deviation:.3f}",
+            f"{row.f1_even:.3f}",
+            f"{row.breaks:.1f}",
+            f"{row.refused:.1%}",
+            f"{row.brier:.4f}",
+        ]
+        for row in report.rows
+    ]
+    names = list(report.services[0].f1) if report.services else []
+    by_service = [["service", "samples", "lone ms", "limit ms", "broken", *(f"F1 {name}" for name in names), "ahead"]]
+    by_service += [
+        [
+            one.service,
+            str(one.age),
+            f"{one.lone_milliseconds:.3g}",
+            f"{one.limit_milliseconds:.3g}",
+            f"{one.broken_share:.1%}",
+            *(f"{one.f1[name]:.3f}" for name in names),
+            f"{one.ahead:+.3f} ({one.ahead_low:+.3f} to {one.ahead_high:+.3f})" if one.judged else "not judged",
+        ]
+        for one in report.services
+    ]
+    for lines in (by_age, by_service):
+        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        for line in lines:
+            click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        click.echo("")
+    click.echo(
+        f"medians over the services that are judged, means over {report.seeds} seeds; refused above"
+        f" p = {report.threshold:g};"
+        " breaks: accepted and broken, of 1,000; ahead: our F1 less logistic regression's, interval for all comparisons"
+    )
+    click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))

@@ -1,0 +1,1 @@
+"""What commands read before they do anything: traces, machines, training data, clusters."""

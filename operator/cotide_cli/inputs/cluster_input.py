@@ -1,0 +1,60 @@
+"""Where `consolidate` and `whatif` read a cluster from: a live one by the official client, or a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_operator.consolidation.picture import Picture
+
+LEDGER_NAME: Final = "ledger.jsonl"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_options(command: F) -> F:
+    """Add the options that say which cluster."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option(
+            "--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; else $KUBECONFIG, ~/.kube/config."
+        ),
+        click.option("--at", type=float, help="Seconds of the ledger's own clock; its end if not given."),
+        click.option(
+            "--ledger", type=click.Path(path_type=Path), help="A recorded ledger (or its directory), no live cluster."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, context: str | None) -> Picture:
+    """Read the cluster; what could not be read is said on stderr.
+
+    Raises
+    ------
+    InputError
+        When the ledger can't be read, or a time is given without a ledger.
+    """
+    from cotide_operator.consolidation.official_client import OfficialClient
+    from cotide_operator.consolidation.picture import picture_of_ledger
+
+    if ledger is None:
+        if at is not None:
+            raise InputError("names a time of a ledger, which is not given", field="--at")
+        picture = OfficialClient(kubeconfig, context).read()
+    else:
+        file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
+        try:
+            with file.open("rb") as lines:
+                picture = picture_of_ledger(lines, at)
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    for warning in picture.warnings:
+        click.echo(f"cotide: {warning}", err=True)
+    return picture

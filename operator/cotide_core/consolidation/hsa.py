@@ -1,0 +1,74 @@
+"""HSA: consolidation switch by switch and level by level up the tree (Wen et al., Algorithm 3).
+
+Called by the experiments. At each level the nodes under one switch are one subset, where all transfers cost the same;
+a method for subsets (DMNS in the paper, DMAS and BFD beside it) runs on each. Nodes that are then above the threshold
+leave as full, nodes that are empty leave as freed, the rest meet under the next level's switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.consolidation.dmns import dmns
+from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.consolidation.switch_tree import SwitchTree
+
+THRESHOLD: Final = 0.95
+"""Load above which a node is full (Wen et al., Algorithm 3)."""
+
+Method = Callable[[Instance], Outcome]
+
+
+@dataclass(frozen=True)
+class HierarchicalOutcome:
+    """What HSA arrived at.
+
+    Attributes
+    ----------
+    outcome : the final placement; its transfer counts an application once, from its first node to its last.
+    level_transfers : (L,) weight moved at each level, from where each was when the level began, as the paper counts.
+    level_nodes : (L,) nodes in use after each level.
+    """
+
+    outcome: Outcome
+    level_transfers: tuple[int, ...]
+    level_nodes: tuple[int, ...]
+
+
+def hsa(
+    instance: Instance, tree: SwitchTree, method: Method = dmns, threshold: float = THRESHOLD
+) -> HierarchicalOutcome:
+    """Consolidate up the tree with one method for subsets."""
+    targets = instance.homes.copy()
+    active = np.arange(instance.nodes)
+    transfers, nodes_used = [], []
+    for switches in tree.switches:
+        before = targets.copy()
+        for subset in _subsets(active, switches):
+            _consolidate(instance, targets, subset, method)
+        transfers.append(int(instance.moving[before != targets].sum()))
+        nodes_used.append(int(np.count_nonzero(np.bincount(targets, minlength=instance.nodes))))
+        shares = instance.moved_to(targets).load_shares
+        active = active[(shares[active] > 0) & (shares[active] <= threshold)]
+    return HierarchicalOutcome(instance.outcome(targets), tuple(transfers), tuple(nodes_used))
+
+
+def _subsets(active: Integers, switches: Integers) -> list[Integers]:
+    if not len(active):
+        return []
+    over = switches[active]
+    order = np.argsort(over, kind="stable")
+    edges = np.flatnonzero(np.diff(over[order])) + 1
+    return [subset for subset in np.split(active[order], edges) if len(subset) > 1]
+
+
+def _consolidate(instance: Instance, targets: Integers, subset: Integers, method: Method) -> None:
+    inside = np.zeros(instance.nodes, np.bool_)
+    inside[subset] = True
+    applications = np.flatnonzero(inside[targets])
+    found = method(instance.moved_to(targets).part(applications, subset))
+    targets[applications] = subset[found.targets]

@@ -1,0 +1,67 @@
+"""`LinearSolver`: the seam to a solver of linear and mixed-integer programs, which the core does not import.
+
+Fulfilled by `cotide_predictors.solvers.highs`; asked by `lower_bound` and `transfer_plan`. A problem is
+
+    minimise costs x   with   row_low <= A x <= row_high,   0 <= x <= high,   x whole where `whole` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cotide_core.consolidation.instance import Floats, Integers
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """A program by columns.
+
+    Attributes
+    ----------
+    costs, high : (n,) of the variables; ``inf`` where there is no upper limit.
+    starts : (n + 1,) where each variable's entries begin.
+    rows, values : (entries,) of A.
+    row_low, row_high : (m,) limits of the rows, infinite where there is none.
+    whole : whether all variables must be whole numbers.
+    gap : a solution within this share of the bound is good enough, where variables are whole.
+    """
+
+    costs: Floats
+    high: Floats
+    starts: Integers
+    rows: Integers
+    values: Floats
+    row_low: Floats
+    row_high: Floats
+    whole: bool = False
+    gap: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """What a solver found.
+
+    Attributes
+    ----------
+    status : ``feasible`` when it ran out of time with a solution in hand, ``unknown`` without one.
+    values, duals : (n,) and (m,); empty where there are none, duals of linear programs only.
+    objective : of the values.
+    bound : no solution is below it.
+    """
+
+    status: Status
+    values: Floats
+    duals: Floats
+    objective: float
+    bound: float
+
+
+class LinearSolver(Protocol):
+    """Solves one problem at a time."""
+
+    def solve(self, problem: LinearProblem, time_limit_seconds: float) -> LinearSolution:
+        """Return the best solution found within the time."""
+        ...

@@ -1,0 +1,243 @@
+"""`RemovalColumns`: the engine's snapshot laid out for thousands of "what if this node went?".
+
+Made from the state by `columns_of`; read by `what_if` and `drain_plan`. Pods that fit on the same nodes share a shape,
+as in the engine, and what a node itself decides (labels, taints, cordons, readiness) is asked of the engine's own
+`Feasibility`, once for each distinct constraints. The rest becomes amounts: beside the engine's resources there are
+
+- two columns of physical cpu and memory, which reclaimed capacity may not exceed (as in `Feasibility`);
+- two columns of what the host-load forecast leaves free on a node, and one of the pods that a service there can bear;
+- a column for each host port in use or wanted, of which a node has one. Addresses are not told apart: two pods on
+  different addresses of a port, which the engine would let share a node, count as a conflict.
+
+Services of exclusive Workloads are counted on their own. Invariant: a pod that the kernel puts on a node passes
+`Feasibility.code` there after the moves before it (tests/core/consolidation/test_what_if.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.consolidation.instance import Booleans, Floats, Integers
+from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, stay_of
+from cotide_core.errors import InputError
+from cotide_core.events import HostPort
+from cotide_core.placement.feasibility import FITS, Feasibility
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.host_load import ONLINE_RANK
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_core.state.shapes import FitShape, Shape, ShapeTable
+from cotide_core.state.snapshot import Snapshot
+
+MOST_PORTS: Final = 4096
+"""Host ports of one cluster (chosen: a column each)."""
+
+UNLIMITED: Final = 2**62
+EXTRA: Final = 5
+"""Columns beside the engine's resources: physical cpu and memory, forecast cpu and memory, pods that services bear."""
+
+
+class TargetGuard(Protocol):
+    """Refuses nodes where one more pod would break an online service's latency limit."""
+
+    def refused(self, shape: Shape, rows: NDArray[np.intp], snapshot: Snapshot) -> Booleans:
+        """Return whether each of the rows is refused for one pod of a shape."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is forecast of the nodes that might take moved pods.
+
+    Attributes
+    ----------
+    room : (2, N) cpu and memory that a node may still take by its forecast over the horizon; None without forecasts.
+    guard : of latency limits; None without services or forecasts. While it is asked, a node with an online service
+        takes at most one batch or gratis pod in a plan, since the answers are about one pod more.
+    """
+
+    room: Floats | None = None
+    guard: TargetGuard | None = None
+
+
+@dataclass(frozen=True)
+class RemovalColumns:
+    """Arrays over N rows of nodes, S shapes, P pods, K columns of amounts.
+
+    Attributes
+    ----------
+    names : (N,) of the nodes, empty for a dead row. keys : (P,) of the pods.
+    capacity, free : (N, K) amounts. takes, wants : (S, K) what a pod of a shape holds, and what must be free for it
+        (0: not looked at).
+    allowed : (S, N) whether the node itself takes the shape.
+    shape_of, row_of : (P,) of each pod. stays : (P,) its `Stay`. weight : (P,) bytes of memory that it holds.
+    services : (N, W) online pods of each Workload with a promise; exclusive : (W,); service_of : (S,), -1 for none.
+    p50, p90 : (P,) seconds until it ends by itself.
+    shapes : the engine's, by number. resources : names of the first columns.
+    """
+
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    capacity: Integers
+    free: Integers
+    takes: Integers
+    wants: Integers
+    allowed: Booleans
+    shape_of: Integers
+    row_of: Integers
+    stays: Integers
+    weight: Integers
+    services: Integers
+    exclusive: Booleans
+    service_of: Integers
+    p50: Floats
+    p90: Floats
+    shapes: tuple[Shape, ...]
+    resources: tuple[str, ...]
+
+    @property
+    def nodes(self) -> int:
+        """N, dead rows included."""
+        return len(self.names)
+
+    def rows(self, names: list[str]) -> NDArray[np.int64]:
+        """Return the rows of nodes by name.
+
+        Raises
+        ------
+        InputError
+            When there is no node of a name.
+        """
+        found = {name: row for row, name in enumerate(self.names) if name}
+        unknown = next((name for name in names if name not in found), None)
+        if unknown is not None:
+            raise InputError(f"no node is called {unknown!r}", field="node")
+        return np.array([found[name] for name in names], np.int64)
+
+
+def columns_of(
+    state: ClusterState, constraints: Constraints, now: float, outlook: Outlook | None = None
+) -> RemovalColumns:
+    """Lay the state of a cluster out; it makes the resource columns that its pods name."""
+    outlook = outlook or Outlook()
+    records = [record for record in state.records() if record.row >= 0]
+    # What a latency limit bears depends on the job; else pods that fit alike are alike.
+    table = ShapeTable(by_job=outlook.guard is not None)
+    shapes: dict[Shape, int] = {}
+    shape_of = np.array([shapes.setdefault(table.of(one.pod, state), len(shapes)) for one in records], np.int64)
+    snapshot = Snapshot.of(state)
+    size, count = snapshot.size, len(shapes)
+    fits = {shape: shape.fit for shape in shapes}
+    allowed = _allowed(snapshot, list(shapes), outlook.guard)
+    ports = _ports(snapshot, list(fits.values()))
+    resources = len(snapshot.resources)
+    capacity = np.concatenate([snapshot.allocatable, *_extra(snapshot, ports, outlook, full=True)]).T
+    free = np.concatenate([snapshot.free, *_extra(snapshot, ports, outlook, full=False)]).T
+    takes = np.zeros((count, capacity.shape[1]), np.int64)
+    wants = np.zeros_like(takes)
+    for number, fit in enumerate(fits.values()):
+        _demand(fit, resources, ports, takes[number], wants[number])
+    services, exclusive, service_of = _services(snapshot, list(fits.values()))
+    facts = [constraints.facts.get(record.pod.key, UNKNOWN) for record in records]
+    return RemovalColumns(
+        names=tuple(snapshot.name(row) for row in range(size)),
+        keys=tuple(record.pod.key for record in records),
+        capacity=np.ascontiguousarray(capacity),
+        free=np.ascontiguousarray(free),
+        takes=takes,
+        wants=wants,
+        allowed=allowed,
+        shape_of=shape_of,
+        row_of=np.array([record.row for record in records], np.int64),
+        stays=np.array([stay_of(record.pod, constraints, now) for record in records], np.int64),
+        weight=takes[shape_of, MEMORY_COLUMN] if count else np.zeros(0, np.int64),
+        services=services,
+        exclusive=exclusive,
+        service_of=service_of,
+        p50=np.array([one.remaining_p50 for one in facts]),
+        p90=np.array([one.remaining_p90 for one in facts]),
+        shapes=tuple(shapes),
+        resources=tuple(snapshot.resources),
+    )
+
+
+def _allowed(snapshot: Snapshot, shapes: list[Shape], guard: TargetGuard | None) -> Booleans:
+    feasibility = Feasibility()
+    size = snapshot.size
+    allowed = np.zeros((len(shapes), size), np.bool_)
+    for number, shape in enumerate(shapes):
+        allowed[number] = feasibility.matches(shape.fit, snapshot).codes[:size] == FITS
+        if guard is not None:
+            rows = np.flatnonzero(allowed[number])
+            allowed[number, rows[guard.refused(shape, rows, snapshot)]] = False
+    return allowed
+
+
+def _demand(fit: FitShape, resources: int, ports: dict[tuple[str, int], int], takes: Integers, wants: Integers) -> None:
+    """Write what a pod of a shape holds, and what must be free for it."""
+    for column, amount in fit.demanded:
+        takes[column] = wants[column] = amount
+    plain = dict(fit.demanded)
+    memory = plain.get(MEMORY_COLUMN, 0) if fit.physical is None else int(fit.physical[1, 0])
+    physical, forecast, guarded = resources, resources + 2, resources + 4
+    if not fit.online:
+        takes[physical : physical + 2] = fit.millicores, memory
+        takes[guarded] = wants[guarded] = 1
+    if fit.physical is not None:
+        wants[physical : physical + 2] = fit.physical[:, 0]
+    takes[forecast : forecast + 2] = wants[forecast : forecast + 2] = fit.millicores, memory
+    for port in fit.host_ports:
+        column = resources + EXTRA + ports[port.protocol, port.port]
+        takes[column] = wants[column] = 1
+
+
+def _ports(snapshot: Snapshot, fits: list[FitShape]) -> dict[tuple[str, int], int]:
+    """Number the host ports that are in use or wanted, addresses aside."""
+    wanted: list[HostPort] = [port for fit in fits for port in fit.host_ports]
+    taken = [port for row in range(snapshot.size) for port in snapshot.ports[row]]
+    numbers: dict[tuple[str, int], int] = {}
+    for port in (*wanted, *taken):
+        numbers.setdefault((port.protocol, port.port), len(numbers))
+    if len(numbers) > MOST_PORTS:
+        raise InputError(f"more than {MOST_PORTS} different host ports", field="ports")
+    return numbers
+
+
+def _extra(
+    snapshot: Snapshot, ports: dict[tuple[str, int], int], outlook: Outlook, *, full: bool
+) -> tuple[Integers, Integers]:
+    """Return the (EXTRA, N) and the (ports, N) columns beside the engine's: what there is, or what is free of it."""
+    extra = np.full((EXTRA, snapshot.size), UNLIMITED, np.int64)
+    extra[:2] = snapshot.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1]
+    of_ports = np.ones((len(ports), snapshot.size), np.int64)
+    if not full:
+        extra[:2] -= snapshot.held[:ONLINE_RANK].sum(axis=0)
+        for row in range(snapshot.size):
+            for port, holders in snapshot.ports[row].items():
+                of_ports[ports[port.protocol, port.port], row] -= holders
+    if outlook.room is not None:
+        extra[2:4] = np.floor(np.clip(outlook.room, -(2.0**60), 2.0**60)).astype(np.int64)
+    if outlook.guard is not None:
+        extra[4, snapshot.service_counts > 0] = 1
+    return extra, of_ports
+
+
+def _services(snapshot: Snapshot, fits: list[FitShape]) -> tuple[Integers, Booleans, Integers]:
+    names: dict[str, int] = {}
+    service_of = np.full(len(fits), -1, np.int64)
+    exclusives: list[bool] = []
+    for number, fit in enumerate(fits):
+        if fit.service is not None:
+            if fit.service not in names:
+                names[fit.service] = len(names)
+                exclusives.append(False)
+            service_of[number] = names[fit.service]
+            exclusives[names[fit.service]] |= fit.exclusive
+    services = np.zeros((snapshot.size, max(len(names), 1)), np.int64)
+    for name, number in names.items():
+        for row, held in snapshot.state.workload_rows(name).items():
+            services[row, number] = held
+    return services, np.array(exclusives or [False], np.bool_), service_of

@@ -1,0 +1,220 @@
+"""`play_scenario`: what the engine itself would do if nodes went or came, a workload grew, or another policy decided.
+
+Called by `cotide whatif`. A second engine gets the cluster as it would be: pods of nodes that go wait again, those of
+nodes that stay run on, copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its
+filters, its guard of latency limits and its policy. Nothing here carries anything out. Host-load forecasts do not
+travel: a policy that wants them falls back to requests, as it does whenever they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Final
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.consolidation.removal.stays import UNKNOWN, PodFacts
+from cotide_core.consolidation.removal.what_if import Left, Move
+from cotide_core.cycle import Scheduler
+from cotide_core.errors import InputError
+from cotide_core.events import (
+    Event,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Tick,
+    WorkloadUpserted,
+)
+from cotide_core.forecasts import ModelCatalogue
+from cotide_core.instructions import Bind, Evict, Wait
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+HOSTNAME: Final = "kubernetes.io/hostname"
+MOST_CYCLES: Final = 10_000
+"""Cycles after which a scenario is taken as it is (chosen: five million placements)."""
+COPY: Final = "whatif"
+"""Marks the names of pods and nodes that there are in the scenario only."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is different.
+
+    Attributes
+    ----------
+    without : names of nodes that are gone. added : nodes that come.
+    scaled : Workload or Job (``namespace/name``) to a factor from 0 up.
+    policy : that decides; None for the configured one.
+    """
+
+    without: tuple[str, ...] = ()
+    added: tuple[Node, ...] = ()
+    scaled: Mapping[str, float] = field(default_factory=dict)
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that would wait, why, and whether it waits already."""
+
+    pod: str
+    why: str
+    reason: str
+    already: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioAnswer:
+    """What would happen.
+
+    Attributes
+    ----------
+    moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
+    waits : pods that would not; reasons `QosAtRisk` are latency limits that a placement would break.
+    evicted : pods that the policy would evict to make room. removed : pods that a workload scaled down gives up.
+    """
+
+    moves: tuple[Move, ...]
+    placed: tuple[Move, ...]
+    waits: tuple[Waiting, ...]
+    evicted: tuple[Left, ...]
+    removed: tuple[str, ...]
+
+
+def clones(state: ClusterState, model: str, count: int) -> tuple[Node, ...]:
+    """Return `count` new empty nodes like a node of this name, or like the first of this instance type.
+
+    Raises
+    ------
+    InputError
+        When there is neither.
+    """
+    nodes = [node for node in state.columns.nodes if node is not None]
+    like = next((node for node in nodes if node.name == model), None)
+    like = like or next((node for node in nodes if dict(node.labels).get(INSTANCE_TYPE) == model), None)
+    if like is None:
+        types = sorted({dict(node.labels).get(INSTANCE_TYPE, "") for node in nodes} - {""})
+        known = f"; types: {', '.join(types[:10])}" if types else ""
+        raise InputError(f"no node and no instance type is called {model!r}{known}", field="--add-node")
+    made = []
+    for number in range(count):
+        name = f"{like.name}-{COPY}-{number}"
+        labels = tuple((key, name if key == HOSTNAME else value) for key, value in like.labels)
+        made.append(replace(like, name=name, labels=labels, unschedulable=False, ready=True))
+    return tuple(made)
+
+
+def play_scenario(
+    state: ClusterState,
+    scenario: Scenario,
+    now: float,
+    config: SchedulerConfig,
+    catalogue: ModelCatalogue,
+    facts: Mapping[str, PodFacts] | None = None,
+) -> ScenarioAnswer:
+    """Let the engine decide about the cluster as it would be.
+
+    Raises
+    ------
+    InputError
+        When a node or a workload is named that is not there, or a policy that does not exist.
+    """
+    known = {node.name for node in state.columns.nodes if node is not None}
+    unknown = next((name for name in scenario.without if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"no node is called {unknown!r}", field="--without-node")
+    gone = frozenset(scenario.without)
+    records = state.records()
+    added, removed = _scaled(records, scenario.scaled)
+    policy = config.policy if scenario.policy is None else scenario.policy
+    engine = Scheduler(replace(config, policy=policy, hierarchical=None), catalogue)
+    events: list[Event] = [WorkloadUpserted(one) for key in _workloads(records) if (one := state.workload(key))]
+    events += [NodeUpserted(node) for node in state.columns.nodes if node is not None and node.name not in gone]
+    events += [NodeUpserted(node) for node in scenario.added]
+    waiting: dict[str, tuple[str, bool]] = {}
+    for record in records:
+        pod, source = record.pod, record.node
+        if pod.key in removed or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+            continue
+        if source in gone:
+            if (facts or {}).get(pod.key, UNKNOWN).goes_with_node or pod.terminating:
+                continue
+            waiting[pod.key] = source or "", False
+            pod = _again(pod)
+        elif source is None and pod.ours:
+            waiting[pod.key] = "", True
+        elif source is not None:
+            pod = pod._replace(node=source)
+        events.append(PodUpserted(pod))
+    for pod in added:
+        waiting[pod.key] = "", False
+        events.append(PodUpserted(_again(pod)))
+    measured = [(one.pod.key, one.requests_per_second) for one in records]
+    events += [ServiceSampled(key, rate) for key, rate in measured if rate is not None]
+    return _decided(engine, events, now, waiting, removed)
+
+
+def _decided(
+    engine: Scheduler, events: list[Event], now: float, waiting: dict[str, tuple[str, bool]], removed: frozenset[str]
+) -> ScenarioAnswer:
+    moves: list[Move] = []
+    placed: list[Move] = []
+    waits: dict[str, Waiting] = {}
+    evicted: list[Left] = []
+    bound: set[str] = set()
+    for _ in range(MOST_CYCLES):
+        made = engine.handle(events, now)
+        decided = 0
+        for one in made:
+            if isinstance(one, Bind) and one.key in waiting:
+                source = waiting[one.key][0]
+                (moves if source else placed).append(Move(one.key, source, one.node))
+                bound.add(one.key)
+                decided += 1
+            elif isinstance(one, Wait) and one.key in waiting:
+                waits[one.key] = Waiting(one.key, one.message, str(one.reason), waiting[one.key][1])
+            elif isinstance(one, Evict):
+                evicted.append(Left(one.key, one.node, one.reason))
+        events = [Tick()]
+        if not decided:
+            break
+    for key, (_, already) in waiting.items():
+        if key not in bound and key not in waits:
+            waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
+    left = tuple(one for key, one in waits.items() if key not in bound)
+    return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)))
+
+
+def _again(pod: Pod) -> Pod:
+    """Return a pod as its controller would make it again: new in the queue, for us to place."""
+    return pod._replace(
+        node=None, phase=PodPhase.PENDING, ours=True, terminating=False, started_seconds=None, nominated_node=None
+    )
+
+
+def _workloads(records: Iterable[PodRecord]) -> list[str]:
+    return list(dict.fromkeys(record.pod.workload for record in records if record.pod.workload is not None))
+
+
+def _scaled(records: list[PodRecord], scaled: Mapping[str, float]) -> tuple[list[Pod], frozenset[str]]:
+    """Return the pods that come and the keys of those that go, the newest first."""
+    added: list[Pod] = []
+    removed: set[str] = set()
+    for name, factor in scaled.items():
+        members = [one.pod for one in records if name in (one.pod.workload, one.pod.job)]
+        members = [pod for pod in members if pod.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)]
+        if not members:
+            raise InputError(f"no Workload and no Job with pods is called {name!r}", field="--scale-workload")
+        wanted = ceil(len(members) * factor - 1e-9)
+        newest = sorted(members, key=lambda pod: (-pod.created_seconds, pod.key))
+        removed.update(pod.key for pod in newest[: max(0, len(members) - wanted)])
+        for number in range(wanted - len(members)):
+            like = newest[number % len(newest)]
+            key = f"{like.key}-{COPY}-{number}"
+            added.append(like._replace(key=key, uid=f"{like.uid}-{COPY}-{number}"))
+    return added, frozenset(removed)

@@ -1,0 +1,108 @@
+"""What if these nodes went? Who moves where, who waits and why, what would break.
+
+Called by `cotide whatif` and the tests; `node_by_node` asks it of many nodes, each alone. Invariant: nothing that is
+asked changes the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotide_core.consolidation.instance import Integers
+from cotide_core.consolidation.removal.columns import EXTRA, RemovalColumns
+from cotide_core.consolidation.removal.replacing import Board, board_of, each_alone, replace_pods
+from cotide_core.consolidation.removal.stays import WORDS, Stay
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A pod and where it would go."""
+
+    pod: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A pod that would be left without a place, or that must not be moved, and why."""
+
+    pod: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What would happen.
+
+    Attributes
+    ----------
+    moves : pods that find a place. waits : pods that don't.
+    against : pods that the removal would disturb against what was said about them; they are in moves or waits, too.
+    """
+
+    moves: tuple[Move, ...]
+    waits: tuple[Left, ...]
+    against: tuple[Left, ...]
+
+
+def without(columns: RemovalColumns, rows: Integers) -> Answer:
+    """Answer for some nodes that go together."""
+    board = board_of(columns)
+    targets = np.full(len(columns.keys), -2, np.int64)
+    replace_pods(board, rows, targets, all_or_none=False)
+    moves, waits, against = [], [], []
+    gone = np.zeros(columns.nodes, np.bool_)
+    gone[rows] = True
+    for pod in np.flatnonzero(gone[columns.row_of]):
+        key, source = columns.keys[pod], columns.names[columns.row_of[pod]]
+        if targets[pod] >= 0:
+            moves.append(Move(key, source, columns.names[targets[pod]]))
+        elif targets[pod] == -1:
+            waits.append(Left(key, source, why_not(columns, board, int(columns.shape_of[pod]))))
+        stay = Stay(int(columns.stays[pod]))
+        if stay in (Stay.DO_NOT_DISRUPT, Stay.BUDGET, Stay.NO_CONTROLLER, Stay.LOCAL_STORAGE):
+            against.append(Left(key, source, WORDS[stay]))
+    return Answer(tuple(moves), tuple(waits), tuple(against))
+
+
+def node_by_node(columns: RemovalColumns, rows: Integers) -> tuple[Integers, Integers]:
+    """Ask of each node alone: returns how many pods would have no place, and each pod's target (see `replacing`)."""
+    board = board_of(columns)
+    targets = np.full(len(columns.keys), -2, np.int64)
+    missing = np.zeros(len(rows), np.int64)
+    each_alone(board, rows, targets, missing)
+    return missing, targets
+
+
+def why_not(columns: RemovalColumns, board: Board, shape: int) -> str:
+    """Return why no node takes a pod of a shape, in kube-scheduler's words where it has them."""
+    counts: dict[str, int] = {}
+    alive = [row for row, name in enumerate(columns.names) if name]
+    for row in alive:
+        counts_for = _refusal(columns, board, shape, row)
+        counts[counts_for] = counts.get(counts_for, 0) + 1
+    parts = ", ".join(f"{count} {words}" for words, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    return f"0/{len(alive)} nodes are available: {parts}."
+
+
+def _refusal(columns: RemovalColumns, board: Board, shape: int, row: int) -> str:
+    if board.closed[row]:
+        return "node(s) are removed"
+    if not board.allowed[shape, row]:
+        return "node(s) didn't match the pod's constraints or a latency limit"
+    names: Sequence[str] = columns.resources
+    for column in np.flatnonzero(columns.wants[shape]).tolist():
+        if board.free[column, row] - board.reserve[column, row] < columns.wants[shape, column]:
+            if column < len(names):
+                return "Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"
+            if column < len(names) + EXTRA:
+                return ("Insufficient physical cpu", "Insufficient physical memory", "Insufficient forecast cpu",
+                        "Insufficient forecast memory", "node(s) run a service that bears no further pod"
+                        )[column - len(names)]  # fmt: skip
+            return "node(s) didn't have free ports for the requested pod ports"
+    return "node(s) run another online service, and one of the two is exclusive"

@@ -1,0 +1,1 @@
+"""Consolidation of a live cluster: read it once, and carry a plan out pod by pod."""

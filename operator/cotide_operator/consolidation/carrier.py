@@ -1,0 +1,199 @@
+"""`Carrier`: carries a plan out, one pod after the other, and stops at the first surprise.
+
+Called by ``cotide consolidate --apply``. For each node of the plan::
+
+    cordoned and marked "draining" -> its pods, one at a time: evicted -> gone -> its owner has as many ready as before
+        -> next pod ... -> empty: marked "freed", stays cordoned
+    surprise, Ctrl-C -> the node is uncordoned and unmarked; what moved stays moved, what was freed stays freed
+
+A surprise is whatever the plan did not know: a node or pod that is gone or replaced, a cordon by somebody else, a pod
+that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
+within it. Marks on nodes make a run resumable: a run that was killed leaves at most one node "draining", which the
+next run, or ``--undo``, uncordons first. Invariant: never more than one pod of the plan is on its way, and nothing is
+evicted twice, since every eviction names the pod's uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cotide_core.consolidation.removal.drain_plan import Freed
+
+MARK: Final = "cotide.dev/consolidation"
+"""Annotation of a node: ``draining`` or ``freed``."""
+DRAINING: Final = "draining"
+FREED: Final = "freed"
+STEP_SECONDS: Final = 1.0
+"""Between two looks at the cluster (chosen)."""
+TOO_MANY_REQUESTS: Final = 429
+GONE: Final = (404, 409)
+"""Answers to an eviction of a pod that is not there any more: 409 when another has its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node as it is."""
+
+    cordoned: bool
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNow:
+    """A pod as it is; `refused`: why no node takes it, empty if nobody said so."""
+
+    key: str
+    uid: str
+    node: str
+    owner: str
+    ready: bool
+    refused: str = ""
+
+
+class ClusterHands(Protocol):
+    """What is done on a cluster; the calls of `official_client.OfficialClient`."""
+
+    def node(self, name: str) -> NodeNow | None:
+        """Return a node; None when it is gone."""
+        ...
+
+    def marked(self) -> dict[str, str]:
+        """Return the nodes that carry our mark."""
+        ...
+
+    def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
+        """Cordon or uncordon, and write or remove the mark."""
+        ...
+
+    def pods(self) -> list[PodNow]:
+        """Return the pods that have not ended."""
+        ...
+
+    def evict(self, key: str, uid: str) -> int:
+        """Evict; returns the HTTP status."""
+        ...
+
+
+class SurpriseError(Exception):
+    """Something that the plan did not know; its text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a run did: nodes freed, pods moved, and the surprise that ended it (empty: none)."""
+
+    freed: tuple[str, ...]
+    moved: tuple[str, ...]
+    surprise: str
+
+
+class Carrier:
+    """See the drawing above.
+
+    Parameters
+    ----------
+    timeout_seconds : for each pod to go and be ready again elsewhere.
+    now, sleep : the shell's clock.
+    goes : keys of pods that go with their node and are not waited for.
+    say : told of each step.
+    """
+
+    def __init__(
+        self,
+        hands: ClusterHands,
+        *,
+        timeout_seconds: float,
+        now: Callable[[], float],
+        sleep: Callable[[float], object],
+        goes: frozenset[str] = frozenset(),
+        say: Callable[[str], object] = lambda _text: None,
+    ) -> None:
+        self._hands = hands
+        self._timeout = timeout_seconds
+        self._now, self._sleep = now, sleep
+        self._goes = goes
+        self._say = say
+
+    def undo(self) -> list[str]:
+        """Uncordon what an earlier run left "draining"; returns those nodes."""
+        left = [name for name, mark in self._hands.marked().items() if mark == DRAINING]
+        for name in left:
+            self._hands.mark(name, None, cordoned=False)
+            self._say(f"{name}: uncordoned, an earlier run left it draining")
+        return left
+
+    def carry_out(self, plan: tuple[Freed, ...], uids: Mapping[str, str]) -> Carried:
+        """Go through the plan; `uids`: of its pods, by key. Ctrl-C (KeyboardInterrupt) undoes the cordon."""
+        freed: list[str] = []
+        moved: list[str] = []
+        for step in plan:
+            try:
+                self._free(step, uids, moved)
+            except SurpriseError as surprise:
+                return Carried(tuple(freed), tuple(moved), f"{step.node}: {surprise}")
+            freed.append(step.node)
+        return Carried(tuple(freed), tuple(moved), "")
+
+    def _free(self, step: Freed, uids: Mapping[str, str], moved: list[str]) -> None:
+        before = self._hands.node(step.node)
+        if before is None:
+            raise SurpriseError("the node is gone")
+        if before.cordoned:
+            raise SurpriseError("somebody else has cordoned the node since")
+        cordoned = False
+        try:
+            cordoned = True  # before the call: an answer that is lost may still have been carried out
+            self._hands.mark(step.node, DRAINING, cordoned=True)
+            self._say(f"{step.node}: cordoned, {len(step.moves)} pods to move")
+            expected = {move.pod for move in step.moves} | self._goes
+            stranger = next((p.key for p in self._hands.pods() if p.node == step.node and p.key not in expected), None)
+            if stranger is not None:
+                raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
+            for move in step.moves:
+                self._move(move.pod, uids[move.pod])
+                moved.append(move.pod)
+            self._hands.mark(step.node, FREED, cordoned=True)
+            cordoned = False
+            self._say(f"{step.node}: free")
+        finally:
+            if cordoned:
+                self._hands.mark(step.node, None, cordoned=False)
+                self._say(f"{step.node}: uncordoned again")
+
+    def _move(self, key: str, uid: str) -> None:
+        """Evict one pod and wait until its owner has as many ready pods as before."""
+        pods = self._hands.pods()
+        pod = next((one for one in pods if one.key == key), None)
+        if pod is None or pod.uid != uid:
+            raise SurpriseError(f"pod {key} is gone or was replaced since the plan was made")
+        ready = _ready(pods, pod.owner)
+        until = self._now() + self._timeout
+        self._evict(pod, until)
+        refused = ""
+        while self._now() < until:
+            pods = self._hands.pods()
+            if not any(one.uid == uid for one in pods):
+                if _ready(pods, pod.owner) >= ready:
+                    self._say(f"{key}: moved")
+                    return
+                refused = next((one.refused for one in pods if one.owner == pod.owner and one.refused), "")
+            self._sleep(STEP_SECONDS)
+        why = f": {refused}" if refused else ""
+        raise SurpriseError(f"pod {key} was evicted, and its owner had no pod ready again in {self._timeout:g} s{why}")
+
+    def _evict(self, pod: PodNow, until: float) -> None:
+        while True:
+            status = self._hands.evict(pod.key, pod.uid)
+            if 200 <= status < 300 or status in GONE:
+                return
+            if status != TOO_MANY_REQUESTS:
+                raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
+            if self._now() >= until:
+                raise SurpriseError(f"a disruption budget let pod {pod.key} not go within {self._timeout:g} s")
+            self._sleep(STEP_SECONDS)
+
+
+def _ready(pods: list[PodNow], owner: str) -> int:
+    return sum(one.ready and one.owner == owner for one in pods)

@@ -1,0 +1,188 @@
+"""`Picture`: a cluster at one moment, as the engine's state and what the engine does not keep of its pods.
+
+Made by `picture_of` from an `ObjectCache` that the command filled (`official_client`), or by `picture_of_ledger` from a
+recorded ledger; read by the commands. Unlike the operator's own translation, the constraints of pods that run are kept:
+they hold again when such a pod moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts
+from cotide_core.errors import InputError
+from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
+from cotide_core.ledger import Ledger
+from cotide_core.state.cluster_state import ClusterState
+from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
+from cotide_operator.scheduling.disruption_budgets import covers
+from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION
+from cotide_operator.translation.pod_times import PodTimes
+from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+SPREAD: Final = 2.0
+"""p90 over p50 of a run time where only an estimate is known, as the engine's own heuristic has it."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A cluster at one moment.
+
+    Attributes
+    ----------
+    facts, budgets : as `Constraints` wants them.
+    owners : by pod key, the uid of the controller that would make it again.
+    warnings : one sentence for each thing that could not be read.
+    config : of the engine that recorded the ledger; the default for a live cluster.
+    """
+
+    state: ClusterState
+    now: float
+    facts: Mapping[str, PodFacts]
+    budgets: Mapping[str, int]
+    owners: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    config: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    def constraints(self, rules: MoveRules) -> Constraints:
+        """Return what decides whether a pod may move."""
+        return Constraints(rules, self.facts, self.budgets)
+
+
+def picture_of(cache: ObjectCache, now: float, local_storage: Collection[str] = ()) -> Picture:
+    """Translate what was read.
+
+    Parameters
+    ----------
+    now : epoch seconds. local_storage : keys of pods with emptyDir or hostPath volumes.
+    """
+    state = ClusterState()
+    warnings: list[str] = []
+    for workload in cache.workloads.values():
+        state.apply(WorkloadUpserted(translate_workload(workload)))
+    for name, node in cache.nodes.items():
+        try:
+            state.apply(NodeUpserted(translate_node(node)))
+        except InputError as error:
+            warnings.append(f"node {name} is left out: {error}")
+    facts: dict[str, PodFacts] = {}
+    owners: dict[str, str] = {}
+    by_namespace: dict[str, list[PodDisruptionBudgetObject]] = {}
+    for budget in cache.poddisruptionbudgets.values():
+        by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
+    for key, pod in cache.pods.items():
+        translated = _translated(pod, cache)
+        state.apply(PodUpserted(translated))
+        owner = controller_of(pod.metadata)
+        if owner is not None:
+            owners[key] = owner.uid
+        covering = [one for one in by_namespace.get(pod.metadata.namespace, ()) if covers(one, pod)]
+        facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in covering), now)
+        safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
+        if key in local_storage and not safe:
+            facts[key] = replace(facts[key], local_storage=True)
+    budgets = {key: budget.status.disruptions_allowed for key, budget in cache.poddisruptionbudgets.items()}
+    return Picture(state, now, facts, budgets, owners, tuple(warnings))
+
+
+def _translated(pod: PodObject, cache: ObjectCache) -> Pod:
+    """Translate a pod as if it had to be placed, constraints and all, and put it where it is."""
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    created = _seconds(pod.metadata.creation_timestamp)
+    times = PodTimes(pod.metadata.uid, created or 0.0, _seconds(pod.status.start_time))
+    translated = translate_pod(free, affiliation(pod, cache), times, pod.spec.scheduler_name)
+    ours = pod.spec.scheduler_name == "cotide"
+    return translated._replace(node=pod.spec.node_name or None, ours=ours)
+
+
+def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[str, ...], now: float) -> PodFacts:
+    owner = controller_of(pod.metadata)
+    goes = (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
+    safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
+    p50, p90 = _remaining(translated, cache, now)
+    return PodFacts(owner is not None or safe, goes, False, budgets, p50, p90)
+
+
+def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
+    """Return p50 and p90 of the seconds until a pod ends: its Job's forecast, else its estimate, else never."""
+    if pod.workload_class is WorkloadClass.ONLINE:
+        return float("inf"), float("inf")
+    job = cache.jobs.get(pod.job) if pod.job is not None else None
+    predicted: Any = job.status.get("predictedSeconds") if job is not None else None
+    lone: tuple[float, float] | None = None
+    if isinstance(predicted, dict) and all(isinstance(predicted.get(one), int | float) for one in ("p50", "p90")):
+        lone = float(predicted["p50"]), float(predicted["p90"])
+    elif pod.requested_seconds is not None:
+        lone = pod.requested_seconds, SPREAD * pod.requested_seconds
+    if lone is None:
+        return float("inf"), float("inf")
+    ran = 0.0 if pod.started_seconds is None else max(0.0, now - pod.started_seconds)
+    return max(0.0, lone[0] - ran), max(0.0, lone[1] - ran)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_timestamp(text)
+    except InputError:
+        return None
+
+
+def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Picture:
+    """Read the cluster out of a recorded ledger, as it was at a time (its own seconds), or at its end.
+
+    What a ledger does not hold counts as allowed: owners, volumes and budgets. Estimates of run times are taken as the
+    engine's heuristic does.
+
+    Raises
+    ------
+    InputError
+        When nothing was recorded up to that time.
+    """
+    state = ClusterState()
+    ledger = Ledger(lines)
+    asked: dict[str, Pod] = {}
+    now: float | None = None
+    for entry in ledger:
+        if at is not None and entry.now > at:
+            break
+        now = entry.now
+        for event in entry.events:
+            if isinstance(event, PodUpserted):
+                event = PodUpserted(_with_constraints(event.pod, asked))  # noqa: PLW2901 - the same event, completed
+            state.apply(event)
+    if now is None:
+        raise InputError("nothing was recorded up to this time", field="--at")
+    facts = {}
+    for record in state.records():
+        p50, p90 = _remaining(record.pod, ObjectCache(), now)
+        facts[record.pod.key] = PodFacts(remaining_p50=p50, remaining_p90=p90)
+    warning = "a ledger holds no owners, volumes and budgets: they count as no hindrance"
+    return Picture(state, now, facts, {}, warnings=(warning,), config=ledger.config)
+
+
+def _with_constraints(pod: Pod, asked: dict[str, Pod]) -> Pod:
+    """Give a placed pod back the constraints that it was recorded with while it waited."""
+    before = asked.get(pod.uid)
+    if pod.node is None or before is None:
+        asked[pod.uid] = pod
+        return pod
+    return pod._replace(
+        node_selector=before.node_selector,
+        node_terms=before.node_terms,
+        tolerations=before.tolerations,
+        unsupported=before.unsupported,
+    )
+
+
+def instance_types(nodes: Iterable[Node], label: str) -> dict[str, str]:
+    """Return the instance type of each node that has one."""
+    return {node.name: labels[label] for node in nodes if label in (labels := dict(node.labels))}

@@ -1,0 +1,170 @@
+"""What a QoS model learned, by service and by feature: where it may be believed, and on how many samples.
+
+Called by both QoS models with every batch of mixes. Of each service it keeps the highest rate, other rate, pressure,
+number of jobs and input that were measured, and the tightest limit. Inside is what is no riskier in any of them than
+something that was measured: a region closed downwards, see `applicability`. Invariant: what lies outside stays outside
+when a rate, a count, a size or the pressure grows or the limit shrinks; a service with fewer than `LEAST_SAMPLES`
+samples is outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.forecasts import MixBatch
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import compiled
+from cotide_core.qos.applicability import INPUT, JOBS, LIMIT, OTHER_RATE, PRESSURE, RATE, SERVICE, TYPE
+
+LEAST_SAMPLES: Final = 10
+"""Samples of a service below which a model does not count as having seen it (chosen: its level is known to a third of
+the noise of one sample, and the range of its rates roughly)."""
+SLACK: Final = 1e-9
+"""Share by which a value may pass a corner, for rounding."""
+FEATURES: Final = (
+    "requests_per_second", "other_requests_per_second", "limit_milliseconds", "cpu_pressure", "jobs", "input_bytes",
+)  # fmt: skip
+"""Columns of the corners; of the limit the lowest, of all others the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The learned range of each service.
+
+    Attributes
+    ----------
+    services : names; ``("",)`` is a model that speaks for any service, since its samples named none.
+    corners : (S, 6) as in `FEATURES`.
+    samples : (S,) of each service.
+    types : job types that were seen, of any service.
+    """
+
+    services: tuple[str, ...]
+    corners: Floats
+    samples: Integers
+    types: tuple[str, ...]
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether its samples named no service."""
+        return self.services == ("",)
+
+    def places_of(self, services: tuple[str, ...]) -> Integers:
+        """Return of each service its place here; S for one that was not seen."""
+        if self.speaks_for_all:
+            return np.zeros(len(services), np.int64)
+        known = {name: place for place, name in enumerate(self.services)}
+        return np.array([known.get(name, len(known)) for name in services], np.int64)
+
+
+class EnvelopeCheck:
+    """Asks an envelope about batches; keeps what depends on the names of types and services only."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        # Of a service that was not seen nothing can be outside but the service: its corners are infinite.
+        unseen = np.where(np.array(FEATURES) == "limit_milliseconds", -np.inf, np.inf)
+        self.corners = np.ascontiguousarray(np.vstack((envelope.corners, unseen)))
+        self.samples = np.append(envelope.samples, 0).astype(np.int64)
+        self._services: tuple[str, ...] | None = None
+        self._places: Integers = np.zeros(0, np.int64)
+        self._types: tuple[str, ...] | None = None
+        self._unknown: Integers = np.zeros(0, np.int64)
+
+    def who(self, mixes: MixBatch) -> Integers:
+        """Return (n,) place of each row's service in the envelope; S for one that was not seen."""
+        if mixes.services is not self._services:
+            self._places = self._envelope.places_of(mixes.services)
+            self._services = mixes.services
+        if mixes.service is None:
+            return np.full(len(mixes), self._places[0], np.int64)
+        return self._places[mixes.service]
+
+    def outside(self, mixes: MixBatch, who: Integers) -> Integers:
+        """Return (n,) bits of `applicability`."""
+        if mixes.types is not self._types:
+            known = set(self._envelope.types)
+            self._unknown = np.array([name not in known for name in mixes.types], np.int64)
+            self._types = mixes.types
+        bits = np.zeros(len(mixes), np.int64) if mixes.unmeasured is None else mixes.unmeasured.astype(np.int64)
+        add_outside(
+            who,
+            np.ascontiguousarray(mixes.requests_per_second, np.float64),
+            np.ascontiguousarray(mixes.other_requests_per_second, np.float64),
+            np.ascontiguousarray(mixes.limit_milliseconds, np.float64),
+            np.ascontiguousarray(mixes.cpu_pressure, np.float64),
+            np.ascontiguousarray(mixes.counts, np.float64),
+            np.ascontiguousarray(mixes.input_bytes, np.float64),
+            self._unknown,
+            self.corners,
+            self.samples,
+            bits,
+        )
+        return bits
+
+
+def learn_envelope(mixes: MixBatch, who: Integers, services: tuple[str, ...], types: tuple[str, ...]) -> Envelope:
+    """Return the envelope of n samples; ``who`` is the place of each one's service, and each service has some."""
+    columns = np.column_stack(
+        (
+            mixes.requests_per_second,
+            mixes.other_requests_per_second,
+            -mixes.limit_milliseconds,
+            mixes.cpu_pressure,
+            mixes.counts.sum(axis=1),
+            mixes.input_bytes.sum(axis=1),
+        )
+    )
+    corners = np.full((len(services), len(FEATURES)), -np.inf)
+    np.maximum.at(corners, who, columns)
+    corners[:, 2] *= -1.0
+    return Envelope(services, corners, np.bincount(who, minlength=len(services)).astype(np.int64), types)
+
+
+@compiled
+def add_outside(
+    who: Integers,
+    rates: Floats,
+    others: Floats,
+    limits: Floats,
+    pressures: Floats,
+    counts: Floats,
+    input_bytes: Floats,
+    unknown: Integers,
+    corners: Floats,
+    samples: Integers,
+    bits: Integers,
+) -> None:
+    """Add to (n,) bits in what each mix lies outside.
+
+    Parameters
+    ----------
+    who : (n,) row of ``corners`` of each mix.
+    unknown : (T,) 1 for a type that was not seen.
+    corners, samples : (S + 1, 6) and (S + 1,).
+    """
+    for row in range(who.shape[0]):
+        place = who[row]
+        jobs = size = 0.0
+        for column in range(counts.shape[1]):
+            jobs += counts[row, column]
+            size += input_bytes[row, column]
+            if unknown[column] and counts[row, column] > 0.0:
+                bits[row] |= TYPE
+        if samples[place] < LEAST_SAMPLES:
+            bits[row] |= SERVICE
+        if rates[row] > corners[place, 0] * (1.0 + SLACK):
+            bits[row] |= RATE
+        if others[row] > corners[place, 1] * (1.0 + SLACK):
+            bits[row] |= OTHER_RATE
+        if limits[row] < corners[place, 2] * (1.0 - SLACK):
+            bits[row] |= LIMIT
+        if pressures[row] > corners[place, 3] * (1.0 + SLACK):
+            bits[row] |= PRESSURE
+        if jobs > corners[place, 4] * (1.0 + SLACK):
+            bits[row] |= JOBS
+        if size > corners[place, 5] * (1.0 + SLACK):
+            bits[row] |= INPUT

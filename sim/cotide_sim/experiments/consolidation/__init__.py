@@ -1,0 +1,1 @@
+"""Consolidation: the tables and figures of Wen et al., and days of recorded loads."""

@@ -1,0 +1,110 @@
+"""`JointPeaks`, our rule over time: hosts are packed so that they would have held the last hours.
+
+Played by `traces`. A machine is a vector of its peaks in each of the last eight half hours, and a packing must hold in
+every one of them: machines whose peaks come at different times share a host, and those that rise together do not. Sums
+of peaks over time, which rules on one number a machine pack by, know neither. All is times a factor that the overloads
+seen so far set, within narrow limits. At every slot hosts that are nearly full are eased.
+
+A plan is carried out only if it frees a host and moves no more than `budget` machines for each; consolidation packs to
+`reserve` above the factor, so that a plan is not undone soon after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.consolidation.dmns import dmns
+from cotide_core.consolidation.instance import Instance, Integers
+from cotide_sim.experiments.consolidation.rules import HOUR, Cluster, Still, ease
+
+PARTS: Final = 8
+"""Half hours that are looked back (chosen among 1 to 4 hours in parts of 5 to 30 minutes, on two weeks of Azure)."""
+PART: Final = 6
+"""Slots of a half hour."""
+ROOM: Final = 0.85
+"""Share of its cpu up to which a host is filled when another is eased (chosen)."""
+
+
+@dataclass
+class JointPeaks(Still):
+    """See the module.
+
+    Attributes
+    ----------
+    allowed : share of hosts that may be overloaded; the factor follows it. every : slots between consolidations.
+    hot : share of its cpu above which a host is eased.
+    """
+
+    allowed: float = 0.002
+    reserve: float = 0.15
+    budget: int = 12
+    every: int = 3
+    hot: float = 0.9
+    factor: float = 1.6
+    seen: float = 0.0
+    slots: int = 0
+    name: str = "ours"
+
+    def learn(self, overloaded: float) -> None:
+        """Move the factor by how far the overloads of the last eight hours are from what is allowed."""
+        self.slots += 1
+        self.seen += (overloaded - self.seen) / min(self.slots, 8 * HOUR)
+        self.factor *= float(np.exp(0.002 * np.clip(self.seen / self.allowed - 1, -1, 8)))
+        self.factor = float(np.clip(self.factor, 0.9, 2.0))
+
+    def sizes(self, cluster: Cluster) -> Integers:
+        """Return the largest peak of each machine, times the factor, for placing one at a time."""
+        return np.asarray(self._peaks(cluster, self.factor).max(axis=1))
+
+    def moves(self, cluster: Cluster) -> Integers:
+        """Ease at every slot, consolidate when it pays."""
+        before = cluster.on
+        cluster.on = self._eased(cluster)
+        if cluster.slot % self.every == 0 and cluster.slot:
+            cluster.on = self._consolidated(cluster)
+        found, cluster.on = cluster.on, before
+        return found
+
+    def _peaks(self, cluster: Cluster, factor: float) -> Integers:
+        """Return (M, PARTS) peaks, not above the request; a part without a record counts as the largest known one."""
+        past = cluster.past(PARTS * PART)
+        slots = past.shape[1]
+        parts = [past[:, max(0, slots - (at + 1) * PART) : max(0, slots - at * PART)] for at in range(PARTS)]
+        peaks = np.stack([np.max(np.nan_to_num(part, nan=-1.0), axis=1, initial=-1.0) for part in parts], axis=1)
+        largest = peaks.max(axis=1, keepdims=True)
+        peaks = np.where(peaks < 0, largest, peaks) * factor
+        asked = cluster.asked[:, :1]
+        return np.clip(np.where(peaks < 0, asked, np.ceil(peaks)), 1, asked).astype(np.int64)
+
+    def _eased(self, cluster: Cluster) -> Integers:
+        past = cluster.past(1)
+        if not past.shape[1]:
+            return cluster.on
+        last = np.where(np.isnan(past[:, 0]), self.sizes(cluster), np.ceil(past[:, 0])).astype(np.int64)
+        use = np.zeros(len(cluster.hosts))
+        running = cluster.running
+        np.add.at(use, cluster.on[running], last[running])
+        near = use > self.hot * cluster.hosts[:, 0]
+        limit = np.where(near[:, None], cluster.hosts * np.array([self.hot, 1.0]), 2.0**40)
+        return ease(cluster, last, limit, cluster.hosts * np.array([ROOM, 1.0]), -last)
+
+    def _consolidated(self, cluster: Cluster) -> Integers:
+        running = cluster.running
+        if not len(running):
+            return cluster.on
+        peaks = self._peaks(cluster, self.factor * (1 + self.reserve))[running]
+        used, homes = np.unique(cluster.on[running], return_inverse=True)
+        hosts = cluster.hosts[used]
+        capacities = np.concatenate([np.repeat(hosts[:, :1], PARTS, axis=1), hosts[:, 1:]], axis=1)
+        # A machine counts with no more than its own host holds.
+        sizes = np.minimum(np.concatenate([peaks, cluster.asked[running, 1:]], axis=1), capacities[homes])
+        found = dmns(Instance(sizes, homes.astype(np.int64), capacities, np.ones(len(running), np.int64)))
+        freed = len(used) - found.nodes_used
+        if freed <= 0 or found.moves > self.budget * freed:
+            return cluster.on
+        on = cluster.on.copy()
+        on[running] = used[found.targets]
+        return on

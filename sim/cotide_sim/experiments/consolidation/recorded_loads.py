@@ -1,0 +1,156 @@
+"""`RecordedLoad`: machines or pods with what they asked for and what they used, five minutes by five minutes.
+
+Built from the public sets for `traces`. PlanetLab is set up as Beloglazov and Buyya 2012 do, four kinds of virtual
+machines in turn on hosts of two kinds; but for memory, which the trace does not record and which would decide alone.
+Azure's machines draw 1, 2 or 4 cores by the seed, and so little memory that cpu binds. OpenB and Alibaba 2017 record
+requests and times of pods, but no use: each pod is given the record of an Azure machine by the seed, which is said in
+the report. Memory is taken as asked for, always in use.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.consolidation.instance import Floats, Integers
+from cotide_core.errors import InputError
+from cotide_sim.traces.load.load_series import SLOT_SECONDS, open_text
+from cotide_sim.traces.load.vm_load import PLANETLAB_SLOTS, read_azure_cpu, read_planetlab_cpu
+
+SETS: Final = ("planetlab", "azure", "openb", "alibaba2017")
+DAY: Final = 288
+"""Slots of a day."""
+KINDS: Final = ((2500, 870), (2000, 1740), (1000, 1740), (500, 613))
+"""MIPS and MB of virtual machines, in turn (Beloglazov and Buyya 2012, section 7.1, as in their CloudSim examples)."""
+HOSTS: Final = ((2 * 1860, 4096), (2 * 2660, 4096))
+"""MIPS and MB of the hosts, HP ProLiant ML110 G4 and G5, in turn (the same)."""
+LARGE_HOST: Final = (16_000, 64_000)
+"""Millicores and MB of a host of the other sets (chosen)."""
+QUARTER_HOST: Final = (16_000, 16_000)
+"""A quarter of a machine of the Alibaba 2017 trace: of its 64 cores, and of its memory in parts of 64,000 (chosen)."""
+SMALL_HOST: Final = (8_000, 32_000)
+"""The same of Azure's 70 machines (chosen: so that they are on some twenty hosts)."""
+BORROWED: Final = "use borrowed from Azure's machines"
+
+
+@dataclass(frozen=True)
+class RecordedLoad:
+    """What runs, and on what.
+
+    Attributes
+    ----------
+    name, note : of the set, and what is not recorded in it.
+    asked : (M, 2) cpu and memory that each asks for.
+    used : (M, S) cpu that each uses in each slot; nan where it does not run.
+    hosts : (N, 2) cpu and memory of each host.
+    """
+
+    name: str
+    note: str
+    asked: Integers
+    used: Floats
+    hosts: Integers
+
+    @property
+    def slots(self) -> int:
+        """S."""
+        return int(self.used.shape[1])
+
+
+def read_recorded(name: str, data: Path, seed: int) -> RecordedLoad:
+    """Read one set; the seed chooses the day or week, and draws what is not recorded.
+
+    Raises
+    ------
+    InputError
+        When a file is missing or broken.
+    """
+    return {"planetlab": _planetlab, "azure": _azure, "openb": _openb, "alibaba2017": _alibaba}[name](data, seed)
+
+
+def _planetlab(data: Path, seed: int) -> RecordedLoad:
+    series = read_planetlab_cpu(data)
+    days = sorted({host.split("/")[0] for host in series.hosts})
+    day = days[seed % len(days)]
+    rows = [row for row, host in enumerate(series.hosts) if host.split("/")[0] == day]
+    kinds = np.array(KINDS, np.int64)[np.arange(len(rows)) % len(KINDS)]
+    hosts = np.array(HOSTS, np.int64)[np.arange(len(rows)) % len(HOSTS)]
+    used = series.load[rows][:, :PLANETLAB_SLOTS] * kinds[:, :1]
+    # Memory is chosen there, not recorded, and so large that it would bind before cpu on every host.
+    kinds[:, 1] = 1
+    return RecordedLoad("planetlab", day, kinds, used, hosts)
+
+
+def _azure(data: Path, seed: int) -> RecordedLoad:
+    series = read_azure_cpu(data, "avg")
+    weeks = series.load.shape[1] // (7 * DAY)
+    first = seed % weeks * 7 * DAY
+    cores = np.random.default_rng(seed).choice([1, 2, 4], len(series.hosts))
+    # Chosen: memory is not recorded, and must not decide in place of cpu, which is.
+    asked = np.column_stack([cores * 1000, cores * 500])
+    used = series.load[:, first : first + 7 * DAY] * asked[:, :1]
+    hosts = np.tile(np.array(SMALL_HOST, np.int64), (len(asked), 1))
+    return RecordedLoad("azure", f"week {seed % weeks + 1}", asked, used, hosts)
+
+
+def _openb(data: Path, seed: int) -> RecordedLoad:
+    path = data / "alibaba" / "openb_pod_list_default.csv"
+    rows = _rows(path)
+    names = rows[0]
+    columns = [names.index(one) for one in ("creation_time", "deletion_time", "cpu_milli", "memory_mib")]
+    table = np.array([[float(row[at] or "nan") for at in columns] for row in rows[1:]])
+    table = table[~np.isnan(table).any(axis=1) & (table[:, 2] <= LARGE_HOST[0]) & (table[:, 3] <= LARGE_HOST[1])]
+    return _with_borrowed("openb", data, table, seed, 4 * DAY, LARGE_HOST)
+
+
+def _alibaba(data: Path, seed: int) -> RecordedLoad:
+    path = data / "alibaba" / "alibaba2017_batch_task.csv.gz"
+    found = []
+    for row in _rows(path):
+        if len(row) == 8 and row[5] == "Terminated" and row[6] and row[7]:
+            begin, end, count = float(row[0]), float(row[1]), min(int(row[4]), 8)
+            # Cores are hundredths in this table, memory a share of the largest machine.
+            asked = (float(row[6]) * 10, max(1.0, float(row[7]) * 4 * QUARTER_HOST[1]))
+            if end - begin >= 6 * SLOT_SECONDS and begin > 0:
+                found += [(begin, end, *asked)] * count
+    table = np.array(found)
+    drawn = np.random.default_rng(seed).choice(len(table), min(len(table), 1500), replace=False)
+    return _with_borrowed("alibaba2017", data, table[np.sort(drawn)], seed, DAY, QUARTER_HOST)
+
+
+def _with_borrowed(name: str, data: Path, table: Floats, seed: int, slots: int, host: tuple[int, int]) -> RecordedLoad:
+    """Take the busiest stretch of some slots, and give each pod the record of one of Azure's machines."""
+    begin, end = table[:, 0] // SLOT_SECONDS, np.ceil(table[:, 1] / SLOT_SECONDS)
+    changes = np.zeros(int(end.max()) + 2)
+    np.add.at(changes, begin.astype(int), table[:, 2])
+    np.add.at(changes, end.astype(int), -table[:, 2])
+    busy = np.cumsum(np.concatenate([[0.0], np.cumsum(changes)]))
+    windows = busy[slots:] - busy[:-slots] if len(busy) > slots else np.zeros(1)
+    first = int(np.argmax(windows))
+    inside = (begin < first + slots) & (end > first)
+    begin = np.maximum(begin[inside] - first, 0).astype(int)
+    end = np.minimum(end[inside] - first, slots).astype(int)
+    asked = np.ceil(table[inside][:, 2:]).astype(np.int64)
+    shares = read_azure_cpu(data, "avg").load
+    generator = np.random.default_rng(seed)
+    used = np.full((len(asked), slots), np.nan)
+    for row, (start, stop) in enumerate(zip(begin, end, strict=True)):
+        machine, offset = generator.integers(len(shares)), generator.integers(shares.shape[1] - slots)
+        used[row, start:stop] = shares[machine, offset + start : offset + stop] * asked[row, 0]
+    # Twice the hosts that the busiest slot would fill: first fit never needs more.
+    runs = ~np.isnan(used)
+    busiest = max(float((asked[:, at] @ runs).max()) / host[at] for at in range(2))
+    hosts = np.tile(np.array(host, np.int64), (2 + 2 * int(np.ceil(busiest)), 1))
+    return RecordedLoad(name, BORROWED, asked, used, hosts)
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        with open_text(path) as stream:
+            return [row for row in csv.reader(stream) if row]
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error

@@ -1,0 +1,1 @@
+"""Unlike services that appear over time: does the latency guard hold for each of them?"""

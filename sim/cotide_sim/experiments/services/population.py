@@ -1,0 +1,145 @@
+"""Unlike services, made of measured tables: other base latencies, limits and rates, and four ways to be disturbed.
+
+Called by `guard_by_service`. A service is a table (memcached beside batch jobs run again and again, or once; beside
+antagonists; beside PARSEC jobs) whose latencies and rates are scaled. Without measured tables four are generated from
+`GeneratedInterference`, whose sensitivity to jobs differs. Invariant: same tables and seeds, same services and samples;
+rows of one cell are never both learned from and judged on, in no service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.forecasts import MixBatch, QosSamples
+from cotide_core.kernels.array_types import Floats, Indices
+from cotide_predictors.qos.mixes import cells_of, take_mixes
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.traces.colocation import tables
+
+FAMILIES: Final = ("grid", "grid-once", "antagonists", "parsec")
+"""The measured tables, see `tables.qos_samples`."""
+BASE_MILLISECONDS: Final = (2.0, 500.0)
+LIMIT_RATIOS: Final = (1.2, 20.0)
+"""Limit over lone p95."""
+RATE_DECADES: Final = 3.0
+REPEAT_NOISE: Final = 0.05
+"""Standard deviation of the log of a latency measured again; chosen, the tables' own noise comes on top."""
+HELD_OUT: Final = 0.25
+"""Share of the cells that services are judged on (3:1, as in Ou 2024, sec. 3.1)."""
+GENERATED: Final = (("mild", 0.3), ("even", 1.0), ("twice", 2.0), ("steep", 3.5))
+"""Names of generated tables, and the power to which jobs stretch their latency (chosen)."""
+GENERATED_ROWS: Final = 1200
+_GENERATED_SEED: Final = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service of the population; ``rate_scale`` multiplies the table's rates, ``base_milliseconds`` is its lone
+    p95."""
+
+    name: str
+    family: str
+    base_milliseconds: float
+    limit_ratio: float
+    rate_scale: float
+
+    @property
+    def limit_milliseconds(self) -> float:
+        """Its p95 limit."""
+        return self.base_milliseconds * self.limit_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A table in units of its own lone p95, and which of its rows are learned from and judged on."""
+
+    samples: QosSamples
+    learned: Indices
+    judged: Indices
+
+
+def read_tables(directory: Path | None) -> dict[str, QosSamples]:
+    """Return the measured tables of a directory, or generated ones where there is none.
+
+    Raises
+    ------
+    InputError
+        When a table is missing or broken.
+    """
+    if directory is None:
+        return {name: _generated(power, place) for place, (name, power) in enumerate(GENERATED)}
+    return {name: tables.qos_samples(directory, name) for name in FAMILIES}
+
+
+def draw_services(names: Sequence[str], count: int, seed: int) -> list[Service]:
+    """Return services whose families take turns, with base, limit and rates drawn evenly in logs."""
+    generator = np.random.default_rng((seed, count))
+    services = []
+    for place in range(count):
+        base, ratio = (np.exp(generator.uniform(*np.log(span))) for span in (BASE_MILLISECONDS, LIMIT_RATIOS))
+        scale = 10.0 ** -generator.uniform(0.0, RATE_DECADES)
+        family = names[place % len(names)]
+        services.append(Service(f"shop/{place:02d}-{family}", family, float(base), float(ratio), float(scale)))
+    return services
+
+
+def split(found: Mapping[str, QosSamples], seed: int) -> dict[str, Family]:
+    """Return each table in units of its lone p95 with its cells split at random, the same split for all services."""
+    generator = np.random.default_rng((seed, 1))
+    families = {}
+    for name, samples in found.items():
+        cells = cells_of(samples.mixes)
+        drawn = generator.permutation(np.unique(cells))
+        judged = np.isin(cells, drawn[: max(1, round(HELD_OUT * len(drawn)))])
+        unit = QosSamples(samples.mixes, samples.latency_milliseconds / _lone(samples))
+        families[name] = Family(unit, np.flatnonzero(~judged), np.flatnonzero(judged))
+    return families
+
+
+def measure(
+    service: Service, family: Family, rows: Indices, count: int, generator: np.random.Generator
+) -> tuple[MixBatch, Floats]:
+    """Return so many samples of a service: rows of its table drawn with replacement, scaled, measured again."""
+    drawn = generator.choice(rows, count)
+    mixes = take_mixes(family.samples.mixes, drawn)
+    noise = np.exp(REPEAT_NOISE * generator.standard_normal(count))
+    latency = family.samples.latency_milliseconds[drawn] * service.base_milliseconds * noise
+    scaled = replace(
+        mixes,
+        requests_per_second=mixes.requests_per_second * service.rate_scale,
+        limit_milliseconds=np.full(count, service.limit_milliseconds),
+        services=(service.name,),
+        service=np.zeros(count, np.int64),
+    )
+    return scaled, latency
+
+
+def _lone(samples: QosSamples) -> float:
+    """Return the median p95 without jobs at the lower half of the rates."""
+    mixes = samples.mixes
+    alone = mixes.counts.sum(axis=1) == 0
+    quiet = alone & (mixes.requests_per_second <= np.median(mixes.requests_per_second[alone]))
+    return float(np.median(samples.latency_milliseconds[quiet]))
+
+
+def _generated(power: float, place: int) -> QosSamples:
+    generator = np.random.default_rng((_GENERATED_SEED, place))
+    physics, rows = GeneratedInterference(), GENERATED_ROWS
+    types = physics.types
+    jobs = generator.poisson(0.3, (rows, len(types))).astype(np.float64)
+    jobs[: rows // 10] = 0.0
+    nothing = np.zeros_like(jobs)
+    rates, none = generator.uniform(1_000.0, 140_000.0, rows), np.zeros(rows)
+    sizes = jobs * np.exp(generator.uniform(np.log(2e7), np.log(6e8), jobs.shape))
+    pressure = np.minimum(1.0, 0.125 * jobs.sum(axis=1))
+    limits = np.ones(rows)
+    beside = physics.p95_milliseconds(MixBatch(rates, none, limits, pressure, types, jobs, sizes))
+    alone = physics.p95_milliseconds(MixBatch(rates, none, limits, none, types, nothing, nothing))
+    noise = np.exp(0.1 * generator.standard_normal(rows))
+    mixes = MixBatch(rates, none, limits, pressure, types, jobs, sizes)
+    return QosSamples(mixes, alone * (beside / alone) ** power * noise)

@@ -1,0 +1,245 @@
+"""`cotide consolidate` and `cotide whatif` from a user's chair, on the embedded server and on a ledger."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+import pytest
+from click.testing import CliRunner, Result
+
+from cotide_cli.commands import consolidate_command, whatif_command
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_core.errors import ClusterError, InputError
+from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.ledger import LedgerWriter
+from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadedServer]:
+    with server_in_thread() as running:
+        yield running
+
+
+@pytest.fixture
+def core(server: ThreadedServer) -> Iterator[Any]:
+    configuration = kubernetes.client.Configuration()
+    configuration.host = server.url
+    with kubernetes.client.ApiClient(configuration) as client:
+        made = kubernetes.client.CoreV1Api(client)
+        for name in ("n0", "n1", "n2"):
+            made.create_node({"metadata": {"name": name, "labels": {"node.kubernetes.io/instance-type": "small"}}})
+            amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+            conditions = [{"type": "Ready", "status": "True"}]
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": conditions}
+            made.patch_node_status(name, {"status": status})
+        yield made
+
+
+def run_pod(core: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
+    """Make a pod of an owner that runs on a node."""
+    requests = {"cpu": cpu, "memory": "10Mi"}
+    app = name.rpartition("-")[0]
+    there = {one.metadata.name: one.metadata.uid for one in core.list_namespaced_config_map("default").items}
+    # A ConfigMap stands for the controller: a pod whose owner is not there would be collected as garbage.
+    uid = there.get(app) or core.create_namespaced_config_map("default", {"metadata": {"name": app}}).metadata.uid
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": app, "uid": uid, "controller": True}
+    core.create_namespaced_pod(
+        "default",
+        {
+            "metadata": {"name": name, "labels": {"app": app}, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}], **spec},
+        },
+    )  # fmt: skip
+    body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+    core.create_namespaced_pod_binding(name, "default", body, _preload_content=False)
+    ready = [{"type": "Ready", "status": "True"}]
+    core.patch_namespaced_pod_status(name, "default", {"status": {"phase": "Running", "conditions": ready}})
+
+
+def cordoned(core: Any, name: str) -> bool:
+    spec = core.read_node(name).spec
+    return spec is not None and bool(spec.unschedulable)
+
+
+def consolidate(server: ThreadedServer, folder: Path, *options: str) -> Result:
+    path = server.write_kubeconfig(folder / "kubeconfig")
+    asked = ["--kubeconfig", str(path), "--minimum-age", "0", *options]
+    return CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+
+
+def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    run_pod(core, "own-1", "n2", "900m")
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("small: 0.25\n")
+    result = consolidate(server, tmp_path, "-o", "json", "--prices", str(prices))
+    assert result.exception is None, result.exception
+    data = json.loads(result.stdout)
+    assert data["nodes"] == {"used": 3, "after": 2, "atLeast": 2, "all": 3}
+    assert [(one["pod"], one["target"]) for one in data["freed"][0]["moves"]] == [("default/web-1", "n1")]
+    assert data["saves"]["priceAnHour"] == 0.25
+    assert data["risks"] == ["pod default/web-1 is its controller's only one: it is away while it moves"]
+    assert not cordoned(core, "n0")
+    shown = consolidate(server, tmp_path)
+    assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pods move" in shown.stdout
+
+
+def test_constraints_of_running_pods_and_local_storage_hold(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m", volumes=[{"name": "v", "emptyDir": {}}])
+    run_pod(core, "api-1", "n1", "200m", nodeSelector={"disk": "fast"})
+    run_pod(core, "own-1", "n2", "300m")
+    data = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)
+    # web stays for its volume, api for its selector; own goes, beside the fuller of the two.
+    assert [(one["node"], one["why"]) for one in data["kept"]] == [("n0", "it has local storage, which would be lost")]
+    assert [(one["node"], one["moves"][0]["target"]) for one in data["freed"]] == [("n2", "n1")]
+
+
+def test_apply_moves_pods_one_by_one_and_leaves_the_node_cordoned(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+
+    def replace_evicted() -> None:
+        """Stand for the ReplicaSet controller, the scheduler and the kubelet."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            there = {one.metadata.name: one for one in core.list_namespaced_pod("default").items}
+            if "web-1" in there and there["web-1"].metadata.deletion_timestamp is not None:
+                core.delete_namespaced_pod("web-1", "default", grace_period_seconds=0)
+            elif "web-1" not in there:
+                run_pod(core, "web-2", "n1", "100m")
+                return
+            time.sleep(0.05)
+
+    controller = threading.Thread(target=replace_evicted)
+    controller.start()
+    result = consolidate(server, tmp_path, "--apply", "--timeout", "20", "-o", "json")
+    controller.join()
+    assert result.exception is None, result.exception
+    data = json.loads(result.stdout)
+    assert data["carried"] == {"freed": ["n2", "n0"], "moved": ["default/web-1"], "surprise": ""}
+    assert result.return_value == 0
+    node = core.read_node("n0")
+    assert (node.spec.unschedulable, node.metadata.annotations["cotide.dev/consolidation"]) == (True, "freed")
+
+
+def test_a_surprise_is_exit_code_1_and_the_cordon_is_undone(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    # Nobody makes the pod again.
+    result = consolidate(server, tmp_path, "--apply", "--timeout", "1")
+    assert result.return_value == 1
+    assert "stopped: n0: pod default/web-1 was evicted" in result.stderr
+    assert not cordoned(core, "n0")
+
+
+def test_nothing_is_consolidated_while_pods_wait(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    spec = {"schedulerName": "cotide", "containers": [{"name": "c", "image": "i"}]}
+    core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
+    result = consolidate(server, tmp_path, "--apply")
+    assert isinstance(result.exception, ClusterError)
+    assert "1 pods wait for a node" in str(result.exception)
+    assert "1 pods wait for a node" in consolidate(server, tmp_path).stderr
+
+
+def ledger_of(folder: Path, *events: Event) -> Path:
+    writer = LedgerWriter(SchedulerConfig())
+    file = folder / "ledger.jsonl"
+    file.write_bytes(writer.header() + writer.entry(1000.0, events, []))
+    return file
+
+
+def pod(name: str, node: str | None, cpu: int, **fields: Any) -> PodUpserted:
+    phase = PodPhase.PENDING if node is None else PodPhase.RUNNING
+    made = Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, (("cpu", cpu), ("memory", 1)), 0.0, phase, node, True)
+    return PodUpserted(made._replace(**fields))
+
+
+def nodes(*names: str) -> list[Event]:
+    return [NodeUpserted(Node(name, (("cpu", 1000), ("memory", 1000), ("pods", 9)))) for name in names]
+
+
+def whatif(folder: Path, *options: str) -> Any:
+    asked = ["--ledger", str(folder), "-o", "json", *options]
+    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
+    assert result.exception is None, result.exception
+    return json.loads(result.stdout)
+
+
+def test_without_a_node_its_pods_move_or_wait_with_the_engines_reason(tmp_path: Path) -> None:
+    ledger_of(tmp_path, *nodes("a", "b"), pod("1", "a", 300), pod("2", "a", 900), pod("3", "b", 200))
+    answer = whatif(tmp_path, "--without-node", "a")
+    assert [(one["pod"], one["source"], one["target"]) for one in answer["moves"]] == [("d/1", "a", "b")]
+    assert [(one["pod"], one["already"]) for one in answer["waits"]] == [("d/2", False)]
+    assert "Insufficient cpu" in answer["waits"][0]["why"]
+
+
+def test_more_nodes_take_what_waits(tmp_path: Path) -> None:
+    ledger_of(tmp_path, *nodes("a"), pod("1", "a", 900), pod("2", None, 800), pod("3", None, 800))
+    answer = whatif(tmp_path, "--add-node", "a x1")
+    assert [one["target"] for one in answer["placed"]] == ["a-whatif-0"]
+    assert [one["already"] for one in answer["waits"]] == [True]
+    assert len(whatif(tmp_path, "--add-node", "a x2", "--policy", "fifo")["placed"]) == 2
+
+
+def test_a_workload_grows_and_shrinks(tmp_path: Path) -> None:
+    ledger_of(tmp_path, *nodes("a"), *[pod(str(number), "a", 200, job="d/j") for number in range(3)])
+    grown = whatif(tmp_path, "--scale-workload", "d/j=2x")
+    assert (len(grown["placed"]), len(grown["waits"])) == (2, 1)  # 1,000 - 600 take two of three
+    assert whatif(tmp_path, "--scale-workload", "d/j=0.3x")["removed"] == ["d/1", "d/0"][::-1]
+
+
+def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
+    ledger_of(tmp_path, *nodes("a", "b"), pod("1", "a", 300), pod("2", "b", 900))
+    assert whatif(tmp_path, "--each-node") == [
+        {"node": "a", "pods": 1, "withoutPlace": 1, "mustStay": 0},
+        {"node": "b", "pods": 1, "withoutPlace": 1, "mustStay": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--without-node", "z"], "--without-node: no node is called 'z'"),
+        (["--add-node", "z x2"], "no node and no instance type is called 'z'"),
+        (["--add-node", "a x0"], "no type and number"),
+        (["--scale-workload", "w"], "no workload and factor"),
+        (["--scale-workload", "d/w=2x"], "no Workload and no Job with pods"),
+        (["--policy", "nonsense"], "nonsense"),
+        ([], "nothing is different"),
+        (["--each-node", "--policy", "fifo"], "is asked alone"),
+        (["--without-node", "a", "--at", "1"], "nothing was recorded up to this time"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence(tmp_path: Path, options: list[str], words: str) -> None:
+    ledger_of(tmp_path, *nodes("a"), pod("1", "a", 300))
+    asked = ["--ledger", str(tmp_path), *options]
+    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, InputError)
+    assert words in str(result.exception)
+
+
+def test_apply_on_a_ledger_is_refused(tmp_path: Path) -> None:
+    asked = ["--apply", "--ledger", str(tmp_path)]
+    result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, InputError)
+
+
+def test_placed_pods_keep_the_constraints_that_they_were_recorded_with(tmp_path: Path) -> None:
+    waiting = pod("1", None, 100, node_selector=(("disk", "fast"),)).pod
+    ledger_of(
+        tmp_path, *nodes("a", "b"), PodUpserted(waiting),
+        PodUpserted(waiting._replace(node="a", phase=PodPhase.RUNNING, node_selector=())),
+    )  # fmt: skip
+    assert "didn't match" in whatif(tmp_path, "--without-node", "a")["waits"][0]["why"]
