@@ -1,0 +1,236 @@
+"""What capacity is planned for: machine types, container classes, what is there now and what is foreseen.
+
+Made by the experiments and by the operator; read by `capacity_program`. The gate for bad input: every `check` raises
+one sentence that names the field, so that whoever plans can keep the last good plan. Invariant: what passed the gate
+always has a feasible program, since demand beyond all capacity is left unserved at a cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_core.provisioning.power import PowerCurve
+from cotide_core.provisioning.programs import Booleans, Floats
+
+LARGEST: Final = 1e9
+"""More machines, containers, money or resource units than this is a slip of the pen (chosen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    """Machines of one kind.
+
+    Attributes
+    ----------
+    name : of the kind.
+    capacity : by resource, in any unit that containers share.
+    count : how many there are, the N of Zhang and Boutaba 2014, sec. III.
+    power : watts by utilisation of the first resource, cpu.
+    on_cost, off_cost : money for one switch; eq. 11.
+    boot_steps : steps from the order until it can take tasks, >= 0.
+    minimum_up_steps : steps that it stays on once started, >= 0.
+    hourly_cost : money for an hour powered on, besides energy (rent, wear).
+    """
+
+    name: str
+    capacity: tuple[float, ...]
+    count: int
+    power: PowerCurve
+    on_cost: float = 0.0
+    off_cost: float = 0.0
+    boot_steps: int = 0
+    minimum_up_steps: int = 0
+    hourly_cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerClass:
+    """Containers of one class of tasks.
+
+    Attributes
+    ----------
+    name : of the class.
+    size : by resource.
+    overprovisioning : the omega of eq. 13, >= 1; the paper found 1.2.
+    value : money for an hour in which one container that is needed is there; None for what the service level asks.
+    """
+
+    name: str
+    size: tuple[float, ...]
+    overprovisioning: float = 1.2
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityModel:
+    """What stays the same from step to step.
+
+    Attributes
+    ----------
+    machines, classes : M kinds and K classes with the same R resources.
+    step_seconds : length of a step.
+    horizon : W, steps planned ahead.
+    service_level : share of the demand's distribution that is worth serving where a class states no value: a container
+        is worth its cheapest cost over (1 - level), as in the newsvendor problem.
+    allowed : (M, K) the psi of eq. 8 beside what sizes forbid; None for all.
+    """
+
+    machines: tuple[MachineType, ...]
+    classes: tuple[ContainerClass, ...]
+    step_seconds: float = 300.0
+    horizon: int = 12
+    service_level: float = 0.95
+    allowed: Booleans | None = field(default=None, compare=False)
+
+    def check(self) -> None:
+        """Raise InputError, one sentence, when the model makes no sense."""
+        if not self.machines:
+            raise InputError("there is no machine type to plan for", field="machines")
+        if not self.classes:
+            raise InputError("there is no task class to plan for", field="classes")
+        resources = len(self.machines[0].capacity)
+        for kind in self.machines:
+            _check_numbers(f"machines[{kind.name}]", kind.capacity, resources)
+            costs = (kind.on_cost, kind.off_cost, kind.hourly_cost, float(kind.count))
+            _check_numbers(f"machines[{kind.name}] costs and count", costs, 4)
+            if kind.boot_steps < 0 or kind.minimum_up_steps < 0:
+                raise InputError("boot_steps and minimum_up_steps must be >= 0", field=f"machines[{kind.name}]")
+        for wanted in self.classes:
+            _check_numbers(f"classes[{wanted.name}]", wanted.size, resources)
+            if not 1.0 <= wanted.overprovisioning <= 100.0:
+                raise InputError(f"{wanted.overprovisioning:g} is not in [1, 100]", field="overprovisioning")
+            if wanted.value is not None:
+                _check_numbers(f"classes[{wanted.name}].value", (wanted.value,), 1)
+        if not (1 <= self.horizon <= 1000 and 0.0 < self.step_seconds <= 86_400.0):
+            raise InputError("the horizon must be 1 to 1000 steps of at most a day", field="horizon")
+        if not 0.0 < self.service_level < 1.0:
+            raise InputError(f"{self.service_level:g} is not in (0, 1)", field="service_level")
+
+    @property
+    def capacity(self) -> Floats:
+        """Return the (M, R) capacities."""
+        return np.array([kind.capacity for kind in self.machines], dtype=np.float64)
+
+    @property
+    def sizes(self) -> Floats:
+        """Return the (K, R) container sizes."""
+        return np.array([wanted.size for wanted in self.classes], dtype=np.float64)
+
+    def hosts(self) -> Booleans:
+        """Return (M, K): whether a machine of the type holds a container of the class, the psi of eq. 8."""
+        fits = np.all(self.sizes[None, :, :] <= self.capacity[:, None, :] * (1 + 1e-9), axis=2)
+        if self.allowed is not None:
+            np.logical_and(fits, self.allowed, out=fits)
+        return fits
+
+    def container_watts(self) -> Floats:
+        """Return (M, K): watts that a running container adds, the second part of eq. 9 with cpu as the resource."""
+        cpu, size = self.capacity[:, :1], self.sizes[:, 0]
+        slope = np.array([kind.power.slope for kind in self.machines])[:, None]
+        return np.divide(slope * size, cpu, out=np.zeros((len(self.machines), len(self.classes))), where=cpu > 0)
+
+    def values(self, price: float) -> Floats:
+        """Return (K,): what an hour of a container that is needed is worth, at a mean price of energy."""
+        capacity, sizes, hosts = self.capacity, self.sizes, self.hosts()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(sizes[None] > 0, sizes[None] / capacity[:, None], 0.0).max(axis=2)
+        idle = np.array([kind.power.idle for kind in self.machines]) * price / 1000.0
+        rent = np.array([kind.hourly_cost for kind in self.machines])
+        hours = self.step_seconds / 3600.0
+        switch = np.array([kind.on_cost + kind.off_cost for kind in self.machines]) / hours
+        omega = np.array([wanted.overprovisioning for wanted in self.classes])
+        cost = omega * shares * (idle + rent + switch)[:, None] + self.container_watts() * price / 1000.0
+        cheapest = np.where(hosts, cost, np.inf).min(axis=0)
+        # A class that no machine holds is never served, whatever its value; one without cost is still worth serving.
+        cheapest = np.where(np.isfinite(cheapest), np.maximum(cheapest, 1e-9), 0.0)
+        stated = [wanted.value for wanted in self.classes]
+        own = np.array([np.nan if value is None else value for value in stated])
+        result: Floats = np.where(np.isnan(own), cheapest / (1.0 - self.service_level), own)
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Park:
+    """What is there when a plan is made.
+
+    Attributes
+    ----------
+    powered : (M,) machines that draw power: up, booting or draining.
+    available : (M,) machines that exist and could be on; failed ones left out.
+    booting : (M, W) of ``powered``, those that are not up yet in each step of the horizon.
+    held : (M, W) machines that must stay on in each step: started too lately to be stopped.
+    """
+
+    powered: Floats
+    available: Floats
+    booting: Floats
+    held: Floats
+
+    @classmethod
+    def of(cls, model: CapacityModel, powered: Floats) -> Park:
+        """Return a park in which all that is powered is up and nothing was started lately."""
+        none = np.zeros((len(model.machines), model.horizon))
+        counts = np.array([float(kind.count) for kind in model.machines])
+        return cls(np.asarray(powered, dtype=np.float64), counts, none, none)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """What is foreseen.
+
+    Attributes
+    ----------
+    probabilities : (J,) rising, in (0, 1).
+    demand : (W, K, J) quantiles of the containers needed at each step.
+    price : (W,) money for a kWh, carbon included where it is priced.
+    """
+
+    probabilities: tuple[float, ...]
+    demand: Floats
+    price: Floats
+
+    def check(self, model: CapacityModel) -> None:
+        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        shape = (model.horizon, len(model.classes), len(self.probabilities))
+        if self.demand.shape != shape:
+            raise InputError(f"has shape {self.demand.shape}, {shape} was expected", field="demand")
+        if self.price.shape != (model.horizon,):
+            raise InputError(f"has {self.price.size} prices for {model.horizon} steps", field="price")
+        if not np.isfinite(self.price).all():
+            raise InputError("a price is missing or not a number", field="price")
+        if np.abs(self.price).max() > LARGEST:
+            raise InputError(f"a price beyond {LARGEST:g} is no price", field="price")
+        if not np.isfinite(self.demand).all():
+            raise InputError("a forecast of demand is missing or not a number", field="demand")
+        if self.demand.size and (self.demand.min() < 0 or self.demand.max() > LARGEST):
+            raise InputError(f"demand must lie in [0, {LARGEST:g}] containers", field="demand")
+        chances = np.asarray(self.probabilities)
+        if not len(chances) or chances.min() <= 0 or chances.max() >= 1 or (np.diff(chances) <= 0).any():
+            raise InputError("probabilities must rise within (0, 1)", field="probabilities")
+
+
+def check_park(park: Park, model: CapacityModel) -> None:
+    """Raise InputError, one sentence, when counts of machines make no sense."""
+    kinds, wide = len(model.machines), (len(model.machines), model.horizon)
+    for name, counts, shape in (
+        ("powered", park.powered, (kinds,)),
+        ("available", park.available, (kinds,)),
+        ("booting", park.booting, wide),
+        ("held", park.held, wide),
+    ):
+        if counts.shape != shape:
+            raise InputError(f"has shape {counts.shape}, {shape} was expected", field=name)
+        if not np.isfinite(counts).all() or counts.min() < 0 or counts.max() > LARGEST:
+            raise InputError("counts of machines must be finite and >= 0", field=name)
+
+
+def _check_numbers(name: str, numbers: tuple[float, ...], expected: int) -> None:
+    if len(numbers) != expected:
+        raise InputError(f"has {len(numbers)} numbers where {expected} are expected", field=name)
+    for number in numbers:
+        if not np.isfinite(number) or not 0.0 <= number <= LARGEST:
+            raise InputError(f"{number!r} is not a number in [0, {LARGEST:g}]", field=name)

@@ -1,0 +1,58 @@
+"""Container sizes: how much to reserve for a task of a class, so that a group of them fits with a stated probability.
+
+Called by those who fit task classes. Zhang and Boutaba 2014, sec. III, define a container as a logical
+allocation for a task of a class and leave its size open. Tasks of a class differ; a machine holds a group of n of them;
+their sum has mean n m and standard deviation sqrt(n) s where sizes are independent. So a container of
+
+    m + z(p) s / sqrt(n)
+
+holds the group with probability p, as far as the sum is normal: for n of 10 and more, and less well for single tasks of
+skewed classes. A container is never larger than the largest task seen, nor smaller than the mean.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_core.provisioning.programs import Floats
+
+LEAST_PROBABILITY = 0.5
+"""Below it a container would be smaller than the mean task."""
+
+
+def container_sizes(mean: Floats, deviation: Floats, largest: Floats, group: Floats, probability: float) -> Floats:
+    """Return (K, R) sizes, in the unit of the tasks.
+
+    Parameters
+    ----------
+    mean, deviation, largest : (K, R) of the tasks of each class, by resource.
+    group : (K,) tasks of the class that share a machine, >= 1; fewer count as one.
+    probability : that a group of containers holds its tasks, in [0.5, 1).
+
+    Raises
+    ------
+    InputError
+        When the probability is outside.
+    """
+    if not LEAST_PROBABILITY <= probability < 1.0:
+        raise InputError(f"{probability:g} is not in [{LEAST_PROBABILITY:g}, 1)", field="probability")
+    wide = NormalDist().inv_cdf(probability) / np.sqrt(np.maximum(group, 1.0))
+    sizes: Floats = np.clip(mean + wide[:, None] * deviation, mean, np.maximum(largest, mean))
+    return sizes
+
+
+def groups_per_machine(mean: Floats, capacity: Floats) -> Floats:
+    """Return (K,) how many mean tasks of a class the largest machine holds, >= 1.
+
+    Parameters
+    ----------
+    mean : (K, R) of the tasks.
+    capacity : (M, R) of the machines.
+    """
+    largest = capacity.max(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fits = np.where(mean > 0, largest[None, :] / mean, np.inf).min(axis=1)
+    return np.maximum(np.floor(np.where(np.isfinite(fits), fits, 1.0)), 1.0)

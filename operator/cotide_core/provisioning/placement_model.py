@@ -1,0 +1,171 @@
+"""What a placement of servers over data centres is planned for: data centres, access networks, delays and costs.
+
+Made by the experiments and by `cotide place`; read by `placement_program`. Zhang and Boutaba 2014, sec. II: a bipartite
+graph of data centres L and access networks V, servers x of identical size. The gate for bad input, as `capacity_model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_core.provisioning.programs import Booleans, Floats
+
+LARGEST: Final = 1e9
+"""More servers, requests per second or money than this is a slip of the pen (chosen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataCentre:
+    """One place.
+
+    Attributes
+    ----------
+    name : of it.
+    servers : capacity in servers, the C of eq. 5: of all resources the one that is scarce counts, since servers are of
+        one size.
+    on_cost, off_cost : money for adding and for removing a server; eq. 3.
+    overflow : share of ``servers`` beyond them that can be had at the penalty of eq. 5; there is nothing above.
+    """
+
+    name: str
+    servers: float
+    on_cost: float = 0.0
+    off_cost: float = 0.0
+    overflow: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """How fast a service must answer and what it costs when it does not.
+
+    Attributes
+    ----------
+    delay_seconds : the mean delay, propagation and queueing together, that is allowed: the d-bar of sec. II.
+    service_rate : requests per second that a server handles, mu.
+    variability : (c_a^2 + c_s^2) / 2 of Kingman's approximation; 1 for Poisson arrivals and exponential service.
+    penalty : money per request that finds no server fast enough: the linear part of h in eq. 4.
+    quadratic_penalty : money per hour and (request per second)^2: what makes h steeper where much is missing.
+    """
+
+    delay_seconds: float
+    service_rate: float
+    variability: float = 1.0
+    penalty: float = 1e-4
+    quadratic_penalty: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementModel:
+    """What stays the same from step to step.
+
+    Attributes
+    ----------
+    centres : L data centres.
+    networks : names of the V access networks.
+    delays : (L, V) seconds of propagation, the d^lv; inf where there is no path.
+    egress : (L, V) money per request that crosses, >= 0.
+    overflow_penalty : money per hour for a server beyond a data centre's capacity; eq. 5.
+    """
+
+    centres: tuple[DataCentre, ...]
+    networks: tuple[str, ...]
+    delays: Floats
+    egress: Floats
+    level: ServiceLevel
+    step_seconds: float = 3600.0
+    horizon: int = 24
+    overflow_penalty: float = 10.0
+
+    def check(self) -> None:
+        """Raise InputError, one sentence, when the model makes no sense."""
+        if not self.centres:
+            raise InputError("there is no data centre to place servers in", field="centres")
+        if not self.networks:
+            raise InputError("there is no access network to serve", field="networks")
+        shape = (len(self.centres), len(self.networks))
+        for name, values in (("delays", self.delays), ("egress", self.egress)):
+            if values.shape != shape:
+                raise InputError(f"has shape {values.shape}, {shape} was expected", field=name)
+            if np.isnan(values).any() or values.min() < 0:
+                raise InputError("must be numbers >= 0", field=name)
+        if not np.isfinite(self.egress).all():
+            raise InputError("must be finite", field="egress")
+        for centre in self.centres:
+            numbers = (centre.servers, centre.on_cost, centre.off_cost, centre.overflow)
+            if not all(np.isfinite(number) and 0 <= number <= LARGEST for number in numbers):
+                raise InputError(f"needs numbers in [0, {LARGEST:g}]", field=f"centres[{centre.name}]")
+        level = self.level
+        if not (level.delay_seconds > 0 and level.service_rate > 0 and level.variability >= 0):
+            raise InputError("needs a delay and a service rate above 0", field="level")
+        if not (0 <= level.penalty <= LARGEST and 0 <= level.quadratic_penalty <= LARGEST):
+            raise InputError(f"penalties must lie in [0, {LARGEST:g}]", field="level.penalty")
+        if not (1 <= self.horizon <= 1000 and 0 < self.step_seconds <= 7 * 86_400):
+            raise InputError("the horizon must be 1 to 1000 steps of at most a week", field="horizon")
+        if not self.usable().any():
+            raise InputError("no data centre is near enough to any network for the delay asked for", field="delays")
+
+    def servers_per_rate(self) -> Floats:
+        """Return (L, V): servers that a request per second needs, the a^lv of eq. 4; inf where delay forbids it.
+
+        Kingman's q = rho / (1 - rho) c / mu is solved for rho at what propagation leaves of the delay:
+        rho = q / (q + c / mu), a = 1 / (rho mu).
+        """
+        left = self.level.delay_seconds - self.delays
+        rate = self.level.service_rate
+        with np.errstate(divide="ignore", invalid="ignore"):
+            load = left / (left + self.level.variability / rate)
+            needed: Floats = np.where((left > 0) & np.isfinite(self.delays), 1.0 / (load * rate), np.inf)
+        return needed
+
+    def usable(self) -> Booleans:
+        """Return (L, V): whether a data centre can serve a network within the delay."""
+        usable: Booleans = np.isfinite(self.servers_per_rate())
+        return usable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementOutlook:
+    """What is foreseen.
+
+    Attributes
+    ----------
+    demand : (W, V) requests per second: the quantile that is the level of safety.
+    price : (W, L) money for a server's hour; carbon included where it is priced. May be negative.
+    available : (W, L) share of a data centre that is there, 0 when it is lost; None for all.
+    """
+
+    demand: Floats
+    price: Floats
+    available: Floats | None = None
+
+    def check(self, model: PlacementModel) -> None:
+        """Raise InputError, one sentence, when the outlook can't be planned for."""
+        if self.demand.shape != (model.horizon, len(model.networks)):
+            raise InputError(f"has shape {self.demand.shape} for {model.horizon} steps", field="demand")
+        if self.price.shape != (model.horizon, len(model.centres)):
+            raise InputError(f"has shape {self.price.shape} for {model.horizon} steps", field="price")
+        if not np.isfinite(self.demand).all():
+            raise InputError("a forecast of demand is missing or not a number", field="demand")
+        if self.demand.min() < 0 or self.demand.max() > LARGEST:
+            raise InputError(f"demand must lie in [0, {LARGEST:g}] requests per second", field="demand")
+        if not np.isfinite(self.price).all():
+            raise InputError("a price is missing or not a number", field="price")
+        if np.abs(self.price).max() > LARGEST:
+            raise InputError(f"a price beyond {LARGEST:g} is no price", field="price")
+        if self.available is not None and not ((self.available >= 0) & (self.available <= 1)).all():
+            raise InputError("shares of data centres must lie in [0, 1]", field="available")
+
+
+def with_carbon(price: Floats, grams_per_kwh: Floats, kilowatts: float, money_per_kilogram: float) -> Floats:
+    """Return prices of a server's hour with its carbon priced in; beyond the paper.
+
+    Parameters
+    ----------
+    price, grams_per_kwh : (W, L).
+    kilowatts : that a server draws.
+    """
+    return price + grams_per_kwh / 1000.0 * kilowatts * money_per_kilogram

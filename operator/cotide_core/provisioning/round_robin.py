@@ -1,0 +1,36 @@
+"""Weighted round-robin between machine types: which type takes the next task of a class.
+
+Called by whoever places tasks under a capacity plan (Zhang and Boutaba 2014, sec. III: tasks of a class go to types in
+proportion to the class's containers there). Smooth: each turn a type earns its weight, the richest is chosen and pays
+one turn, so that 2:1 gives a b a, a b a and not a a b. Invariant: after any n turns a type was chosen n times its
+share, give or take the number of types.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.kernels.compiled import compiled
+from cotide_core.provisioning.programs import Floats
+
+
+@compiled
+def next_type(weights: Floats, credit: Floats) -> int:
+    """Return the type whose turn it is, and settle ``credit`` in place; -1 where no type has a weight.
+
+    ``weights``: (M,) shares that sum to 1, or zeros. ``credit``: (M,) kept from turn to turn, zeros at first.
+    """
+    chosen = -1
+    for kind in range(len(weights)):
+        credit[kind] += weights[kind]
+        if weights[kind] > 0.0 and (chosen < 0 or credit[kind] > credit[chosen] + 1e-12):
+            chosen = kind
+    if chosen >= 0:
+        credit[chosen] -= 1.0
+    return chosen
+
+
+def turns(weights: Floats, count: int) -> list[int]:
+    """Return the types of the next ``count`` tasks, from no credit."""
+    credit = np.zeros(len(weights))
+    return [next_type(weights, credit) for _ in range(count)]
