@@ -122,7 +122,9 @@ class CapacityModel:
 
     def hosts(self) -> Booleans:
         """Return (M, K): whether a machine of the type holds a container of the class, the psi of eq. 8."""
-        fits = np.all(self.sizes[None, :, :] <= self.capacity[:, None, :] * (1 + 1e-9), axis=2)
+        fits: Booleans = np.all(
+            self.sizes[None, :, :] <= self.capacity[:, None, :] * (1 + 1e-9), axis=2, keepdims=False
+        )
         if self.allowed is not None:
             np.logical_and(fits, self.allowed, out=fits)
         return fits

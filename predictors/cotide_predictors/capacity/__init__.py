@@ -1,0 +1,1 @@
+"""Estimators for capacity: task classes, arrival rates and the containers that will be needed."""

@@ -1,0 +1,90 @@
+"""Arrival rates of each class for the next steps, with a distribution.
+
+Fitted and updated by `container_demand`. Three simple forecasts of the mean run side by side: the smoothed level, the
+same time of the day before, and the mean of both; each class uses the one that was best lately, so that a class
+without a day in it is not given one. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned
+from the errors, and quantiles are those of a gamma distribution of the same mean and variance. Invariant: rates are
+finite and >= 0, whatever the history, also none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+METHODS: Final = ("level", "yesterday", "mean of both")
+SMOOTHING: Final = 0.25
+"""Weight of the newest step in the level (chosen)."""
+FORGET: Final = 0.98
+"""What is kept of old errors at a step (chosen: about fifty steps count)."""
+
+
+class ArrivalRates:
+    """Forecasts of counts per step, on line.
+
+    Attributes
+    ----------
+    level_ : (K,) smoothed counts.
+    dispersion_ : (K,) variance over mean of a count around its forecast, >= 1.
+    errors_ : (3, K) mean absolute errors of the methods, lately.
+    """
+
+    def __init__(self, *, classes: int, day_steps: int) -> None:
+        """Take the number of classes K and the steps of a day."""
+        self.classes, self.day_steps = classes, max(1, day_steps)
+        self._history: list[Floats] = []
+        self.level_ = np.zeros(classes)
+        self.dispersion_ = np.ones(classes)
+        self.errors_ = np.zeros((len(METHODS), classes))
+
+    def update(self, counts: Floats) -> ArrivalRates:
+        """Take the (K,) counts of the step that has ended."""
+        if self._history:
+            offered = self._means(1)[:, 0]
+            self.errors_ = FORGET * self.errors_ + (1 - FORGET) * np.abs(offered - counts)
+            mean = self._choose(offered)
+            seen = (counts - mean) ** 2 / np.maximum(mean, 1.0)
+            self.dispersion_ = np.maximum(1.0, FORGET * self.dispersion_ + (1 - FORGET) * seen)
+            self.level_ = (1 - SMOOTHING) * self.level_ + SMOOTHING * counts
+        else:
+            self.level_ = np.asarray(counts, dtype=np.float64).copy()
+        self._history.append(np.asarray(counts, dtype=np.float64))
+        del self._history[: -2 * self.day_steps]
+        return self
+
+    def predict(self, steps: int) -> Floats:
+        """Return (steps, K) mean counts of the steps to come."""
+        offered = self._means(steps)
+        best = self.errors_.argmin(axis=0)
+        chosen: Floats = np.take_along_axis(offered, best[None, None, :], axis=0)[0]
+        return chosen
+
+    def quantiles(self, steps: int, probabilities: tuple[float, ...]) -> Floats:
+        """Return (steps, K, J) quantiles of the counts."""
+        from scipy.stats import gamma
+
+        mean = np.maximum(self.predict(steps), 1e-9)[:, :, None]
+        scale = self.dispersion_[None, :, None]
+        found: Floats = gamma.ppf(np.asarray(probabilities)[None, None, :], mean / scale, scale=scale)
+        return np.nan_to_num(found, nan=0.0, posinf=0.0)
+
+    def _means(self, steps: int) -> Floats:
+        """Return (3, steps, K): what each method says."""
+        level = np.broadcast_to(self.level_, (steps, self.classes))
+        before = level.copy()
+        known = len(self._history)
+        for step in range(steps):
+            place = known + step - self.day_steps
+            # An hour around the same time of the day before, rather than one step, which is mostly noise.
+            wide = max(1, self.day_steps // 48)
+            if place - wide >= 0 and place + wide < known:
+                before[step] = np.mean(self._history[place - wide : place + wide + 1], axis=0)
+        return np.stack((level, before, (level + before) / 2.0))
+
+    def _choose(self, offered: Floats) -> Floats:
+        chosen: Floats = np.take_along_axis(offered, self.errors_.argmin(axis=0)[None, :], axis=0)[0]
+        return chosen

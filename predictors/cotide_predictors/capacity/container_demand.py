@@ -1,0 +1,163 @@
+"""How many containers of each class will be needed: tasks that still run, tasks that wait, and tasks to come.
+
+Called by whoever plans capacity, once a step. The tasks of a size class that need a container h steps on are
+
+    sum over running tasks of S(age + h) / S(age)  +  waiting x S(h)  +  sum over steps j < h of arrivals_j x I(h - j),
+
+S the share of tasks that outlive an age, I its integral over a step: the transient of a queue with as many servers as
+tasks. Those past the age that parts short from long are counted in the class of long ones. Its spread is learned: what
+was needed at most within each step is compared with the forecast, and quantiles of the error, scaled by the square
+root of the forecast, are added. Invariant: quantiles rise, are finite and >= 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_predictors.capacity.arrival_rates import ArrivalRates
+from cotide_predictors.capacity.task_classes import TaskClasses
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+GRID: Final = 400
+"""Points at which the survival of a class is kept (chosen)."""
+ERRORS_KEPT: Final = 400
+"""Errors of each class and lead from which quantiles are read (chosen: a day and a half of five-minute steps)."""
+LEADS: Final = (1, 2, 4, 8)
+"""Steps ahead at which errors are gathered; a step uses those of the lead before it (chosen)."""
+FIRST_SPREAD: Final = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Scaled errors that are taken for granted before any were seen (chosen: Poisson's, a little wider)."""
+
+
+class ContainerDemand:
+    """Forecasts containers by class, on line.
+
+    Classes are the size classes, each as short and as long where run times part: ``labels_`` holds pairs of size class
+    and whether it is long.
+    """
+
+    def __init__(
+        self, *, classes: TaskClasses, step_seconds: float, horizon: int, day_seconds: float = 86_400.0
+    ) -> None:
+        """Take fitted classes and the time step of the plan."""
+        self.classes, self.step_seconds, self.horizon = classes, step_seconds, horizon
+        self.labels_ = tuple(
+            (place, long)
+            for place, size in enumerate(classes.sizes_)
+            for long in ((False, True) if np.isfinite(size.long_after) else (False,))
+        )
+        self.rates_ = ArrivalRates(classes=len(classes.sizes_), day_steps=round(day_seconds / step_seconds))
+        self._column = {pair: place for place, pair in enumerate(self.labels_)}
+        self._survival = [_Survival(size.seconds, step_seconds) for size in classes.sizes_]
+        self._arriving = self._arriving_parts()
+        self._pending: list[list[tuple[int, Floats]]] = [[] for _ in LEADS]
+        first = np.tile(np.array(FIRST_SPREAD)[:, None], (1, len(self.labels_)))
+        self._errors = [list(first) for _ in LEADS]
+        self._now = 0
+
+    def update(self, arrivals: Floats, peak: Floats) -> None:
+        """Take what the step that has ended brought.
+
+        Parameters
+        ----------
+        arrivals : (S,) tasks that came, by size class.
+        peak : (K,) most tasks of each label that ran or waited at one time in the step.
+        """
+        self.rates_.update(arrivals)
+        self._now += 1
+        for pending, errors in zip(self._pending, self._errors, strict=True):
+            while pending and pending[0][0] <= self._now:
+                due, mean = pending.pop(0)
+                if due == self._now:
+                    errors.append((peak - mean) / np.sqrt(mean + 1.0))
+                    del errors[:-ERRORS_KEPT]
+
+    def mean(self, label: Integers, age_seconds: Floats, waiting: Floats, rates: Floats | None = None) -> Floats:
+        """Return (W, K) containers needed on average at the end of each step to come.
+
+        Parameters
+        ----------
+        label, age_seconds : (n,) size class and age of the tasks that run.
+        waiting : (S,) tasks that wait, by size class.
+        rates : (W, S) arrivals per step; None for the forecast.
+        """
+        steps = np.arange(1, self.horizon + 1)
+        coming = self.rates_.predict(self.horizon) if rates is None else rates
+        needed = np.zeros((self.horizon, len(self.labels_)))
+        for place, (size, survival) in enumerate(zip(self.classes.sizes_, self._survival, strict=True)):
+            ages = age_seconds[label == place]
+            later = ages[None, :] + steps[:, None] * self.step_seconds
+            alive = survival.share(later) / np.maximum(survival.share(ages), 1e-6)[None]
+            parts = [(alive, later >= size.long_after)]
+            fresh = (steps * self.step_seconds).astype(np.float64)
+            parts.append((waiting[place] * survival.share(fresh)[:, None], (fresh >= size.long_after)[:, None]))
+            for count, long in parts:
+                self._add(needed, place, np.where(long, 0.0, count).sum(axis=1), np.where(long, count, 0.0).sum(axis=1))
+        for column, kernel in enumerate(self._arriving):
+            place = self.labels_[column][0]
+            for lag in range(self.horizon):
+                needed[lag:, column] += coming[: self.horizon - lag, place] * kernel[lag]
+        return needed
+
+    def predict(
+        self, label: Integers, age_seconds: Floats, waiting: Floats, probabilities: tuple[float, ...]
+    ) -> Floats:
+        """Return (W, K, J) quantiles of the containers needed; remembers the means, to learn from what comes."""
+        mean = self.mean(label, age_seconds, waiting)
+        for lead, pending in zip(LEADS, self._pending, strict=True):
+            if lead <= self.horizon:
+                pending.append((self._now + lead, mean[lead - 1]))
+        return self.spread(mean, probabilities)
+
+    def spread(self, mean: Floats, probabilities: tuple[float, ...]) -> Floats:
+        """Return (W, K, J): a mean with the quantiles of the errors seen."""
+        by_lead = [np.quantile(np.array(errors), probabilities, axis=0).T for errors in self._errors]
+        places = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
+        scaled = np.stack([by_lead[place] for place in places])
+        found = np.maximum(mean[:, :, None] + scaled * np.sqrt(mean + 1.0)[:, :, None], 0.0)
+        return np.maximum.accumulate(found, axis=2)
+
+    def count(self, label: Integers, age_seconds: Floats) -> Floats:
+        """Return (K,) tasks of each label."""
+        long = self.classes.is_long(label, age_seconds)
+        counts = np.zeros(len(self.labels_))
+        for column, (place, is_long) in enumerate(self.labels_):
+            counts[column] = ((label == place) & (long == is_long)).sum()
+        return counts
+
+    def _add(self, needed: Floats, place: int, short: Floats, long: Floats) -> None:
+        needed[:, self._column[(place, False)]] += short
+        if (place, True) in self._column:
+            needed[:, self._column[(place, True)]] += long
+
+    def _arriving_parts(self) -> list[Floats]:
+        """Return for each label (W,): share of a step's arrivals that are there so many steps on, as that label."""
+        parts = []
+        for place, long in self.labels_:
+            size, survival = self.classes.sizes_[place], self._survival[place]
+            inside = (np.arange(20) + 0.5) / 20.0
+            ages = (np.arange(self.horizon)[:, None] + inside[None]) * self.step_seconds
+            alive = survival.share(ages) * ((ages >= size.long_after) == long)
+            parts.append(alive.mean(axis=1))
+        return parts
+
+
+class _Survival:
+    """The share of tasks that outlive an age, from those seen; beyond the longest it falls by half every step."""
+
+    def __init__(self, seconds: Floats, step_seconds: float) -> None:
+        places = np.linspace(0, len(seconds) - 1, min(GRID, len(seconds))).astype(int)
+        self._ages = np.concatenate(([0.0], seconds[places]))
+        above = 1.0 - (places + 1) / (len(seconds) + 1)
+        self._shares = np.concatenate(([1.0], above))
+        self._step = step_seconds
+
+    def share(self, ages: Floats) -> Floats:
+        inside = np.interp(ages, self._ages, self._shares)
+        beyond = np.maximum(ages - self._ages[-1], 0.0) / self._step
+        shares: Floats = inside * 0.5**beyond
+        return shares
