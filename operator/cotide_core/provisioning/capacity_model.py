@@ -142,7 +142,8 @@ class CapacityModel:
             shares = np.where(sizes[None] > 0, sizes[None] / capacity[:, None], 0.0).max(axis=2)
         idle = np.array([kind.power.idle for kind in self.machines]) * price / 1000.0
         rent = np.array([kind.hourly_cost for kind in self.machines])
-        hours = self.step_seconds / 3600.0
+        # A machine that is switched on stays for the horizon, as far as a plan sees.
+        hours = self.step_seconds * self.horizon / 3600.0
         switch = np.array([kind.on_cost + kind.off_cost for kind in self.machines]) / hours
         omega = np.array([wanted.overprovisioning for wanted in self.classes])
         cost = omega * shares * (idle + rent + switch)[:, None] + self.container_watts() * price / 1000.0

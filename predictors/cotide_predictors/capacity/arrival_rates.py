@@ -1,7 +1,8 @@
 """Arrival rates of each class for the next steps, with a distribution.
 
-Fitted and updated by `container_demand`. Three simple forecasts of the mean run side by side: the smoothed level, the
-same time of the day before, and the mean of both; each class uses the one that was best lately, so that a class
+Updated by `container_demand` and by whoever places servers. Simple forecasts of the mean run side by side: the smoothed
+level, the last value, the last value and a damped trend, the same time of the day before, the mean of that and the
+level, and the day before's shape at today's height; each class uses the one that was best lately, so that a class
 without a day in it is not given one. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned
 from the errors, and quantiles are those of a gamma distribution of the same mean and variance. Invariant: rates are
 finite and >= 0, whatever the history, also none.
@@ -16,11 +17,15 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-METHODS: Final = ("level", "yesterday", "mean of both")
+METHODS: Final = ("level", "last value", "trend", "yesterday", "mean of both", "shape of yesterday")
 SMOOTHING: Final = 0.25
 """Weight of the newest step in the level (chosen)."""
 FORGET: Final = 0.98
 """What is kept of old errors at a step (chosen: about fifty steps count)."""
+DAMPING: Final = 0.7
+"""What is left of a trend from step to step (chosen)."""
+HEIGHTS: Final = (0.2, 5.0)
+"""Today over yesterday is cut to this (chosen: an empty hour yesterday tells nothing of today's height)."""
 
 
 class ArrivalRates:
@@ -30,7 +35,7 @@ class ArrivalRates:
     ----------
     level_ : (K,) smoothed counts.
     dispersion_ : (K,) variance over mean of a count around its forecast, >= 1.
-    errors_ : (3, K) mean absolute errors of the methods, lately.
+    errors_ : (6, K) mean absolute errors of the methods, lately.
     """
 
     def __init__(self, *, classes: int, day_steps: int) -> None:
@@ -73,17 +78,27 @@ class ArrivalRates:
         return np.nan_to_num(found, nan=0.0, posinf=0.0)
 
     def _means(self, steps: int) -> Floats:
-        """Return (3, steps, K): what each method says."""
+        """Return (6, steps, K): what each method says."""
         level = np.broadcast_to(self.level_, (steps, self.classes))
-        before = level.copy()
+        before, shaped = level.copy(), level.copy()
         known = len(self._history)
+        last = self._history[-1] if known else self.level_
+        slope = last - self._history[-2] if known > 1 else np.zeros(self.classes)
+        ahead = np.cumsum(DAMPING ** np.arange(1, steps + 1))
+        trend = np.maximum(last[None] + ahead[:, None] * slope[None], 0.0)
+        # An hour around the same time of the day before, rather than one step, which is mostly noise.
+        wide = max(1, self.day_steps // 48)
         for step in range(steps):
             place = known + step - self.day_steps
-            # An hour around the same time of the day before, rather than one step, which is mostly noise.
-            wide = max(1, self.day_steps // 48)
             if place - wide >= 0 and place + wide < known:
                 before[step] = np.mean(self._history[place - wide : place + wide + 1], axis=0)
-        return np.stack((level, before, (level + before) / 2.0))
+                shaped[step] = before[step]
+        place = known - 1 - self.day_steps
+        if place - wide >= 0:
+            then = np.mean(self._history[place - wide : place + wide + 1], axis=0)
+            shaped = shaped * np.clip(last / np.maximum(then, 1e-9), *HEIGHTS)[None]
+        flat = np.broadcast_to(last, (steps, self.classes))
+        return np.stack((level, flat, trend, before, (level + before) / 2.0, shaped))
 
     def _choose(self, offered: Floats) -> Floats:
         chosen: Floats = np.take_along_axis(offered, self.errors_.argmin(axis=0)[None, :], axis=0)[0]

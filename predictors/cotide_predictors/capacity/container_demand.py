@@ -51,11 +51,14 @@ class ContainerDemand:
             for long in ((False, True) if np.isfinite(size.long_after) else (False,))
         )
         self.rates_ = ArrivalRates(classes=len(classes.sizes_), day_steps=round(day_seconds / step_seconds))
+        self._sums = np.zeros((len(self.labels_), len(classes.sizes_)))
+        for column, (place, _) in enumerate(self.labels_):
+            self._sums[column, place] = 1.0
         self._column = {pair: place for place, pair in enumerate(self.labels_)}
         self._survival = [_Survival(size.seconds, step_seconds) for size in classes.sizes_]
         self._arriving = self._arriving_parts()
         self._pending: list[list[tuple[int, Floats]]] = [[] for _ in LEADS]
-        first = np.tile(np.array(FIRST_SPREAD)[:, None], (1, len(self.labels_)))
+        first = np.tile(np.array(FIRST_SPREAD)[:, None], (1, len(classes.sizes_)))
         self._errors = [list(first) for _ in LEADS]
         self._now = 0
 
@@ -65,7 +68,7 @@ class ContainerDemand:
         Parameters
         ----------
         arrivals : (S,) tasks that came, by size class.
-        peak : (K,) most tasks of each label that ran or waited at one time in the step.
+        peak : (S,) most tasks of each size class that ran or waited at one time in the step.
         """
         self.rates_.update(arrivals)
         self._now += 1
@@ -110,24 +113,27 @@ class ContainerDemand:
         mean = self.mean(label, age_seconds, waiting)
         for lead, pending in zip(LEADS, self._pending, strict=True):
             if lead <= self.horizon:
-                pending.append((self._now + lead, mean[lead - 1]))
+                pending.append((self._now + lead, mean[lead - 1] @ self._sums))
         return self.spread(mean, probabilities)
 
     def spread(self, mean: Floats, probabilities: tuple[float, ...]) -> Floats:
-        """Return (W, K, J): a mean with the quantiles of the errors seen."""
+        """Return (W, K, J): a mean with the quantiles of the errors seen; labels share what their size class needs."""
         by_lead = [np.quantile(np.array(errors), probabilities, axis=0).T for errors in self._errors]
         places = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
         scaled = np.stack([by_lead[place] for place in places])
-        found = np.maximum(mean[:, :, None] + scaled * np.sqrt(mean + 1.0)[:, :, None], 0.0)
-        return np.maximum.accumulate(found, axis=2)
+        of_size = mean @ self._sums
+        found = np.maximum(of_size[:, :, None] + scaled * np.sqrt(of_size + 1.0)[:, :, None], 0.0)
+        found = np.maximum.accumulate(found, axis=2)
+        return self.by_label(found, mean)
 
-    def count(self, label: Integers, age_seconds: Floats) -> Floats:
-        """Return (K,) tasks of each label."""
-        long = self.classes.is_long(label, age_seconds)
-        counts = np.zeros(len(self.labels_))
-        for column, (place, is_long) in enumerate(self.labels_):
-            counts[column] = ((label == place) & (long == is_long)).sum()
-        return counts
+    def by_label(self, of_size: Floats, mean: Floats) -> Floats:
+        """Return (W, K, J) for labels: (W, S, J) of the size classes, parted as the (W, K) means are."""
+        places = [place for place, _ in self.labels_]
+        total = (mean @ self._sums)[:, places]
+        first = np.array([0.0 if long else 1.0 for _, long in self.labels_])
+        share = np.where(total > 1e-9, mean / np.maximum(total, 1e-9), first[None])
+        parted: Floats = of_size[:, places] * share[:, :, None]
+        return parted
 
     def _add(self, needed: Floats, place: int, short: Floats, long: Floats) -> None:
         needed[:, self._column[(place, False)]] += short

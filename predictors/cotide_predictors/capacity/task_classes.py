@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 
 SMALLEST: Final = 1e-6
 """Amounts below are as good as none; they'd be far away on a logarithmic axis (chosen)."""
-GAIN: Final = 0.05
+GAIN: Final = 0.03
 """A further class must explain so much of the variance (chosen: the rule for the number of classes)."""
 SPLIT_EXPLAINS: Final = 0.5
 """Two run-time classes must explain so much of the variance of log run time (chosen)."""
@@ -39,7 +39,7 @@ class SizeClass:
 
     Attributes
     ----------
-    mean, deviation, largest : (R,) of the resources.
+    mean, deviation, largest : (2, R) of the short and of the long tasks' resources; equal where all are of a kind.
     seconds : sorted run times seen, 2,000 at most.
     long_after : seconds of running after which a task counts as long; inf where run times are of one kind.
     share : of all tasks.
@@ -62,7 +62,7 @@ class TaskClasses:
     explained_ : share of the variance that the size classes explain.
     """
 
-    def __init__(self, *, most: int = 8, random_state: int = 0) -> None:
+    def __init__(self, *, most: int = 10, random_state: int = 0) -> None:
         """Take settings: ``most``: size classes at most."""
         self.most, self.random_state = most, random_state
 
@@ -139,9 +139,13 @@ class TaskClasses:
 
     def _size_class(self, need: Floats, seconds: Floats, total: int, rng: np.random.Generator) -> SizeClass:
         kept = np.sort(seconds if len(seconds) <= 2000 else rng.choice(seconds, 2000, replace=False))
-        return SizeClass(
-            need.mean(axis=0), need.std(axis=0), need.max(axis=0), kept, _long_after(kept), len(need) / total
+        limit = _long_after(kept)
+        long = seconds >= limit
+        kinds = (need[~long], need[long]) if long.any() and not long.all() else (need, need)
+        mean, deviation, largest = (
+            np.stack([getattr(part, measure)(axis=0) for part in kinds]) for measure in ("mean", "std", "max")
         )
+        return SizeClass(mean, deviation, largest, kept, limit, len(need) / total)
 
 
 def _long_after(seconds: Floats) -> float:
@@ -155,7 +159,7 @@ def _long_after(seconds: Floats) -> float:
     between = below**2 / counts + above**2 / (len(logs) - counts) - logs.sum() ** 2 / len(logs)
     total = float(((logs - logs.mean()) ** 2).sum())
     best = int(between.argmax())
-    if total <= 0 or between[best] < SPLIT_EXPLAINS * total:
+    if total <= 1e-9 * len(logs) or between[best] < SPLIT_EXPLAINS * total:
         return float("inf")
     middle = (below[best] / counts[best] + above[best] / (len(logs) - counts[best])) / 2.0
     return float(np.exp(middle))

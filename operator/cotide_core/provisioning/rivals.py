@@ -1,0 +1,112 @@
+"""The simple rules that capacity plans are compared with: each decides machines by type from what it sees.
+
+Called by the capacity experiment, in the same run as `capacity_plan`. All work on machines in one fixed order, the most
+energy-efficient first, and know no classes: that is what Zhang and Boutaba 2014, sec. III, call
+heterogeneity-oblivious. Invariant: no rule asks for more machines than there are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.provisioning.programs import Floats
+
+Order = NDArray[np.int64]
+
+ADD_ABOVE = 0.7
+DROP_BELOW = 0.4
+"""Utilisations at which the reactive rule acts (chosen: usual targets of horizontal autoscaling lie between)."""
+STEP = 0.1
+"""Share of machines that the reactive rule adds or drops at a time (chosen)."""
+
+
+class Fleet(NamedTuple):
+    """What a rule sees: (M, R) capacity, (M,) machines there are and machines on, (M,) types by efficiency."""
+
+    capacity: Floats
+    there: Floats
+    on: Floats
+    order: Order
+
+
+def oblivious(fleet: Fleet, demand: Floats) -> Floats:
+    """Return (M,) machines whose capacities together hold ``demand`` (R,), the most efficient types first.
+
+    The paper's baseline greedily switches machines by energy efficiency; a machine counts by its capacity, whether or
+    not any task fits its free part.
+    """
+    wanted = np.zeros(len(fleet.there))
+    left = np.maximum(demand, 0.0).astype(np.float64)
+    for kind in fleet.order:
+        helps = (fleet.capacity[kind] > 0) & (left > 1e-9)
+        if not helps.any():
+            continue
+        needed = np.ceil((left[helps] / fleet.capacity[kind][helps]).max() - 1e-9)
+        wanted[kind] = min(needed, fleet.there[kind])
+        left = left - wanted[kind] * fleet.capacity[kind]
+    return wanted
+
+
+def reactive(fleet: Fleet, used: Floats, waiting: Floats, reserve: float = 1.0) -> Floats:
+    """Return (M,) machines by thresholds on utilisation.
+
+    Parameters
+    ----------
+    used, waiting : (R,) resources in use, and asked for by waiting tasks.
+    reserve : lowers both thresholds by this factor.
+    """
+    up = fleet.on @ fleet.capacity
+    with np.errstate(divide="ignore", invalid="ignore"):
+        load = float(np.nan_to_num(np.where(up > 0, used / up, np.inf * (used > 0)), nan=0.0, posinf=2.0).max())
+    total = fleet.on.sum()
+    if waiting.any() or load > ADD_ABOVE / reserve:
+        more = max(1.0, np.ceil(STEP * total))
+        if waiting.any():
+            more = max(more, oblivious(fleet, waiting).sum())
+        return _shifted(fleet, more)
+    if load < DROP_BELOW / reserve and total > 0:
+        return _shifted(fleet, -max(1.0, np.floor(STEP * total)))
+    return fleet.on.copy()
+
+
+def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:
+    """Return (M,) further machines that hold waiting tasks, packed first-fit in decreasing size.
+
+    A new machine is of the type that holds the task at the least idle power, as power-aware packing would start it.
+
+    Parameters
+    ----------
+    power : (M,) idle watts.
+    tasks : (n, R) needs of the tasks that wait.
+    """
+    more = np.zeros(len(fleet.there))
+    bins: list[tuple[int, Floats]] = []
+    for need in tasks[np.argsort(-tasks.max(axis=1), kind="stable")]:
+        for _, free in bins:
+            if (need <= free + 1e-9).all():
+                np.subtract(free, need, out=free)
+                break
+        else:
+            able = [
+                kind
+                for kind in np.argsort(power, kind="stable")
+                if (need <= fleet.capacity[kind] + 1e-9).all() and fleet.on[kind] + more[kind] < fleet.there[kind]
+            ]
+            if able:
+                kind = int(able[0])
+                more[kind] += 1
+                bins.append((kind, fleet.capacity[kind] - need))
+    return more
+
+
+def _shifted(fleet: Fleet, change: float) -> Floats:
+    """Return what is on and ``change`` more, the most efficient first; or fewer, the least efficient first."""
+    wanted = fleet.on.copy()
+    for kind in fleet.order if change > 0 else fleet.order[::-1]:
+        step = min(change, fleet.there[kind] - wanted[kind]) if change > 0 else max(change, -wanted[kind])
+        wanted[kind] += step
+        change -= step
+    return wanted

@@ -1,0 +1,123 @@
+"""Task classes in two steps, arrival rates, and the containers that will be needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotide_core.errors import InputError
+from cotide_predictors.capacity.arrival_rates import METHODS, ArrivalRates
+from cotide_predictors.capacity.container_demand import ContainerDemand
+from cotide_predictors.capacity.task_classes import TaskClasses
+
+
+def two_sizes(count=400, seed=1):
+    """Small tasks of ten seconds or an hour, wide ones of a minute."""
+    rng = np.random.default_rng(seed)
+    small = np.column_stack((rng.normal(0.01, 0.0005, count), rng.normal(0.01, 0.0005, count)))
+    wide = np.column_stack((rng.normal(0.2, 0.01, count), rng.normal(0.4, 0.01, count)))
+    need = np.concatenate((small, wide))
+    seconds = np.concatenate((np.where(rng.uniform(size=count) < 0.5, 10.0, 3600.0), np.full(count, 60.0)))
+    return need, np.repeat([0.0, 9.0], count), seconds
+
+
+def fitted():
+    return TaskClasses(random_state=0).fit(*two_sizes())
+
+
+def test_sizes_are_found_and_their_number_by_what_one_more_would_explain():
+    classes = fitted()
+    assert len(classes.sizes_) == 2
+    assert classes.explained_ > 0.9
+    assert [size.mean[0][0] for size in classes.sizes_] == pytest.approx([0.01, 0.2], rel=0.02)
+
+
+def test_the_second_label_comes_when_a_task_has_run_long():
+    classes = fitted()
+    # Between 10 and 3,600 s, on a logarithmic axis: 190 s.
+    assert classes.sizes_[0].long_after == pytest.approx(np.sqrt(10 * 3600), rel=0.01)
+    assert classes.sizes_[1].long_after == np.inf, "run times of one kind are not split"
+    label = classes.at_arrival(np.array([[0.01, 0.01], [0.2, 0.4]]), np.array([0.0, 9.0]))
+    assert label.tolist() == [0, 1]
+    assert classes.is_long(label, np.array([500.0, 500.0])).tolist() == [True, False]
+
+
+def test_a_task_unlike_all_others_has_a_class():
+    label = fitted().at_arrival(np.array([[1e9, 0.0], [0.0, 0.0]]), np.array([1e6, -1e6]))
+    assert ((label >= 0) & (label < 2)).all()
+
+
+def test_tasks_that_teach_nothing_are_refused_or_one_class():
+    with pytest.raises(InputError, match="no task"):
+        TaskClasses().fit(np.zeros((0, 2)), np.zeros(0), np.zeros(0))
+    with pytest.raises(InputError, match="not finite"):
+        TaskClasses().fit(np.array([[np.nan, 1.0]]), np.zeros(1), np.ones(1))
+    assert len(TaskClasses().fit(np.ones((50, 2)), np.zeros(50), np.ones(50)).sizes_) == 1
+
+
+def test_each_class_uses_the_forecast_that_was_best_lately():
+    rates = ArrivalRates(classes=2, day_steps=24)
+    for step in range(24 * 8):
+        daily = 100.0 if step % 24 < 12 else 0.0
+        rates.update(np.array([daily, 7.0]))
+    ahead = rates.predict(24)
+    # The next step is step 0 of a day: twelve full ones, then twelve empty ones.
+    assert ahead[2:10, 0].mean() > 90
+    assert ahead[15:22, 0].mean() < 15
+    assert ahead[:, 1].tolist() == pytest.approx([7.0] * 24)
+    assert METHODS[rates.errors_[:, 0].argmin()] in ("yesterday", "shape of yesterday", "last value", "trend")
+
+
+def test_bunches_widen_the_quantiles():
+    rng = np.random.default_rng(2)
+    even, bunched = ArrivalRates(classes=1, day_steps=1000), ArrivalRates(classes=1, day_steps=1000)
+    for _ in range(300):
+        even.update(rng.poisson(30.0, 1).astype(float))
+        bunched.update(30.0 * rng.poisson(1.0, 1).astype(float))
+    narrow, wide = (rates.quantiles(1, (0.5, 0.95))[0, 0] for rates in (even, bunched))
+    assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1e9), min_size=0, max_size=40))
+def test_whatever_came_rates_are_finite_and_quantiles_rise(counts):
+    rates = ArrivalRates(classes=1, day_steps=10)
+    for count in counts:
+        rates.update(np.array([count]))
+    found = rates.quantiles(5, (0.1, 0.5, 0.9))
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert (np.diff(found, axis=2) >= -1e-6 * (1 + found[:, :, 1:])).all()
+
+
+def test_tasks_that_run_stay_as_their_class_tells():
+    demand = ContainerDemand(classes=fitted(), step_seconds=60.0, horizon=3)
+    # Nothing comes; one small task of 500 s is one of the hour-long ones, two wide ones end within a minute.
+    assert demand.labels_ == ((0, False), (0, True), (1, False))
+    label, age = np.array([0, 1, 1]), np.array([500.0, 59.0, 59.0])
+    mean = demand.mean(label, age, np.zeros(2), rates=np.zeros((3, 2)))
+    assert mean[:, 1].tolist() == pytest.approx([1, 1, 1], abs=0.05)
+    assert mean[1:, 2].max() < 0.1
+
+
+def test_in_the_steady_state_containers_are_arrivals_times_run_time():
+    # Little's law: 6 wide tasks a minute of 60 s each are 6 at a time.
+    demand = ContainerDemand(classes=fitted(), step_seconds=60.0, horizon=8)
+    rates = np.tile([0.0, 6.0], (8, 1))
+    none = np.zeros(0)
+    mean = demand.mean(none.astype(np.int64), none, np.zeros(2), rates)
+    assert mean[-1, 2] == pytest.approx(6.0, rel=0.1)
+
+
+def test_the_spread_is_what_came_beyond_the_forecast():
+    demand = ContainerDemand(classes=fitted(), step_seconds=60.0, horizon=2)
+    none = np.zeros(0)
+    for _ in range(420):
+        demand.predict(none.astype(np.int64), none, np.zeros(2), (0.5, 0.9))
+        demand.update(np.zeros(2), np.array([0.0, 4.0]))  # nothing was foreseen, four were there
+    found = demand.predict(none.astype(np.int64), none, np.zeros(2), (0.5, 0.9))
+    assert found[0, 2].tolist() == pytest.approx([4.0, 4.0], abs=0.3)
+    assert found[0, 0].tolist() == pytest.approx([0.0, 0.0], abs=0.1)
+    assert (np.diff(found, axis=2) >= 0).all()
