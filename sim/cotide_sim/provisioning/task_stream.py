@@ -1,0 +1,95 @@
+"""Tasks as columns: what a park of machines is to run.
+
+Made by `traces.jobs` readers through the capacity experiment; read by `park`. Invariant: sorted by arrival; all numbers
+finite, run times above 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskStream:
+    """n tasks.
+
+    Attributes
+    ----------
+    name : where they are from.
+    resources : names of the R resources, cpu first.
+    arrival : (n,) seconds, rising.
+    seconds : (n,) run times, > 0.
+    need : (n, R) in the unit of the machines.
+    priority : (n,) the trace's own.
+    """
+
+    name: str
+    resources: tuple[str, ...]
+    arrival: Floats
+    seconds: Floats
+    need: Floats
+    priority: Floats
+
+    def __post_init__(self) -> None:
+        for name, column in (("arrival", self.arrival), ("seconds", self.seconds), ("need", self.need)):
+            if not np.isfinite(column).all():
+                raise InputError("holds a number that is not finite", file=self.name, field=name)
+        if len(self.arrival) and (np.diff(self.arrival).min(initial=0) < 0 or self.seconds.min() <= 0):
+            raise InputError("tasks must be sorted by arrival and run longer than 0 s", file=self.name)
+
+    def __len__(self) -> int:
+        return len(self.arrival)
+
+    def between(self, first: float, last: float) -> TaskStream:
+        """Return the tasks that arrive in [first, last), with arrivals counted from ``first``."""
+        rows = slice(*np.searchsorted(self.arrival, (first, last)))
+        return TaskStream(
+            self.name,
+            self.resources,
+            self.arrival[rows] - first,
+            self.seconds[rows],
+            self.need[rows],
+            self.priority[rows],
+        )
+
+    def those(self, kept: NDArray[np.bool_]) -> TaskStream:
+        """Return some of the tasks."""
+        return TaskStream(
+            self.name,
+            self.resources,
+            self.arrival[kept],
+            self.seconds[kept],
+            self.need[kept],
+            self.priority[kept],
+        )
+
+
+def occupancy_peaks(
+    label: NDArray[np.int64], arrival: Floats, seconds: Floats, classes: int, step_seconds: float, steps: int
+) -> Floats:
+    """Return (steps, classes): most tasks of each class that are there at one time within each step, were none to wait.
+
+    The true future that an oracle plans with, and what forecasts are calibrated against.
+    """
+    peaks = np.zeros((steps, classes))
+    for place in range(classes):
+        chosen = label == place
+        times = np.concatenate((arrival[chosen], arrival[chosen] + seconds[chosen]))
+        change = np.concatenate((np.ones(chosen.sum()), -np.ones(chosen.sum())))
+        order = np.lexsort((change, times))  # ends before arrivals at the same time
+        times, count = times[order], np.cumsum(change[order])
+        step = np.floor(times / step_seconds).astype(np.int64)
+        inside = (step >= 0) & (step < steps)
+        np.maximum.at(peaks[:, place], step[inside], count[inside])
+        # What is there when a step begins counts, too.
+        begins = np.searchsorted(times, np.arange(steps) * step_seconds, side="right") - 1
+        carried = np.where(begins >= 0, np.concatenate((count, [0.0]))[begins], 0.0)
+        peaks[:, place] = np.maximum(peaks[:, place], carried)
+    return peaks
