@@ -32,6 +32,8 @@ EXPERIMENTS: Final = {
     ),
     "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
+    "capacity": ("capacity", "command", "Machines switched on and off by container-based provisioning and its rivals."),
+    "placement": ("placement", "command", "Servers placed over data centres by predictive control and its rivals."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""
 

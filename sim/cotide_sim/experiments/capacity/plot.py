@@ -1,0 +1,71 @@
+"""The plot of the capacity experiment: machines over time and delays, beside Zhang and Boutaba 2014, Figs 3 to 6.
+
+Called by `cotide experiment capacity`. The paper's figures have no numbers to compare with; what they show is stated in
+the titles. Invariant: shows what was measured, computes nothing; the same numbers write the same file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_sim.experiments.capacity.experiment import BASELINE, OWN, USUAL, Report, TraceReport
+from cotide_sim.experiments.capacity.run import CDF_POINTS
+
+SUFFIXES: Final = (".png", ".svg")
+TITLES: Final = {BASELINE: "Fig. 3: machines, baseline", OWN: "Fig. 4: machines, CBP"}
+
+
+def check_suffix(path: Path) -> None:
+    """Raise InputError unless the file's name ends in one of the formats."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write a row for each trace: machines under the baseline and under ours by type, and the delays of all.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+    check_suffix(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # Fixed ids and no date: the same numbers write the same file.
+    with mpl.rc_context({"svg.hashsalt": "cotide"}):
+        figure = Figure(figsize=(15, 4 * len(report.traces)), layout="constrained")
+        panels = figure.subplots(len(report.traces), 3, squeeze=False)
+        for row, trace in zip(panels, report.traces, strict=True):
+            _machines(row[0], trace, BASELINE)
+            _machines(row[1], trace, OWN)
+            _delays(row[2], trace)
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
+        try:
+            figure.savefig(path, dpi=110, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
+
+
+def _machines(axes: Any, trace: TraceReport, policy: str) -> None:
+    table = np.array(trace.shown[policy])
+    axes.stackplot(np.arange(len(table)), table.T, labels=trace.types)
+    axes.set(title=f"{TITLES[policy]}, {trace.trace}", xlabel="step of five minutes", ylabel="machines on")
+    top = max(np.array(table).sum(axis=1).max() for table in trace.shown.values())
+    axes.set_ylim(0, 1.1 * top + 1)
+    axes.legend(fontsize="x-small")
+
+
+def _delays(axes: Any, trace: TraceReport) -> None:
+    for row in trace.rows:
+        if row.reserve == USUAL.get(row.policy, 1.0):
+            style = "-" if row.policy in (OWN, BASELINE) else ":"
+            axes.plot(np.array(CDF_POINTS) + 1.0, row.delay_cdf, style, marker=".", label=row.policy)
+    axes.set(title=f"Figs 5, 6: delays, {trace.trace}", xlabel="1 + seconds to start", ylabel="share of tasks")
+    axes.set_xscale("log")
+    axes.legend(fontsize="x-small")

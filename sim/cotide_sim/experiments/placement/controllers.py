@@ -1,0 +1,130 @@
+"""The controllers of the placement experiment: predictive control in its forms, and its rivals.
+
+Made by `experiment`; each says once a step how many servers stand where and how requests are split. Invariant: only the
+oracle looks at requests and prices that have not come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.provisioning.placement_model import PlacementOutlook
+from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
+from cotide_core.provisioning.placement_program import PlacementProgram
+from cotide_predictors.capacity.arrival_rates import ArrivalRates
+from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, PlacementScenario
+from cotide_solvers.convex import ConvexSolver
+
+Floats = NDArray[np.float64]
+
+PRICE_MEMORY = 0.95
+"""What is left after a step of the distance between a price and the day before's (chosen)."""
+
+
+class PlacementController(Protocol):
+    """Decides servers and split."""
+
+    def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
+        """Return (L,) servers and (L, V) shares of each network's requests."""
+        ...
+
+
+class PredictiveControl:
+    """Model predictive control (Zhang and Boutaba 2014, Algorithm 1), with one of several sources of demand.
+
+    ``source``: ``forecast``, ``last value``, ``yesterday`` or ``oracle``. ``reserve`` multiplies demand where there is
+    no distribution. ``quantile``: of demand, the level of safety. ``horizon`` 1 without reconfiguration costs is the
+    greedy placement that ignores them. ``band``: hysteresis.
+    """
+
+    def __init__(
+        self,
+        scene: PlacementScenario,
+        *,
+        source: str = "forecast",
+        quantile: float = 0.8,
+        reserve: float = 1.0,
+        horizon: int = HORIZON,
+        reconfiguring: bool = True,
+        band: float = 0.0,
+    ) -> None:
+        self._scene, self._source, self._quantile = scene, source, quantile
+        self._reserve, self._band, self._horizon = reserve, band, horizon
+        centres = scene.model.centres
+        if not reconfiguring:
+            centres = tuple(replace(centre, on_cost=0.0, off_cost=0.0) for centre in centres)
+        self._program = PlacementProgram(replace(scene.model, horizon=horizon, centres=centres))
+        self._solver = ConvexSolver()
+        # One column more for the sum: what networks need beyond their means falls together in the data centres, so that
+        # the quantile of the sum is what must be there, and not the sum of quantiles.
+        self._rates = ArrivalRates(classes=len(scene.model.networks) + 1, day_steps=DAY_STEPS)
+        for row in scene.before:
+            self._rates.update(np.append(row, row.sum()))
+        self._demand = np.concatenate((scene.before, scene.demand))
+        self._price = np.concatenate((scene.price_before, scene.price))
+        self.plans: list[PlacementPlan] = []
+
+    def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
+        """Return the plan's first step; what came until now has been seen, the present step has not."""
+        now = len(self._scene.before) + step
+        if step:
+            self._rates.update(np.append(self._demand[now - 1], self._demand[now - 1].sum()))
+        outlook = PlacementOutlook(self._foreseen(now), self._prices(now))
+        plan = plan_placement(self._program, self._solver, servers, outlook)
+        self.plans.append(plan)
+        wanted = plan.servers[0]
+        if self._band:
+            wanted = hold(servers, wanted, np.ceil(plan.exact[0] - 1e-4), self._band)
+        return wanted, plan.split
+
+    def _foreseen(self, now: int) -> Floats:
+        steps = self._horizon
+        if self._source == "forecast":
+            mean = self._rates.predict(steps)
+            total = self._rates.quantiles(steps, (self._quantile,))[:, -1, 0]
+            foreseen: Floats = mean[:, :-1] * (total / np.maximum(mean[:, :-1].sum(axis=1), 1e-9))[:, None]
+            return foreseen
+        if self._source == "last value":
+            found = np.broadcast_to(self._demand[now - 1], (steps, self._demand.shape[1]))
+        elif self._source == "yesterday":
+            found = self._demand[now - DAY_STEPS : now - DAY_STEPS + steps]
+        else:
+            found = self._demand[np.minimum(np.arange(now, now + steps), len(self._demand) - 1)]
+        return self._reserve * found
+
+    def _prices(self, now: int) -> Floats:
+        """Return (W, L): the price of now is known; later ones go back to those of the day before."""
+        ahead = np.arange(self._horizon)
+        if self._source == "oracle":
+            return self._price[np.minimum(now + ahead, len(self._price) - 1)]
+        before = self._price[now + ahead - DAY_STEPS]
+        away = self._price[now] - self._price[now - DAY_STEPS]
+        foreseen: Floats = before + PRICE_MEMORY ** ahead[:, None] * away[None]
+        return foreseen
+
+
+class Nearest:
+    """Reactive thresholds: every network at its nearest data centre, servers follow the last load.
+
+    ``reserve``: servers over what the last load needed; fewer only when a fifth is idle.
+    """
+
+    def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2) -> None:
+        self._scene, self._reserve = scene, reserve
+        model = scene.model
+        self._split = np.zeros(model.delays.shape)
+        self._split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
+        self._per_rate = np.where(model.usable(), model.servers_per_rate(), 0.0)
+
+    def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
+        """Return servers for the last load and its reserve."""
+        last = self._scene.demand[step - 1] if step else self._scene.before[-1]
+        needed = (self._split * self._per_rate) @ last * self._reserve
+        wanted = np.ceil(needed)
+        limit = np.array([centre.servers * (1 + centre.overflow) for centre in self._scene.model.centres])
+        kept = np.where((wanted <= servers) & (wanted > 0.8 * servers), servers, wanted)
+        return np.minimum(kept, np.floor(limit)), self._split

@@ -1,0 +1,60 @@
+"""The plot of the placement experiment: servers by data centre beside Zhang and Boutaba 2014, Figs 1 and 2.
+
+Called by `cotide experiment placement`. The paper's figures show servers that follow demand under predictive control
+(Fig. 1) and whole moves with every change of price under the greedy placement (Fig. 2). Invariant: shows what was
+measured, computes nothing; the same numbers write the same file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_sim.experiments.placement.experiment import GREEDY, OWN, PlacementReport
+
+SUFFIXES: Final = (".png", ".svg")
+TITLES: Final = {OWN: "Fig. 1: predictive control", GREEDY: "Fig. 2: greedy"}
+
+
+def check_suffix(path: Path) -> None:
+    """Raise InputError unless the file's name ends in one of the formats."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
+
+
+def draw(report: PlacementReport, path: Path) -> None:
+    """Write a row for each week: servers under ours, under greedy, and requests with prices.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+    check_suffix(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # Fixed ids and no date: the same numbers write the same file.
+    with mpl.rc_context({"svg.hashsalt": "cotide"}):
+        figure = Figure(figsize=(16, 3.5 * len(report.weeks)), layout="constrained")
+        panels = figure.subplots(len(report.weeks), 3, squeeze=False)
+        for row, week in zip(panels, report.weeks, strict=True):
+            hours = np.arange(len(week.demand)) / 4.0
+            for axes, policy in zip(row, (OWN, GREEDY), strict=False):
+                axes.stackplot(hours, np.array(week.shown[policy]).T, labels=week.centres)
+                axes.set(title=f"{TITLES[policy]}, {week.week}, x{week.reconfiguration:g}", ylabel="servers")
+                axes.legend(fontsize="x-small")
+            row[2].plot(hours, week.demand, color="black", linewidth=0.8)
+            row[2].set(title="requests a second, and prices of a server's hour", xlabel="hours")
+            prices = row[2].twinx()
+            for place, name in enumerate(week.centres):
+                prices.plot(hours, np.array(week.prices)[:, place], linewidth=0.8, label=name)
+            prices.legend(fontsize="x-small")
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
+        try:
+            figure.savefig(path, dpi=100, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
