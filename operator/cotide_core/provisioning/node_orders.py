@@ -1,0 +1,228 @@
+"""The book of node orders: what a plan's counts become, with no node started twice for one need.
+
+Driven once a step by whoever carries a plan out, with what the cluster shows; its instructions go to a node actuator,
+which may be slow, answer twice or never. A need is an order with an id of its own, written down before it is sent, and
+the node that comes carries that id, so that asking again is harmless::
+
+    need -> ASKED --node with the id appears--------------------> fulfilled (leaves the book)
+              |  asked again each step until it is answered        ^
+              |--actuator says it failed--> leaves the book        | a late boot
+              `--no node by the deadline, or not wanted--> CANCELLING --the actuator says it is gone--> leaves the book
+
+A replacement is ordered only when the actuator has said that the first is gone: an order that is being cancelled still
+counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped when
+empty, taken back when they are needed again. Invariants: orders and nodes of a kind together never exceed what is
+wanted by an order of ours; no node with an online pod is ever stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from cotide_core.errors import InputError
+
+
+class Stage(StrEnum):
+    """Where an order stands."""
+
+    ASKED = "asked"
+    CANCELLING = "cancelling"
+
+
+class Answer(StrEnum):
+    """What an actuator says of an order."""
+
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """No answer in time, or one that tells nothing: it is asked again."""
+
+
+class Action(StrEnum):
+    """What is to be done."""
+
+    START = "start"
+    CANCEL = "cancel"
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    STOP = "stop"
+
+
+class NodeInstruction(NamedTuple):
+    """One thing to do: ``subject`` is an order's id for START and CANCEL, a node's name for the others."""
+
+    action: Action
+    subject: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as the cluster shows it.
+
+    Attributes
+    ----------
+    order : id of the order that it came from; None for one that was there.
+    pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
+    """
+
+    name: str
+    kind: str
+    order: str | None = None
+    cordoned: bool = False
+    pods: int = 0
+    online_pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """One need."""
+
+    id: str
+    kind: str
+    since: float
+    stage: Stage = Stage.ASKED
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBook:
+    """All that must outlive a restart.
+
+    Attributes
+    ----------
+    name : of the book, in every id, so that two clusters at one actuator don't meet.
+    issued : orders so far; ids are never used again.
+    draining : names of nodes that we cordoned to stop them.
+    """
+
+    name: str = "capacity"
+    issued: int = 0
+    orders: tuple[NodeOrder, ...] = ()
+    draining: tuple[str, ...] = ()
+
+    def answered(self, order: str, answer: Answer) -> OrderBook:
+        """Return the book after an answer; one to an order that is not in it changes nothing."""
+        kept = []
+        for one in self.orders:
+            if one.id == order:
+                if answer is Answer.FAILED or (answer is Answer.GONE and one.stage is Stage.CANCELLING):
+                    continue
+                kept.append(replace(one, accepted=one.accepted or answer is Answer.ACCEPTED))
+            else:
+                kept.append(one)
+        return replace(self, orders=tuple(kept))
+
+    def step(
+        self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float, boot_deadline_seconds: float
+    ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
+        """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
+
+        The book must be written down before anything is done.
+        """
+        came = {node.order for node in nodes if node.order is not None}
+        orders = [
+            replace(one, stage=Stage.CANCELLING) if now - one.since > boot_deadline_seconds else one
+            for one in self.orders
+            if one.id not in came
+        ]
+        by_name = {node.name: node for node in nodes}
+        draining = [name for name in self.draining if name in by_name]
+        todo: list[NodeInstruction] = []
+        issued, held = self.issued, set[str]()
+        for name in list(draining):
+            if by_name[name].online_pods:
+                draining.remove(name)
+                todo.append(NodeInstruction(Action.UNCORDON, name, by_name[name].kind))
+        for kind, count in sorted(wanted.items()):
+            there = [node for node in nodes if node.kind == kind and node.name not in draining]
+            coming = [one for one in orders if one.kind == kind]
+            missing = count - len(there) - len(coming)
+            for name in [name for name in draining if by_name[name].kind == kind][: max(missing, 0)]:
+                draining.remove(name)
+                todo.append(NodeInstruction(Action.UNCORDON, name, kind))
+                missing -= 1
+            for _ in range(max(missing, 0)):
+                issued += 1
+                orders.append(NodeOrder(f"{self.name}-{kind}-{issued}", kind, now))
+            surplus = len(there) + sum(one.stage is Stage.ASKED for one in coming) - count
+            if surplus > 0:
+                orders, surplus = _cancelled(orders, kind, surplus)
+                draining.extend(node.name for node in _leaving(there, surplus))
+            held |= _held_back(orders, kind, count - len(there))
+        todo += _sent([one for one in orders if one.id not in held], draining, by_name)
+        return replace(self, issued=issued, orders=tuple(orders), draining=tuple(draining)), tuple(todo)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain values, for a file or a ConfigMap."""
+        orders = [[one.id, one.kind, one.since, one.stage.value, one.accepted] for one in self.orders]
+        return {"name": self.name, "issued": self.issued, "orders": orders, "draining": list(self.draining)}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> OrderBook:
+        """Read what `as_data` gave.
+
+        Raises
+        ------
+        InputError
+            When it is something else: an unreadable book must not be taken for an empty one.
+        """
+        try:
+            orders = tuple(
+                NodeOrder(str(name), str(kind), float(since), Stage(stage), bool(accepted))
+                for name, kind, since, stage, accepted in data["orders"]
+            )
+            return cls(str(data["name"]), int(data["issued"]), orders, tuple(map(str, data["draining"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the book of node orders can't be read: {error}", field="orders") from error
+
+
+def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:
+    """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and what is left of it."""
+    kept = list(orders)
+    for place in reversed(range(len(kept))):
+        if surplus and kept[place].kind == kind and kept[place].stage is Stage.ASKED:
+            kept[place] = replace(kept[place], stage=Stage.CANCELLING)
+            surplus -= 1
+    return kept, surplus
+
+
+def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
+    """Return orders that are not sent yet: as long as one that is being cancelled may still come in their place."""
+    held = set()
+    room -= sum(one.kind == kind and one.stage is Stage.CANCELLING for one in orders)
+    for one in orders:
+        if one.kind == kind and one.stage is Stage.ASKED:
+            room -= 1
+            if room < 0:
+                held.add(one.id)
+    return held
+
+
+def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
+    """Return nodes to drain: without online pods, the emptiest first."""
+    able = sorted((node for node in there if not node.online_pods), key=lambda node: (node.pods, node.name))
+    return able[: max(surplus, 0)]
+
+
+def _sent(
+    orders: Iterable[NodeOrder], draining: Iterable[str], by_name: Mapping[str, NodeView]
+) -> list[NodeInstruction]:
+    """Return what is sent each step, until the cluster shows it done."""
+    todo = []
+    for one in orders:
+        if one.stage is Stage.CANCELLING:
+            todo.append(NodeInstruction(Action.CANCEL, one.id, one.kind))
+        elif not one.accepted:
+            todo.append(NodeInstruction(Action.START, one.id, one.kind))
+    for name in draining:
+        node = by_name[name]
+        if not node.cordoned:
+            todo.append(NodeInstruction(Action.CORDON, name, node.kind))
+        elif not node.pods:
+            todo.append(NodeInstruction(Action.STOP, name, node.kind))
+    return todo
