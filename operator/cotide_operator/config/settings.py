@@ -24,6 +24,7 @@ from cotide_operator.config.host_load_settings import (
     ReclaimedSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
+from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import Section
 from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, written
@@ -38,6 +39,7 @@ __all__ = [
     "ModelSettings",
     "OverloadSettings",
     "PlansSettings",
+    "ProvisioningSettings",
     "QosSettings",
     "QueueSettings",
     "ReclaimedSettings",
@@ -200,6 +202,7 @@ class Settings(Section):
     hierarchical: HierarchicalSettings = HierarchicalSettings()
     admission: AdmissionSettings = AdmissionSettings()
     tenancy: TenancySettings = TenancySettings()
+    provisioning: ProvisioningSettings | None = None
 
     @property
     def speed(self) -> float:

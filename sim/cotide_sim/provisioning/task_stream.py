@@ -69,27 +69,3 @@ class TaskStream:
             self.need[kept],
             self.priority[kept],
         )
-
-
-def occupancy_peaks(
-    label: NDArray[np.int64], arrival: Floats, seconds: Floats, classes: int, step_seconds: float, steps: int
-) -> Floats:
-    """Return (steps, classes): most tasks of each class that are there at one time within each step, were none to wait.
-
-    The true future that an oracle plans with, and what forecasts are calibrated against.
-    """
-    peaks = np.zeros((steps, classes))
-    for place in range(classes):
-        chosen = label == place
-        times = np.concatenate((arrival[chosen], arrival[chosen] + seconds[chosen]))
-        change = np.concatenate((np.ones(chosen.sum()), -np.ones(chosen.sum())))
-        order = np.lexsort((change, times))  # ends before arrivals at the same time
-        times, count = times[order], np.cumsum(change[order])
-        step = np.floor(times / step_seconds).astype(np.int64)
-        inside = (step >= 0) & (step < steps)
-        np.maximum.at(peaks[:, place], step[inside], count[inside])
-        # What is there when a step begins counts, too.
-        begins = np.searchsorted(times, np.arange(steps) * step_seconds, side="right") - 1
-        carried = np.where(begins >= 0, np.concatenate((count, [0.0]))[begins], 0.0)
-        peaks[:, place] = np.maximum(peaks[:, place], carried)
-    return peaks

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from cotide_core.errors import InputError
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
+from cotide_predictors.capacity.calibration import occupancy_peaks
 from cotide_sim.provisioning import park_kernel as kernel
 from cotide_sim.provisioning.park import MachinePark
-from cotide_sim.provisioning.task_stream import TaskStream, occupancy_peaks
+from cotide_sim.provisioning.task_stream import TaskStream
 
 CURVE = PowerCurve((100.0, 200.0))
 

@@ -19,12 +19,12 @@ from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
+from cotide_predictors.capacity.calibration import calibrated_demand, occupancy_peaks
 from cotide_predictors.capacity.container_demand import ContainerDemand
 from cotide_predictors.capacity.task_classes import TaskClasses
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
 from cotide_sim.provisioning.park import MachinePark
-from cotide_sim.provisioning.task_stream import occupancy_peaks
 from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
@@ -37,8 +37,6 @@ FIT_PROBABILITY: Final = 0.9
 """That a group of containers holds its tasks (chosen)."""
 HOSTED: Final = 0.9
 """Share of a label's tasks that a machine type must hold to be planned for it (chosen)."""
-CALIBRATION_STEPS: Final = 300
-"""Steps of the training part on which the forecast's errors are gathered (chosen: a day)."""
 
 
 class Controller(Protocol):
@@ -84,16 +82,9 @@ def learn(scene: Scenario, seed: int) -> Learned:
     train_seconds = float(train.arrival[-1])
     steps = int(train_seconds // step)
     peaks = occupancy_peaks(label, train.arrival, train.seconds, count, step, steps)
-    demand = ContainerDemand(classes=classes, step_seconds=step, horizon=HORIZON)
-    came = np.zeros((steps, count))
-    np.add.at(came, (np.minimum((train.arrival // step).astype(int), steps - 1), label), 1.0)
-    ends = train.arrival + train.seconds
-    for place in range(steps):
-        if place >= steps - CALIBRATION_STEPS:
-            now = place * step
-            rows = np.flatnonzero((train.arrival <= now) & (ends > now))
-            demand.predict(label[rows], now - train.arrival[rows], np.zeros(count), PROBABILITIES)
-        demand.update(came[place], peaks[place])
+    demand = calibrated_demand(
+        classes, train.need, train.priority, train.arrival, train.seconds, step_seconds=step, horizon=HORIZON
+    )
     run_label = classes.at_arrival(run.need, run.priority)
     run_steps = int(np.ceil((scene.warm_up_seconds + scene.score_seconds) / step)) + HORIZON + 1
     truth = occupancy_peaks(run_label, run.arrival, run.seconds, count, step, run_steps)

@@ -1,0 +1,239 @@
+"""`cotide capacity`: how many machines of which type the cluster needs in the next hours, and one step of it.
+
+Called by `main`. Reads the API server, the configuration's ``provisioning`` section and, where given, a history of
+tasks; plans; prints. With ``--apply`` the plan's first step is carried out once through the configured actuator: run it
+every step, from a CronJob for example. Invariant: without ``--apply`` nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from cotide_cli.printing import as_text, print_lines
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_kube.client import KubeClient
+    from cotide_operator.config.provisioning_settings import ActuatorSettings, ProvisioningSettings
+    from cotide_operator.provisioning.advice import Advice, History
+    from cotide_operator.provisioning.cluster_view import ClusterView
+
+
+@click.command(name="capacity")
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Configuration file with a provisioning section (docs/capacity.md).",
+)
+@click.option("--history", type=click.Path(path_type=Path, dir_okay=False), help="CSV of tasks that have ended.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the plan and change nothing; the default.")
+@click.option("--apply", "apply_it", is_flag=True, help="Carry out the first step, once.")
+@click.option("--dry-run", is_flag=True, help="With --apply: say what would be sent, and send nothing.")
+@click.option("-n", "--namespace", help="Where the book of node orders is kept; that of the context if not given.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="Default: $KUBECONFIG, in-cluster, ~/.kube/config.",
+)
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def command(
+    config: Path,
+    history: Path | None,
+    plan_only: bool,
+    apply_it: bool,
+    dry_run: bool,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """Plan how many machines of each type should be on in the next hours, with quantiles of demand and cost."""
+    from cotide_operator.config.settings import read_settings
+
+    if plan_only and apply_it:
+        raise InputError("can't be given together with --apply", field="--plan")
+    if dry_run and not apply_it:
+        raise InputError("says what --apply would do, which is not given", field="--dry-run")
+    settings = read_settings(config).provisioning
+    if settings is None:
+        raise InputError("has no provisioning section", file=str(config), field="provisioning")
+    if apply_it and settings.actuator is None:
+        raise InputError("names no actuator: nothing can be applied", file=str(config), field="provisioning.actuator")
+    past = None if history is None else read_history(history)
+    advice, view, sent = asyncio.run(_run(settings, past, apply_it, dry_run, namespace, kubeconfig, context))
+    if output == "table":
+        _print(settings, advice, view, sent, dry_run)
+    else:
+        click.echo(as_text(_as_data(settings, advice, view, sent, dry_run), output, indent=2))
+
+
+def read_history(path: Path) -> History:
+    """Read tasks that have ended: columns arrival_seconds, run_seconds, cpu_millicores, memory_bytes, priority.
+
+    Raises
+    ------
+    InputError
+        When the file is missing or a row is broken; names file, line and column.
+    """
+    from cotide_operator.provisioning.advice import History
+    from cotide_sim.traces.columns import read_table
+
+    columns = ("arrival_seconds", "run_seconds", "cpu_millicores", "memory_bytes", "priority")
+    table = read_table(path, numbers=columns)
+    arrival, seconds, cpu, memory, priority = (table.numbers[name] for name in columns)
+    return History(arrival, np.maximum(seconds, 1.0), np.column_stack((cpu, memory)), priority)
+
+
+async def _run(
+    settings: ProvisioningSettings,
+    history: History | None,
+    apply_it: bool,
+    dry_run: bool,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> tuple[Advice, ClusterView, list[str] | None]:
+    from cotide_kube.client import KubeClient
+    from cotide_kube.credentials import load_credentials
+    from cotide_operator.provisioning.advice import advise
+    from cotide_operator.provisioning.cluster_view import view_of
+
+    credentials = load_credentials(kubeconfig, context)
+    async with KubeClient(credentials) as client:
+        nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
+        now = time.time()
+        kinds = [kind.name for kind in settings.machine_types]
+        view = view_of(nodes, pods, settings.node_type_label, kinds, now)
+        advice = advise(settings, view, history)
+        if not apply_it or settings.actuator is None:
+            return advice, view, None
+        where = namespace or credentials.namespace
+        if settings.actuator.scales:
+            sent = await _scale(settings.actuator, advice, kubeconfig, context, dry_run)
+        else:
+            sent = await _order(client, settings, advice, view, where, now, dry_run)
+        return advice, view, sent
+
+
+async def _order(
+    client: KubeClient,
+    settings: ProvisioningSettings,
+    advice: Advice,
+    view: ClusterView,
+    namespace: str,
+    now: float,
+    dry_run: bool,
+) -> list[str]:
+    """Take one turn of the book of orders with the command or the webhook."""
+    import aiohttp
+
+    from cotide_operator.provisioning.actuators import CommandActuator, WebhookActuator
+    from cotide_operator.provisioning.carrying import BookStore, carry_out
+
+    chosen = settings.actuator
+    assert chosen is not None  # noqa: S101 - for mypy: checked where the command begins
+    wanted = {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
+    async with aiohttp.ClientSession() as session:
+        actuator: CommandActuator | WebhookActuator
+        if chosen.command:
+            actuator = CommandActuator(chosen.command, chosen.timeout_seconds)
+        else:
+            actuator = WebhookActuator(session, chosen.url, chosen.timeout_seconds)
+        done = await carry_out(
+            BookStore(client, namespace),
+            client,
+            actuator,
+            wanted,
+            view.nodes,
+            now,
+            boot_deadline_seconds=settings.boot_deadline_seconds,
+            dry_run=dry_run,
+        )
+    return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]
+
+
+async def _scale(
+    actuator: ActuatorSettings, advice: Advice, kubeconfig: str | None, context: str | None, dry_run: bool
+) -> list[str]:
+    """Raise replicas where more machines are wanted than are on."""
+    from kubernetes import client, config
+
+    from cotide_operator.provisioning.actuators import ScaleSubresource
+
+    def api() -> Any:
+        try:
+            config.load_kube_config(kubeconfig, context)  # type: ignore[no-untyped-call]  # the client has no types
+        except config.ConfigException:
+            config.load_incluster_config()  # type: ignore[no-untyped-call]  # as above
+        return client.ApiClient()
+
+    scales = ScaleSubresource(await asyncio.to_thread(api), actuator.scales, actuator.timeout_seconds)
+    sent = []
+    for kind, on, wanted in zip(advice.kinds, advice.on, advice.plan.machines[0], strict=True):
+        if kind not in actuator.scales or wanted <= on:
+            continue
+        if dry_run or await scales.raise_to(kind, int(wanted)):
+            sent.append(f"raise {actuator.scales[kind]} to {wanted:.0f} ({kind})")
+    return sent
+
+
+def _as_data(
+    settings: ProvisioningSettings, advice: Advice, view: ClusterView, sent: list[str] | None, dry_run: bool
+) -> dict[str, Any]:
+    plan = advice.plan
+    steps = [
+        {
+            "afterSeconds": place * settings.step_seconds,
+            "machines": dict(zip(advice.kinds, map(int, row), strict=True)),
+            "demand": {
+                name: dict(zip(map(str, advice.probabilities), map(float, levels), strict=True))
+                for name, levels in zip(advice.classes, advice.demand[place], strict=True)
+            },
+            "unserved": float(plan.unserved[place].sum()),
+        }
+        for place, row in enumerate(plan.machines)
+    ]
+    return {
+        "on": dict(zip(advice.kinds, map(int, advice.on), strict=True)),
+        "steps": steps,
+        "cost": plan.cost,
+        "worthOfOneMachineMore": dict(zip(advice.kinds, map(float, plan.worth_of_machine), strict=True)),
+        "unknownNodes": list(view.unknown),
+        "sent": sent,
+        "dryRun": dry_run,
+    }
+
+
+def _print(
+    settings: ProvisioningSettings, advice: Advice, view: ClusterView, sent: list[str] | None, dry_run: bool
+) -> None:
+    plan = advice.plan
+    lines = [["in minutes", *advice.kinds, "containers p50", "p95", "p99", "not served"]]
+    lines.append(["on now", *(f"{count:.0f}" for count in advice.on), "", "", "", ""])
+    for place, row in enumerate(plan.machines):
+        total = advice.demand[place].sum(axis=0)
+        levels = [f"{total[advice.probabilities.index(level)]:.0f}" for level in (0.5, 0.95, 0.99)]
+        minutes = f"{place * settings.step_seconds / 60:.0f}"
+        lines.append([minutes, *(f"{count:.0f}" for count in row), *levels, f"{plan.unserved[place].sum():.1f}"])
+    print_lines(lines)
+    hours = settings.step_seconds * settings.horizon_steps / 3600
+    click.echo(f"  classes: {'; '.join(advice.classes)}")
+    click.echo(f"  energy, rent and switching of the next {hours:g} hours: {plan.cost:.2f}")
+    for kind, worth in zip(advice.kinds, plan.worth_of_machine, strict=True):
+        if worth > 0:
+            click.echo(f"  one {kind} more would save {worth:.4f}")
+    if view.unknown:
+        click.echo(f"  left alone, of no known type: {', '.join(view.unknown)}")
+    if sent is None:
+        click.echo("  advice only: nothing was changed")
+    else:
+        told = "would be sent" if dry_run else "sent"
+        click.echo("\n".join(f"  {told}: {one}" for one in sent) if sent else f"  nothing {told}")

@@ -1,0 +1,99 @@
+"""Carries a plan's first step out: one turn of the book of orders, written down before anything is sent.
+
+Called by `cotide capacity --apply`, once a step. Flow: book from its ConfigMap -> `OrderBook.step` -> the new book
+written -> instructions sent -> answers written. Invariant: what was sent stands in the book that the next turn reads,
+whenever this process ends; a book that another has changed meanwhile is refused, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_core.provisioning.node_orders import Action, NodeInstruction, NodeView, OrderBook
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.provisioning.actuators import NodeActuator
+
+CONFIG_MAP: Final = "cotide-node-orders"
+KEY: Final = "book.json"
+
+
+class BookStore:
+    """The book in a ConfigMap; writes carry the resourceVersion that was read, so that two writers don't cross."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        """Take a client and where the ConfigMap is."""
+        self._client = client
+        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._stored: dict[str, Any] | None = None
+
+    async def load(self) -> OrderBook:
+        """Return the book; an empty one where there is none yet.
+
+        Raises
+        ------
+        InputError
+            When there is one that can't be read.
+        """
+        try:
+            self._stored = dict(await self._client.get(f"{self._collection}/{CONFIG_MAP}"))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self._stored = None
+            return OrderBook()
+        try:
+            return OrderBook.from_data(orjson.loads((self._stored.get("data") or {})[KEY]))
+        except (KeyError, ValueError) as error:
+            raise InputError(f"ConfigMap {CONFIG_MAP} holds no book of node orders: {error}", field=KEY) from error
+
+    async def save(self, book: OrderBook) -> None:
+        """Write the book.
+
+        Raises
+        ------
+        ClusterError
+            When another has written meanwhile.
+        """
+        data = {KEY: orjson.dumps(book.as_data()).decode()}
+        try:
+            if self._stored is None:
+                body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": data}
+                self._stored = dict(await self._client.create(self._collection, body))
+            else:
+                body = {**self._stored, "data": data}
+                self._stored = dict(await self._client.replace(f"{self._collection}/{CONFIG_MAP}", body))
+        except ApiError as error:
+            if error.status == 409:
+                raise ClusterError("another process writes the book of node orders: nothing was sent") from error
+            raise
+
+
+async def carry_out(
+    store: BookStore,
+    client: KubeClient,
+    actuator: NodeActuator,
+    wanted: Mapping[str, int],
+    nodes: Sequence[NodeView],
+    now: float,
+    *,
+    boot_deadline_seconds: float,
+    dry_run: bool = False,
+) -> tuple[NodeInstruction, ...]:
+    """Take one turn; return what was, or in a dry run would be, sent."""
+    book, todo = (await store.load()).step(wanted, nodes, now, boot_deadline_seconds)
+    if dry_run:
+        return todo
+    await store.save(book)
+    for instruction in todo:
+        if instruction.action in (Action.CORDON, Action.UNCORDON):
+            cordon = instruction.action is Action.CORDON
+            await client.patch(f"/api/v1/nodes/{instruction.subject}", {"spec": {"unschedulable": cordon}})
+        else:
+            book = book.answered(instruction.subject, await actuator.do(instruction))
+    await store.save(book)
+    return todo

@@ -1,0 +1,106 @@
+"""What the cluster shows of capacity: nodes by machine type, and pods as tasks.
+
+Called by `cotide capacity`. First step of the flow: API objects to values. Invariants: a pod that its class does not
+show as batch or gratis counts as online; nodes without a known type are told of and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.classes import CLASS_LABEL
+from cotide_core.provisioning.node_orders import NodeView
+from cotide_core.units import CPU, MEMORY
+from cotide_kube.objects import PodSpec
+from cotide_operator.translation.pod_requests import effective_requests
+
+Floats = NDArray[np.float64]
+
+ORDER_LABEL: Final = "cotide.dev/node-order"
+"""A node that was started for an order carries its id here: the actuator's duty, by the kubelet's ``--node-labels``."""
+NOT_ONLINE: Final = ("batch", "gratis")
+_OVER: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterView:
+    """Nodes and pods at one moment.
+
+    Attributes
+    ----------
+    nodes : of known types; ``unknown`` are names of the others.
+    need : (n, 2) millicores and bytes of the pods that run on nodes of known types or wait.
+    priority, age : (n,) the pod's priority, and seconds since its start; 0 for one that waits.
+    waiting : (n,) whether it waits.
+    """
+
+    nodes: tuple[NodeView, ...]
+    unknown: tuple[str, ...]
+    need: Floats
+    priority: Floats
+    age: Floats
+    waiting: NDArray[np.bool_]
+
+
+def view_of(
+    nodes: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], label: str, kinds: Sequence[str], now: float
+) -> ClusterView:
+    """Return what nodes and pods, as the API server gives them, show."""
+    on_node: dict[str, list[Mapping[str, Any]]] = {}
+    for pod in pods:
+        on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
+    views, unknown = [], []
+    for node in nodes:
+        meta = node["metadata"]
+        labels = meta.get("labels") or {}
+        kind = labels.get(label, "")
+        if kind not in kinds:
+            unknown.append(meta["name"])
+            continue
+        there = [pod for pod in on_node.get(meta["name"], []) if _counts(pod)]
+        online = sum(_is_online(pod) for pod in there)
+        cordoned = bool(node.get("spec", {}).get("unschedulable"))
+        views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
+    known = {view.name for view in views} | {""}
+    rows = [
+        (*_need(pod), float(pod["spec"].get("priority") or 0), _age(pod, now), float(not pod["spec"].get("nodeName")))
+        for name, found in on_node.items()
+        if name in known
+        for pod in found
+        if _counts(pod)
+    ]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 5)
+    return ClusterView(tuple(views), tuple(sorted(unknown)), table[:, :2], table[:, 2], table[:, 3], table[:, 4] > 0.5)
+
+
+def _counts(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod needs a place: not over, no pod of a DaemonSet, which comes with each node, not held by a gate."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    if any(owner.get("kind") == "DaemonSet" for owner in owners):
+        return False
+    if pod.get("spec", {}).get("schedulingGates"):
+        return False
+    return (pod.get("status") or {}).get("phase") not in _OVER
+
+
+def _is_online(pod: Mapping[str, Any]) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(CLASS_LABEL) not in NOT_ONLINE
+
+
+def _need(pod: Mapping[str, Any]) -> tuple[float, float]:
+    asked = dict(effective_requests(msgspec.convert(pod["spec"], PodSpec)))
+    return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0))
+
+
+def _age(pod: Mapping[str, Any], now: float) -> float:
+    started = (pod.get("status") or {}).get("startTime")
+    if not started or not pod["spec"].get("nodeName"):
+        return 0.0
+    return max(now - datetime.fromisoformat(started.replace("Z", "+00:00")).timestamp(), 0.0)

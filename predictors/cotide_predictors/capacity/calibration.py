@@ -1,0 +1,76 @@
+"""Forecasts of containers taught by tasks that have ended: arrivals replayed, errors gathered over the last day.
+
+Called by the capacity experiment and by `cotide capacity`. Invariant: at each step of the replay only what had come by
+then is seen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_predictors.capacity.container_demand import ContainerDemand
+from cotide_predictors.capacity.task_classes import TaskClasses
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+CALIBRATION_STEPS: Final = 300
+"""Last steps on which the forecast's errors are gathered (chosen: a day of five-minute steps)."""
+PROBABILITIES: Final = (0.5,)
+"""Asked for while errors are gathered; which does not matter."""
+
+
+def occupancy_peaks(
+    label: Integers, arrival: Floats, seconds: Floats, classes: int, step_seconds: float, steps: int
+) -> Floats:
+    """Return (steps, classes): most tasks of each class that are there at one time within each step, were none to wait.
+
+    The true future that an oracle plans with, and what forecasts are calibrated against.
+    """
+    peaks = np.zeros((steps, classes))
+    for place in range(classes):
+        chosen = label == place
+        times = np.concatenate((arrival[chosen], arrival[chosen] + seconds[chosen]))
+        change = np.concatenate((np.ones(chosen.sum()), -np.ones(chosen.sum())))
+        order = np.lexsort((change, times))  # ends before arrivals at the same time
+        times, count = times[order], np.cumsum(change[order])
+        step = np.floor(times / step_seconds).astype(np.int64)
+        inside = (step >= 0) & (step < steps)
+        np.maximum.at(peaks[:, place], step[inside], count[inside])
+        # What is there when a step begins counts, too.
+        begins = np.searchsorted(times, np.arange(steps) * step_seconds, side="right") - 1
+        carried = np.where(begins >= 0, np.concatenate((count, [0.0]))[begins], 0.0)
+        peaks[:, place] = np.maximum(peaks[:, place], carried)
+    return peaks
+
+
+def calibrated_demand(
+    classes: TaskClasses,
+    need: Floats,
+    priority: Floats,
+    arrival: Floats,
+    seconds: Floats,
+    *,
+    step_seconds: float,
+    horizon: int,
+) -> ContainerDemand:
+    """Return forecasts at the time of the last arrival; tasks need not be sorted."""
+    label = classes.at_arrival(need, priority)
+    arrival = arrival - arrival.min()
+    steps = max(1, int(arrival.max() // step_seconds))
+    count = len(classes.sizes_)
+    peaks = occupancy_peaks(label, arrival, seconds, count, step_seconds, steps)
+    demand = ContainerDemand(classes=classes, step_seconds=step_seconds, horizon=horizon)
+    came = np.zeros((steps, count))
+    np.add.at(came, (np.minimum((arrival // step_seconds).astype(int), steps - 1), label), 1.0)
+    ends = arrival + seconds
+    for place in range(steps):
+        if place >= steps - CALIBRATION_STEPS:
+            now = place * step_seconds
+            rows = np.flatnonzero((arrival <= now) & (ends > now))
+            demand.predict(label[rows], now - arrival[rows], np.zeros(count), PROBABILITIES)
+        demand.update(came[place], peaks[place])
+    return demand

@@ -1,0 +1,171 @@
+"""Node actuators and the carrying out of a plan: answers, time-outs, the book before the deed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.provisioning.actuators import CommandActuator, DryRun, ScaleSubresource, WebhookActuator
+from cotide_operator.provisioning.carrying import CONFIG_MAP, KEY, BookStore, carry_out
+from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.apiserver.testing import running_server, server_in_thread
+
+START = NodeInstruction(Action.START, "capacity-a-1", "a")
+CANCEL = NodeInstruction(Action.CANCEL, "capacity-a-1", "a")
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize(
+    ("code", "started", "cancelled"),
+    [
+        ("pass", Answer.ACCEPTED, Answer.GONE),
+        ("raise SystemExit(3)", Answer.FAILED, Answer.FAILED),
+        ("raise SystemExit(4)", Answer.GONE, Answer.GONE),
+        ("raise SystemExit(1)", Answer.UNKNOWN, Answer.UNKNOWN),
+    ],
+)
+async def test_a_command_answers_by_its_exit_code(code, started, cancelled):
+    actuator = CommandActuator(python(code), 20.0)
+    assert await actuator.do(START) is started
+    assert await actuator.do(CANCEL) is cancelled
+
+
+async def test_a_command_is_told_what_to_do_and_no_answer_in_time_or_no_program_is_no_answer(tmp_path):
+    told = tmp_path / "told"
+    code = f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    await CommandActuator(python(code), 20.0).do(START)
+    assert told.read_text() == "start capacity-a-1 a"
+    assert await CommandActuator(python("import time; time.sleep(600)"), 0.05).do(START) is Answer.UNKNOWN
+    assert await CommandActuator((str(tmp_path / "nothing"),), 1.0).do(START) is Answer.UNKNOWN
+
+
+async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
+    seen, codes = [], iter((200, 410, 422, 500))
+
+    async def hook(request: web.Request) -> web.Response:
+        seen.append((request.headers["Idempotency-Key"], orjson.loads(await request.read())))
+        return web.Response(status=next(codes))
+
+    app = web.Application()
+    app.router.add_post("/nodes", hook)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    async with aiohttp.ClientSession() as session:
+        actuator = WebhookActuator(session, f"http://127.0.0.1:{port}/nodes", 5.0)
+        assert [await actuator.do(START) for _ in range(4)] == [
+            Answer.ACCEPTED, Answer.GONE, Answer.FAILED, Answer.UNKNOWN,
+        ]  # fmt: skip
+        await runner.cleanup()
+        assert await actuator.do(START) is Answer.UNKNOWN, "nobody is there"
+    assert seen[0] == ("start:capacity-a-1", {"action": "start", "subject": "capacity-a-1", "kind": "a"})
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[tuple[ApiServer, KubeClient]]:
+    async with running_server() as server, KubeClient(Credentials(server.url), timeout_seconds=5) as client:
+        yield server, client
+
+
+class Spy:
+    """Answers as told, and keeps what the stored book held when it was asked."""
+
+    def __init__(self, client: KubeClient, answer: Answer) -> None:
+        self.client, self.answer, self.books, self.done = client, answer, [], []
+
+    async def do(self, instruction: NodeInstruction) -> Answer:
+        stored = await self.client.get(f"/api/v1/namespaces/default/configmaps/{CONFIG_MAP}")
+        self.books.append(OrderBook.from_data(orjson.loads(stored["data"][KEY])))
+        self.done.append(instruction)
+        return self.answer
+
+
+async def turn(client, actuator, wanted, nodes=(), now=0.0, **rest):
+    store = BookStore(client, "default")
+    return await carry_out(store, client, actuator, wanted, nodes, now, boot_deadline_seconds=600.0, **rest)
+
+
+async def test_an_order_stands_in_the_book_before_it_is_sent_and_a_restart_sends_no_second(cluster):
+    _, client = cluster
+    spy = Spy(client, Answer.ACCEPTED)
+    await turn(client, spy, {"a": 2})
+    assert [one.subject for one in spy.done] == ["capacity-a-1", "capacity-a-2"]
+    assert {order.id for order in spy.books[0].orders} == {"capacity-a-1", "capacity-a-2"}
+    again = Spy(client, Answer.ACCEPTED)  # another process, which knows what is written and nothing else
+    await turn(client, again, {"a": 2}, now=60.0)
+    assert again.done == []
+
+
+async def test_a_dry_run_tells_and_writes_nothing(cluster):
+    _, client = cluster
+    dry = DryRun()
+    assert [one.subject for one in await turn(client, dry, {"a": 1}, dry_run=True)] == ["capacity-a-1"]
+    assert dry.told == []
+    assert await client.list("/api/v1/namespaces/default/configmaps") == []
+
+
+async def test_an_unreadable_book_is_no_empty_one(cluster):
+    _, client = cluster
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": {KEY: "[]"}}
+    await client.create("/api/v1/namespaces/default/configmaps", body)
+    with pytest.raises(InputError, match="can't be read"):
+        await turn(client, DryRun(), {"a": 1})
+
+
+async def test_of_two_who_write_at_once_one_is_refused_and_sends_nothing(cluster):
+    _, client = cluster
+    await turn(client, Spy(client, Answer.ACCEPTED), {"a": 1})
+    early = BookStore(client, "default")
+    book = await early.load()
+    await turn(client, Spy(client, Answer.ACCEPTED), {"a": 2})
+    with pytest.raises(ClusterError, match="nothing was sent"):
+        await early.save(book)
+
+
+async def test_a_node_is_cordoned_through_the_api_and_stopped_once_it_is_seen_empty(cluster):
+    _, client = cluster
+    await client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    await turn(client, DryRun(), {"a": 0}, [NodeView("n", "a")])
+    assert (await client.get("/api/v1/nodes/n"))["spec"]["unschedulable"] is True
+    spy = Spy(client, Answer.ACCEPTED)
+    await turn(client, spy, {"a": 0}, [NodeView("n", "a", cordoned=True)], now=60.0)
+    assert spy.done == [NodeInstruction(Action.STOP, "n", "a")]
+
+
+def test_replicas_are_raised_through_the_official_client_and_never_lowered(tmp_path):
+    from kubernetes import client, config
+
+    with server_in_thread() as handle:
+        path = tmp_path / "kubeconfig"
+        path.write_text(handle.kubeconfig())
+        config.load_kube_config(str(path))
+        deployment = {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "makes-nodes"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
+                     "template": {"metadata": {"labels": {"a": "b"}},
+                                  "spec": {"containers": [{"name": "c", "image": "i"}]}}},
+        }  # fmt: skip
+        client.AppsV1Api().create_namespaced_deployment("default", deployment)
+        target = "/apis/apps/v1/namespaces/default/deployments/makes-nodes"
+        scales = ScaleSubresource(client.ApiClient(), {"a": target, "b": target + "-not"}, 10.0)
+        assert asyncio.run(scales.raise_to("a", 5)) is True
+        assert asyncio.run(scales.raise_to("a", 5)) is False, "the same number twice"
+        assert asyncio.run(scales.raise_to("a", 1)) is False, "never lowered"
+        assert client.AppsV1Api().read_namespaced_deployment("makes-nodes", "default").spec.replicas == 5
+        with pytest.raises(ClusterError, match="404"):
+            asyncio.run(scales.raise_to("b", 5))
