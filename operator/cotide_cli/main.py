@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, str]] = {
     "evaluate": "Score a predictor on held-out samples, beside its rivals.",
     "experiment": "Run an experiment of a paper, its numbers beside ours.",
     "capacity": "Plan how many machines of which type are needed in the next hours.",
+    "place": "Plan the replicas of a service over several clusters, and set them.",
     "explain": "Say why a pod or a Job is where it is, or why it waits.",
     "consolidate": "Plan which nodes can go with the fewest moves, and carry it out on request.",
     "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
