@@ -37,6 +37,9 @@ COMMANDS: Final[dict[str, str]] = {
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
 
+PROVISIONING: Final = ("capacity", "place")
+"""Commands whose module stands in ``cotide_cli.provisioning``."""
+
 
 class LazyGroup(click.Group):
     """Loads a command's module only when it is called: `cotide --help` must not import kopf and xgboost."""
@@ -52,7 +55,8 @@ class LazyGroup(click.Group):
             if near := get_close_matches(cmd_name, COMMANDS, n=1):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
-        module = importlib.import_module(f"cotide_cli.commands.{cmd_name}_command")
+        folder = "provisioning" if cmd_name in PROVISIONING else "commands"
+        module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
         command: click.Command = module.command
         return command
 

@@ -95,7 +95,7 @@ def _is_online(pod: Mapping[str, Any]) -> bool:
 
 
 def _need(pod: Mapping[str, Any]) -> tuple[float, float]:
-    asked = dict(effective_requests(msgspec.convert(pod["spec"], PodSpec)))
+    asked = dict(effective_requests(msgspec.convert(pod["spec"], PodSpec)).amounts)
     return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0))
 
 

@@ -62,7 +62,7 @@ def command(
     if output == "table":
         _print(turn, seen, apply_it)
     else:
-        click.echo(as_text(_as_data(turn, seen, apply_it), output, indent=2))
+        click.echo(as_text(_as_data(turn, seen, apply_it), output))
 
 
 def _read(file: Path) -> PlaceSettings:

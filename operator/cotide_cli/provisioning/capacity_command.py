@@ -72,7 +72,7 @@ def command(
     if output == "table":
         _print(settings, advice, view, sent, dry_run)
     else:
-        click.echo(as_text(_as_data(settings, advice, view, sent, dry_run), output, indent=2))
+        click.echo(as_text(_as_data(settings, advice, view, sent, dry_run), output))
 
 
 def read_history(path: Path) -> History:

@@ -10,7 +10,7 @@ import requests
 import yaml
 from click.testing import CliRunner
 
-from cotide_cli.commands.place_command import command
+from cotide_cli.provisioning.place_command import command
 from cotide_core.errors import InputError
 from cotide_sim.apiserver.testing import server_in_thread
 

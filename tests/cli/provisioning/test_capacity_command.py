@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.commands.capacity_command import command
+from cotide_cli.provisioning.capacity_command import command
 from cotide_core.errors import InputError
 from cotide_sim.apiserver.testing import server_in_thread
 
