@@ -59,7 +59,7 @@ class ProvisioningSettings(Section):
     machine_types: tuple[MachineTypeSettings, ...] = Field(min_length=1, max_length=1000)
     step_seconds: float = Field(default=300.0, ge=10, le=86_400)
     horizon_steps: int = Field(default=12, ge=1, le=288)
-    service_level: float = Field(default=0.85, gt=0, lt=1)
+    service_level: float = Field(default=0.75, gt=0, lt=1)
     """Chosen: as in the capacity experiment (docs/capacity.md has what others cost)."""
     price_per_kilowatt_hour: float = Field(default=0.1, ge=-100, le=1e6)
     run_seconds: float = Field(default=3600.0, gt=0)

@@ -32,7 +32,7 @@ from cotide_sim.experiments.capacity.scenarios import Scenario, scenario
 OWN: Final = "cbp"
 BASELINE: Final = "oblivious"
 ORACLE: Final = "oracle"
-LEVEL: Final = 0.85
+LEVEL: Final = 0.75
 """Service level of our plans (chosen on seeds 101 and 102 of Google and Alibaba, which reports do not use)."""
 ENERGY_BAR: Final = 0.8
 ORACLE_BAR: Final = 1.1
