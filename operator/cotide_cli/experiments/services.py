@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.commands.training_data import colocation_directory
+from cotide_cli.inputs.training_data import colocation_directory
 from cotide_cli.printing import as_text
 from cotide_core.errors import InputError
 
