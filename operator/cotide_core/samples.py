@@ -19,7 +19,7 @@ from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted, Se
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.instructions import Bind
 from cotide_core.kernels.array_types import Floats
-from cotide_core.ledger import read_ledger
+from cotide_core.recording.ledger import read_ledger
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.node_columns import CPU_COLUMN
 

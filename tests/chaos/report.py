@@ -16,7 +16,7 @@ from invariant_checker import InvariantChecker
 from replica import Replica
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.replay import replay
+from cotide_core.recording.replay import replay
 
 HISTORY_LINES: Final = 400
 _KOPF_TRIES_AGAIN: Final = re.compile(r"\S+ ERROR +Request attempt #\d+/\d+ failed; will retry")

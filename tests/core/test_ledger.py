@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.codec import decode, encode
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.errors import LedgerError
 from cotide_core.events import (
@@ -56,9 +55,10 @@ from cotide_core.instructions import (
     Wait,
     WaitReason,
 )
-from cotide_core.ledger import LedgerWriter, read_ledger
 from cotide_core.policies import POLICIES
-from cotide_core.replay import replay
+from cotide_core.recording.codec import decode, encode
+from cotide_core.recording.ledger import LedgerWriter, read_ledger
+from cotide_core.recording.replay import replay
 
 GOLDEN = Path(__file__).parent / "golden" / "ledger.jsonl"
 KINDS: dict[str, type] = {cls.__name__: cls for cls in (*EVENT_TYPES, *INSTRUCTION_TYPES)}

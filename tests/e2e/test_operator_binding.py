@@ -18,7 +18,7 @@ from operator_world import ALONE, LEASE, PODS, QUICK_LEASE, QUICK_QUEUE, World, 
 from servers import Server
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.replay import replay
+from cotide_core.recording.replay import replay
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cotide_core.errors import CotideError, InputError, LedgerError, ModelError
-from cotide_core.ledger import read_ledger
 from cotide_core.limits import CUSTOM_OBJECT_BYTES, EXACT
+from cotide_core.recording.ledger import read_ledger
 from cotide_core.units import bounded_amount, parse_quantity, resource_amount
 from cotide_kube import kubeconfig
 from cotide_kube.decoding import ObjectDecoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.consolidation.linear_solver import LinearProblem
-from cotide_predictors.solvers.highs import Highs
+from cotide_solvers.highs_once import Highs
 
 
 def problem(whole: bool, least: float = 3.0) -> LinearProblem:

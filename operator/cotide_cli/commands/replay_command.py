@@ -1,7 +1,7 @@
 """`cotide replay`: run a recorded ledger through the engine and compare every instruction.
 
-Called by `main`. Reads ``ledger.jsonl`` and, as the ledger names them, the model files beside it; the comparison
-itself is `cotide_core.replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or broken
+Called by `main`. Reads ``ledger.jsonl`` and, as the ledger names them, the model files beside it; the comparison itself
+is `cotide_core.recording.replay`. Exit 0 when everything was reproduced, 1 at the first difference, a missing or broken
 model included.
 """
 
@@ -16,7 +16,7 @@ from cotide_cli.printing import as_text
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
-from cotide_core.replay import ReplayResult, replay
+from cotide_core.recording.replay import ReplayResult, replay
 
 LEDGER_NAME: Final = "ledger.jsonl"
 MODELS_NAME: Final = "models"

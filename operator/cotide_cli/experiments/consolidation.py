@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(seed: int, seeds: int, instances: int, quick: bool, output: str) -> int:
     """Consolidate generated nodes with KMNS, DMNS, DMAS, BFD, FFD, HSA and our plan."""
-    from cotide_predictors.solvers.highs import Highs
     from cotide_sim.experiments.consolidation import hierarchy, tables
+    from cotide_solvers.highs_once import Highs
 
     drawn = range(seed, seed + seeds)
     with progress_bar() as progress:

@@ -1,6 +1,6 @@
 """`LinearSolver`: the seam to a solver of linear and mixed-integer programs, which the core does not import.
 
-Fulfilled by `cotide_predictors.solvers.highs`; asked by `lower_bound` and `transfer_plan`. A problem is
+Fulfilled by `cotide_solvers.highs_once`; asked by `lower_bound` and `transfer_plan`. A problem is
 
     minimise costs x   with   row_low <= A x <= row_high,   0 <= x <= high,   x whole where `whole` says so.
 """

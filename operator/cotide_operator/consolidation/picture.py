@@ -18,7 +18,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts
 from cotide_core.errors import InputError
 from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
-from cotide_core.ledger import Ledger
+from cotide_core.recording.ledger import Ledger
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_kube.timestamps import parse_timestamp

@@ -27,7 +27,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.errors import LedgerError
 from cotide_core.events import Event
 from cotide_core.instructions import Instruction
-from cotide_core.ledger import LedgerWriter
+from cotide_core.recording.ledger import LedgerWriter
 from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
-from cotide_core.ledger import LedgerWriter
+from cotide_core.recording.ledger import LedgerWriter
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 

@@ -26,7 +26,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples, MixBatch, QosForecaster, QosSamples
-from cotide_core.ledger import LedgerWriter
+from cotide_core.recording.ledger import LedgerWriter
 
 TYPES = ("sort", "grep")
 BATCH = WorkloadClass.BATCH

@@ -22,7 +22,7 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.ledger import LedgerWriter
+from cotide_core.recording.ledger import LedgerWriter
 from cotide_predictors.completion.completion_model import CompletionModel
 from cotide_predictors.qos.qos_model import QosModel
 from cotide_predictors.qos.services_model import ServicesQosModel

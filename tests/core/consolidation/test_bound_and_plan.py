@@ -16,7 +16,7 @@ from cotide_core.consolidation.lower_bound import fewest_nodes, knapsack, least_
 from cotide_core.consolidation.metrics import weighted_transfer
 from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_core.consolidation.transfer_plan import exchange, fill_in_turn, gap, plan
-from cotide_predictors.solvers.highs import Highs
+from cotide_solvers.highs_once import Highs
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -23,8 +23,8 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.kernels.compiled import compiles
 from cotide_core.kernels.machine_plan import plan_machines
-from cotide_core.ledger import LedgerWriter, read_ledger
 from cotide_core.planning.planner import PlannedStart
+from cotide_core.recording.ledger import LedgerWriter, read_ledger
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, QueueRule, replay_queue

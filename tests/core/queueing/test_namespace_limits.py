@@ -20,9 +20,9 @@ from cotide_core.events import (
     PodUpserted,
 )
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
-from cotide_core.ledger import LedgerWriter
 from cotide_core.policies import POLICIES
-from cotide_core.replay import replay
+from cotide_core.recording.ledger import LedgerWriter
+from cotide_core.recording.replay import replay
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
 

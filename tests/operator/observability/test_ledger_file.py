@@ -12,7 +12,7 @@ import pytest
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import LedgerError
 from cotide_core.events import Tick
-from cotide_core.ledger import read_ledger
+from cotide_core.recording.ledger import read_ledger
 from cotide_operator.observability import ledger_file
 from cotide_operator.observability.ledger_file import LedgerFile
 from cotide_operator.observability.metrics import Metrics

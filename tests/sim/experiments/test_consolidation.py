@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_predictors.solvers.highs import Highs
 from cotide_sim.experiments.consolidation.hierarchy import missed_in_hierarchy, run_hierarchy
 from cotide_sim.experiments.consolidation.joint_peaks import JointPeaks
 from cotide_sim.experiments.consolidation.recorded_loads import RecordedLoad
@@ -13,6 +12,7 @@ from cotide_sim.experiments.consolidation.rules import Cluster, LastUse, Request
 from cotide_sim.experiments.consolidation.tables import missed_in_curves, missed_in_tables, run_curves, run_tables
 from cotide_sim.experiments.consolidation.traces import lower_bound, missed_in_traces, play, run_traces, violations_at
 from cotide_sim.workloads.node_loads import generated_instance
+from cotide_solvers.highs_once import Highs
 
 
 def test_generated_loads_have_the_printed_means() -> None:

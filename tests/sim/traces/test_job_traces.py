@@ -13,7 +13,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.events import Node, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
-from cotide_core.ledger import LedgerWriter
+from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU
 from cotide_sim.traces.jobs.any_log import format_of, read_any_log
 from cotide_sim.traces.jobs.pool import Pool

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Final
 
-from cotide_core.codec import Json, decode, encode
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError, LedgerError
 from cotide_core.events import EVENT_TYPES, Event
 from cotide_core.instructions import INSTRUCTION_TYPES, Instruction
+from cotide_core.recording.codec import Json, decode, encode
 
 SCHEMA: Final = 1
 """Raised when a reader of the older schema could misread a line."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cotide_core.codec import encode
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.errors import InputError, LedgerError
 from cotide_core.forecasts import ModelCatalogue
-from cotide_core.ledger import LedgerEntry, as_json, read_ledger
+from cotide_core.recording.codec import encode
+from cotide_core.recording.ledger import LedgerEntry, as_json, read_ledger
 
 
 @dataclass(frozen=True, slots=True)
