@@ -6,7 +6,7 @@ direction, as everywhere::
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 
 Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. For a policy
-that goes by slack, pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what the online pods of each node
+that goes by slack, pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what online pods of each node
 use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
 unless it is evicted: then it goes on for its grace period, and starts over under a new name.
 """
