@@ -230,10 +230,23 @@ class Placer:
             )
         return found
 
-    def risks(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> tuple[NodeVerdict, ...]:
-        """Return why rows were refused that the guard was asked about and refuses."""
+    def basis(self, shape: Shape, row: int) -> int:
+        """Return what the guard's latest answer about a row rests on (see `applicability`); 0 without a guard."""
+        return 0 if self.policy.guard is None else self.policy.guard.basis(shape, row)
+
+    def at_risk(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], rest: Placement) -> Placement:
+        """Return a refusal that also tells of rows which the guard was asked about and refuses."""
         guard = self.policy.guard
-        return () if guard is None else tuple(risk_verdicts(snapshot, guard.by_service(shape, rows)))
+        groups = [] if guard is None else guard.by_service(shape, rows)
+        if not groups:
+            return rest
+        nearest, row = min([group[2:] for group in groups])
+        if rest.probability is not None and rest.probability <= nearest:
+            nearest, basis = rest.probability, rest.basis
+        else:
+            basis = self.basis(shape, row)
+        verdicts = (*risk_verdicts(snapshot, groups), *rest.refused)
+        return Placement(-1, nearest, verdicts, guarded=True, basis=basis)
 
     @property
     def accepted(self) -> float:

@@ -130,8 +130,9 @@ class SlackScheduler(RequestedCapacity):
             if row >= 0 and enough[row]:
                 enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
         refused = self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis)
-        scores = self._scores(snapshot, shape, left)
-        found = self._placer.place_among(OpenNodes(fits & enough, scores, refused), snapshot, shape, forecaster)
+        open_rows = fits & enough
+        scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
+        found = self._placer.place_among(OpenNodes(open_rows, scores, refused), snapshot, shape, forecaster)
         if found.row < 0:
             # A node that has too little slack may be freed for it, and then the guard has a say.
             return replace(found, guarded=found.guarded or self._placer.policy.guard is not None)
@@ -230,7 +231,8 @@ class SlackScheduler(RequestedCapacity):
             concerned = guard is not None and guard.concerns(snapshot, entry.shape, row)
             probability = risk if concerned else None
             why = "the space there was freed for it" + self._risk_there(probability)
-            return Placement(row, probability, (), guarded=guard is not None, why=why)
+            basis = self._placer.basis(entry.shape, row) if concerned else 0
+            return Placement(row, probability, (), guarded=guard is not None, why=why, basis=basis)
         return None
 
     @property
@@ -274,10 +276,8 @@ class SlackScheduler(RequestedCapacity):
             return refusal
         rest = counted.nodes - len(rows)
         kept = [replace(one, nodes=rest) if one is counted else one for one in refusal.refused]
-        risks = self._placer.risks(snapshot, shape, rows)
-        known = [one.probability for one in (*risks, *kept) if one.probability is not None]
-        verdicts = (*risks, *(one for one in kept if one.nodes))
-        return replace(refusal, refused=verdicts, probability=min(known, default=None), guarded=True)
+        rest_of_it = replace(refusal, refused=tuple(one for one in kept if one.nodes))
+        return self._placer.at_risk(snapshot, shape, rows, rest_of_it)
 
     @staticmethod
     def _asked_by(fit: FitShape) -> Floats:

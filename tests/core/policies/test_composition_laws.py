@@ -19,6 +19,7 @@ from cotide_core.events import (
     Event,
     ModelsChanged,
     Node,
+    NodeDeleted,
     NodeForecasted,
     NodeUpserted,
     NodeUsageSampled,
@@ -146,9 +147,17 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.rates: dict[str, float] = {}
         self.events: list[Event] = [ModelsChanged("m", "m"), WorkloadUpserted(Workload("d/web"))]
-        amounts = {"cotide.dev/reclaimed-cpu": CPU, "cotide.dev/reclaimed-memory": MEMORY, "cpu": CPU, "memory": MEMORY}
         for name in NODES:
-            self.events.append(NodeUpserted(Node(name, tuple(sorted({**amounts, "pods": 9}.items())))))
+            self.add_node(name)
+
+    def add_node(self, name: str) -> None:
+        amounts = {"cotide.dev/reclaimed-cpu": CPU, "cotide.dev/reclaimed-memory": MEMORY, "cpu": CPU, "memory": MEMORY}
+        self.events.append(NodeUpserted(Node(name, tuple(sorted({**amounts, "pods": 9}.items())))))
+
+    def lose_node(self, name: str) -> None:
+        self.events.append(NodeDeleted(name))
+        for pod in self.there(name):
+            self.delete(pod.key)
 
     def submit(self, number: int, cls: WorkloadClass, cpu: int, rate: float) -> None:
         key = f"d/{number}"
@@ -243,6 +252,7 @@ moves = st.one_of(
     st.tuples(st.just("rate"), st.integers(0, 9), st.sampled_from((0.0, 90.0, 400.0, 1e12))),
     st.tuples(st.just("usage"), st.sampled_from(NODES), loads),
     st.tuples(st.just("forecast"), st.sampled_from(NODES), loads, loads),
+    st.tuples(st.sampled_from(("lose", "add")), st.sampled_from(NODES)),
     st.tuples(st.just("cycle"), st.sampled_from((0.0, 1.0, 12.0, 70.0))),
 )
 
@@ -256,6 +266,10 @@ def drive(cluster: Cluster, steps: list[tuple[object, ...]]) -> None:
                 cluster.delete(f"d/{number}")
             case ("rate", int(number), float(rate)):
                 cluster.sample(f"d/{number}", rate)
+            case ("lose", str(name)):
+                cluster.lose_node(name)
+            case ("add", str(name)):
+                cluster.add_node(name)
             case ("usage", str(name), float(cpu)):
                 cluster.events.append(NodeUsageSampled(name, cluster.now, cpu, 100.0))
             case ("forecast", str(name), float(cpu), float(batch)):
@@ -266,6 +280,8 @@ def drive(cluster: Cluster, steps: list[tuple[object, ...]]) -> None:
 
 def settle(cluster: Cluster) -> None:
     """Let everything end but what waits: then all must find a place by the engine's own wake-ups."""
+    for name in NODES:
+        cluster.add_node(name)
     for _ in range(200):
         for pod in [one for one in cluster.pods.values() if one.node is not None]:
             cluster.delete(pod.key)
@@ -359,7 +375,7 @@ def test_by_requests_a_monitor_relieves_overloaded_nodes_and_keeps_jobs_off_cord
         cluster = Cluster(composed)
     cordoned = cluster.events[2]
     assert isinstance(cordoned, NodeUpserted)
-    cluster.events.append(NodeUpserted(cordoned.node._replace(cordoned_until_seconds=5.0)))
+    cluster.events.append(NodeUpserted(replace(cordoned.node, cordoned_until_seconds=5.0)))
     on(cluster, 4, GRATIS, 500, "b")
     on(cluster, 2, ONLINE, 100, "b")
     cluster.submit(3, BATCH, 200, 0.0)
