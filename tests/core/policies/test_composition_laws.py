@@ -32,7 +32,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
-from cotide_core.forecasts import CompletionForecaster, Floats, MixBatch, QosForecaster
+from cotide_core.forecasts import CompletionForecaster, Floats, MixBatch, QosAnswers, QosForecaster
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_core.ledger import LedgerWriter
 from cotide_core.placement.capacity import Capacity
@@ -67,6 +67,9 @@ class Lawful:
     def violation_probability(self, mixes: MixBatch) -> Floats:
         rate = mixes.requests_per_second + mixes.other_requests_per_second
         return np.asarray(np.minimum(1.0, rate * mixes.counts.sum(axis=1) / 1000))
+
+    def answer(self, mixes: MixBatch) -> QosAnswers:
+        return QosAnswers.within(self.violation_probability(mixes))
 
 
 class Catalogue:
