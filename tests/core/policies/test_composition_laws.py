@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
@@ -132,7 +132,7 @@ parts = st.builds(
     order=st.integers(0, len(ORDERS) - 1),
     rank=st.sampled_from(("free", "qpsm", "drawn")),
     ranks_slack=st.booleans(),
-    plan=st.integers(0, len(PLANS) - 1),
+    plan=st.one_of(st.just(0), st.integers(0, len(PLANS) - 1)),
     monitor=st.booleans(),
 )
 
@@ -300,12 +300,18 @@ def settle(cluster: Cluster) -> None:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(parts, st.lists(moves, max_size=40))
+@example(
+    Parts(Capacity.SLACK, True, True, 0, "qpsm", True, 0, True),
+    [*(("submit", number, BATCH, 200, 0.0) for number in range(3)), ("cycle", 1.0)],
+)
+@given(parts, st.lists(moves, min_size=8, max_size=40))
 def test_every_composition_keeps_capacity_guard_and_online_pods_and_its_ledger_replays(
     composed: Parts, steps: list[tuple[object, ...]]
 ) -> None:
     with patch.dict(POLICIES, {"predictive": composed.compose}):
         cluster = Cluster(composed)
+        # Services first, so that there is something to guard: one job beside the second is too much.
+        drive(cluster, [("submit", 8, ONLINE, 200, 90.0), ("submit", 9, ONLINE, 200, 400.0), ("cycle", 0.0)])
         drive(cluster, steps)
         settle(cluster)
         result = replay(cluster.lines, Catalogue())
