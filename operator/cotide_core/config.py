@@ -13,11 +13,14 @@ from cotide_core.errors import InputError
 
 DEPTH_MAX: Final = 65_536
 """Most pods that a plan may hold (chosen: a cycle would take seconds)."""
+SLACK_POLICIES: Final = ("hierarchical", "predictive")
+"""Policies whose capacity is forecast slack: their knobs are written out. A test holds it to the policies' parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalConfig:
-    """The knobs of the policy `hierarchical` and of its monitor (Jiang et al.); values without a source are chosen.
+    """The knobs of forecast slack (policies `hierarchical` and `predictive`) and of the monitor (Jiang et al.); values
+    without a source are chosen.
 
     Attributes
     ----------
@@ -130,7 +133,7 @@ class SchedulerConfig:
     max_decisions_per_cycle : placement attempts in one `handle`, so that a cycle stays short and events get their turn.
     assume_timeout_seconds : a bind that was neither confirmed nor refused for so long is forgotten and tried again.
     max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as places become free.
-    hierarchical : knobs of the policy of that name; None for its defaults, and for every other policy.
+    hierarchical : knobs of forecast slack and of the monitor; None for every policy that has neither.
     plans : knobs of the policies that plan; None for 0.9 and 2,048, for ever, so that older ledgers replay.
     """
 
@@ -151,7 +154,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
             raise InputError("must be between 0 and 1", field="qosRiskThreshold")
-        if self.policy == "hierarchical" and self.hierarchical is None:
+        if self.policy in SLACK_POLICIES and self.hierarchical is None:
             # Written out, so that a ledger's header says what was in force.
             object.__setattr__(self, "hierarchical", HierarchicalConfig())
         for name, value in (

@@ -35,21 +35,22 @@ from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Instruction, Wait, WaitReason
+from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
+from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
 from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
-from cotide_core.placement.wait_instructions import refusal, wait
-from cotide_core.planning.planner import PlannedStart, Planner
+from cotide_core.placement.wait_instructions import Room, refusal, wait
+from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_of
 from cotide_core.policies import build_policy
 from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
-from cotide_core.reclaiming.slack_scheduler import SlackScheduler
+from cotide_core.reclaiming.registry import capacity_of
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
-from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
 
@@ -82,20 +83,16 @@ class Scheduler:
         self._placer = Placer(build_policy(config))
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
-        looks_ahead = policy.guard is not None or policy.by_slack or policy.plan is not None
-        self._shapes = ShapeTable(by_class=policy.by_slack, by_job=looks_ahead)
+        self._shapes = ShapeTable(by_class=policy.capacity is Capacity.SLACK, by_job=policy.tells_jobs_apart)
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
-        hierarchy = SlackScheduler(config, self.state, self._placer, self._stretched)
-        self._hierarchy = hierarchy if self._placer.policy.by_slack else None
-        rule = self._placer.policy.plan
-        self._planner = (
-            Planner(rule, self.state, self._placer, self._queue, self._run_times, config) if rule is not None else None
-        )
-        self._in_flight: dict[str, QueuedPod] = {}
+        self._capacity = capacity_of(config, self.state, self._placer, self._stretched)
+        self._assumptions = Assumptions(self.state, self._queue)
+        around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions)
+        self._planner = planner_of(policy.plan, around, self._run_times, config)
         self._failures: dict[Shape, Placement] = {}
         self._wakes = QueueingHints(self.state, self._placer, self._queue, self._failures)
         self._snapshot = Snapshot.of(self.state)
@@ -134,17 +131,15 @@ class Scheduler:
         self.handling = ""
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
-        if self._planner is not None:
-            self._planner.take(events)
-            if reopened:
-                self._planner.reopen()
+        self._planner.take(events)
+        if reopened:
+            self._planner.reopen()
         self._enqueue(now)
         self._queue.advance(now)
         self._tell_displaced()
-        if self._hierarchy is not None:
-            self._out.extend(self._hierarchy.begin(now))
-            for shape in self._hierarchy.take_reopened():
-                self._queue.wake(shape, now, urgent=True)
+        self._out.extend(self._capacity.begin(now))
+        for shape in self._capacity.take_reopened():
+            self._queue.wake(shape, now, urgent=True)
         snapshot = self._view()
         self._wakes.wake(snapshot, now, self._qos)
         binds = self._decide(snapshot, now)
@@ -166,16 +161,13 @@ class Scheduler:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
         if self.state.refusals and self._queue:
             times.append(max(now, self.state.refusals.next_change()))
-        if self._hierarchy is not None:
-            times.append(self._hierarchy.next_change(now))
-        if self._planner is not None:
-            times.append(self._planner.next_change(now))
+        times += [self._capacity.next_change(now), self._planner.next_change(now)]
         return min((time for time in times if time < math.inf), default=None)
 
     @property
     def alarms(self) -> Alarms:
         """Nodes that are overloaded or cordoned, as of the last `handle`."""
-        return Alarms() if self._hierarchy is None else self._hierarchy.alarms
+        return self._capacity.alarms
 
     def pending(self) -> dict[str, int]:
         """Return how many pods wait, by queue: active, backoff, unschedulable, gated."""
@@ -188,16 +180,14 @@ class Scheduler:
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
         absent. A policy that plans says what is planned for batch and gratis pods."""
-        waiting = self._queue.in_order(now)
-        if self._planner is not None:
-            waiting = [entry for entry in waiting if entry.shape.online]
+        waiting = [entry for entry in self._queue.in_order(now) if not self._planner.plans(entry.shape)]
         waiting = [entry for entry in waiting if entry.place is not Place.CAPPED]
         starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
         return starts | {key: one.start_seconds for key, one in self.planned().items()}
 
     def planned(self) -> dict[str, PlannedStart]:
         """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
-        return {} if self._planner is None else self._planner.planned(self._view())
+        return self._planner.planned(self._view())
 
     def _view(self) -> Snapshot:
         if not self._snapshot.shows_all:
@@ -236,11 +226,10 @@ class Scheduler:
                 if was_assumed and retry:
                     self._return(key, now, f"the binding to {node} was refused ({code}): {reason}")
                 elif was_assumed:
-                    self._in_flight.pop(key, None)
+                    self._assumptions.let_go(key)
             case NodeUpserted() | EvictRefused():
                 self.state.apply(event)
-                if self._hierarchy is not None:
-                    self._hierarchy.take(event, now)
+                self._capacity.take(event, now)
             case ModelsChanged(qos, completion):
                 self._change_models(qos, completion, now)
             case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
@@ -268,10 +257,10 @@ class Scheduler:
             self._queue.remove(pod.key, now)
             self._arrivals.pop(pod.key, None)
             if pod.node is not None:
-                self._in_flight.pop(pod.key, None)
+                self._assumptions.let_go(pod.key)
             if record is not None and record.row < 0:
                 self._stretched.pop(pod.key, None)
-                self._forget_claims(pod.key)
+                self._capacity.gone(pod.key)
             return
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
         if entry is None or entry.pod.uid != pod.uid:
@@ -284,13 +273,9 @@ class Scheduler:
     def _let_go(self, key: str, now: float) -> None:
         self._queue.remove(key, now)
         self._arrivals.pop(key, None)
-        self._in_flight.pop(key, None)
+        self._assumptions.let_go(key)
         self._stretched.pop(key, None)
-        self._forget_claims(key)
-
-    def _forget_claims(self, key: str) -> None:
-        if self._hierarchy is not None:
-            self._hierarchy.gone(key)
+        self._capacity.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
         """Note a pod that must be queued once the forecasts of this cycle's arrivals are known."""
@@ -313,8 +298,8 @@ class Scheduler:
         arrivals, self._arrivals = self._arrivals, {}
         nominated, self._nominated = self._nominated, []
         for entry in nominated:
-            if self._hierarchy is not None and arrivals.get(entry.pod.key) is entry:
-                self._hierarchy.restore(entry, now)
+            if arrivals.get(entry.pod.key) is entry:
+                self._capacity.restore(entry, now)
         if len(self._shapes) > SHAPES_KEPT or self.state.columns.types_refused:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
@@ -357,7 +342,7 @@ class Scheduler:
             del self._failures[shape]
 
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
-        used = {entry.shape for group in (self._queue, arrivals.values(), self._in_flight.values()) for entry in group}
+        used = {entry.shape for group in (self._queue, arrivals.values(), self._assumptions) for entry in group}
         self._shapes.prune(used)
         self._placer.forget(used)
         if self.state.columns.release_types({shape.type_column for shape in used}):
@@ -376,7 +361,7 @@ class Scheduler:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
                 continue
-            if self._planner is not None and not shape.online:
+            if self._planner.plans(shape):
                 self._planner.join(entry, now)
                 continue
             left -= 1
@@ -385,53 +370,39 @@ class Scheduler:
                 continue
             if shape.failed_at == columns.relief_clock and shape in self._failures:
                 placement = self._failures[shape]
-            elif self._hierarchy is not None and not shape.online:
-                placement = self._hierarchy.place(snapshot, entry)
             else:
-                placement = self._placer.place(snapshot, shape, self._qos, self._upcoming)
-            if placement.row < 0 and self._make_room(entry, placement, snapshot, now):
-                continue
+                placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
             if placement.row < 0:
+                room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
+                if room is not None:
+                    self._wait_for_room(entry, placement, room, snapshot, now)
+                    continue
                 shape.failed_at = columns.relief_clock
                 self._failures[shape] = placement
                 self._queue.failed(entry, now)
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
             else:
-                binds.append(self._assume(entry, placement, snapshot, now))
+                binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self.handling = ""
-        if self._planner is not None:
-            for entry, placement in self._planner.plan(snapshot, now, left, self._qos):
-                binds.append(self._assume(entry, placement, snapshot, now))
-            self._out.extend(self._planner.waits(snapshot))
+        binds += self._planner.plan(snapshot, now, left, self._qos)
+        self._out.extend(self._planner.waits(snapshot))
         return binds
 
-    def _make_room(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> bool:
-        """Evict for a pod that found no node, if that helps it; it then waits for the space."""
-        if self._hierarchy is None or (room := self._hierarchy.make_room(snapshot, entry)) is None:
-            return False
+    def _wait_for_room(
+        self, entry: QueuedPod, placement: Placement, room: Room, snapshot: Snapshot, now: float
+    ) -> None:
+        """Evict for a pod that found no node; it then waits for the space."""
         self._queue.failed(entry, now)
         self._out.extend(room.evictions)
         message = f"{sentence(placement.refused, snapshot.node_count)}. preemption: {room.message}"
         self._tell(wait(entry, WaitReason.INSUFFICIENT_SLACK, message, placement=placement, room=room))
-        return True
 
     def _upcoming(self) -> list[Shape]:
         return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]
 
-    def _assume(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
-        row = placement.row
-        node = snapshot.name(row)
-        self.state.assume(entry.pod.key, node, now)
-        entry.attempts += 1
-        self._queue.placed(entry, now)
-        self._in_flight[entry.pod.key] = entry
-        pressure = float(snapshot.batch_millicores[row]) / max(1, int(snapshot.allocatable[CPU_COLUMN, row]))
-        queued = max(0.0, now - entry.pod.created_seconds)
-        return DecidedBind(entry, node, placement, queued, float(snapshot.service_rates[row]), pressure)
-
     def _return(self, key: str, now: float, why: str) -> None:
         """Put a pod whose bind came to nothing back into the queue."""
-        entry = self._in_flight.pop(key, None)
+        entry = self._assumptions.let_go(key)
         record = self.state.record(key)
         self._stretched.pop(key, None)
         if entry is None or record is None or not is_schedulable(record):
@@ -450,8 +421,7 @@ class Scheduler:
         for entry in self._queue:
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
         self._queue.resort(now)
-        if self._planner is not None:
-            self._planner.change_forecasts(self._run_times, now)
+        self._planner.change_forecasts(self._run_times, now)
         self._failures.clear()
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)

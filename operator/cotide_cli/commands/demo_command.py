@@ -31,7 +31,7 @@ from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="What the services are like. Default: slack when hierarchical is among the policies, else latency.",
+    help="What the services are like. Default: slack if a policy goes by slack (as hierarchical does), else latency.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(

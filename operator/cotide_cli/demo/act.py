@@ -25,6 +25,7 @@ from cotide_cli.demo.stage import NODE_CORES, NODE_MEMORY, START_SECONDS, Stage,
 from cotide_cli.demo.summary import PolicyOutcome
 from cotide_core.config import HierarchicalConfig
 from cotide_core.errors import ClusterError
+from cotide_core.policies.catalogue import by_slack
 from cotide_core.units import MEMORY, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_sim.cluster.scorecard import Scorecard
@@ -101,24 +102,24 @@ async def _operator(stage: Stage, policy: str, ledger: Path) -> AsyncIterator[Ch
 
 def _configuration(stage: Stage, policy: str, ledger: Path) -> Manifest:
     # A slot is little more than a second of the wall: it needs several samples, and patches as quick as that.
-    by_slack: Manifest = {
+    slack_sections: Manifest = {
         "slotSeconds": SLOT_SECONDS,
         "reclaimed": {"minimumIntervalSeconds": 0.5 * SLOT_SECONDS / stage.clock.speed, "patchesPerSecond": 1000.0},
     }
     knobs = watchful(HierarchicalConfig())
-    by_slack["overload"] = {
+    slack_sections["overload"] = {
         "share": knobs.overload_share,
         "observationSeconds": knobs.overload_observation_seconds,
         "pauseSeconds": knobs.overload_pause_seconds,
         "flapWindowSeconds": knobs.flap_window_seconds,
         "cordonSeconds": knobs.cordon_seconds,
     }
-    slack = policy == "hierarchical"
+    slack = by_slack(policy)
     return {
         "apiVersion": API_VERSION,
         "kind": "CotideConfiguration",
         "policy": policy,
-        **(by_slack if slack else {}),
+        **(slack_sections if slack else {}),
         "seed": stage.options.seed,
         "models": {"directory": str(stage.prepared.models_directory)},
         "metricsSource": {

@@ -1,25 +1,26 @@
 """One placement decision: filter, score, guard, choose.
 
-Called by `cycle.Scheduler` for the pod at the head of the queue, with a `Policy`: an order of the queue, a rank of
-the nodes and perhaps a guard. A plain policy takes the best-ranked feasible node. A guarded one asks the forecaster
-about the best `WIDTH` nodes in one call and widens until one passes or none is left: only a full scan decides that
-no node fits. Invariant: same state, same shape, same policy (and generator) -> same placement.
-"""
+Called by the capacity of a policy (`reclaiming`) for the pod at the head of the queue, with a `Policy`: an order of
+the queue, a rank of the nodes and perhaps a guard. A plain policy takes the best-ranked feasible node. A guarded one
+asks the forecaster about the best `WIDTH` nodes in one call and widens until one passes or none is left: only a full
+scan decides that no node fits. Invariant: same state, same shape, same policy (and generator) -> same placement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_core.errors import InputError
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NodeVerdict
-from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.placement.candidates import Candidates
+from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.feasibility import FITS, REASONS_KEPT, Feasibility
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import constraint_verdicts, risk_verdicts
@@ -45,17 +46,27 @@ Upcoming = Callable[[], Sequence[Shape]]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An algorithm, composed: who is next, which node is better, and which node is refused.
+    """An algorithm, composed: who is next, which node is better, which is refused, and what a node has to give.
+
+    Every combination of parts is legal but for one: ``lowest_risk`` without a guard. With a plan, batch and gratis pods
+    wait for their planned start, and nobody is evicted to make room for them; the monitor evicts as ever.
 
     Attributes
     ----------
     name : as users write it.
     order : order of the queue.
-    rank : score of the nodes.
+    rank : score of the nodes; of those that slack leaves open it decides only with ``ranks_slack``.
     guard : QoS check; None looks at resources only.
     lowest_risk : whether the guard's least risky candidate wins, or the best-ranked that passes.
-    by_slack : whether batch and gratis pods go where the predicted load leaves most room (see `hierarchy`).
+    capacity : what batch and gratis pods find free.
+    ranks_slack : whether ``rank`` orders the nodes that have enough slack; else the one with most left is best.
+    monitor : whether overloaded nodes are relieved of batch and gratis pods (see `overload_monitor`).
     plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
+
+    Raises
+    ------
+    InputError
+        For parts that can't be together.
     """
 
     name: str
@@ -63,8 +74,19 @@ class Policy:
     rank: Rank
     guard: QosGuard | None = None
     lowest_risk: bool = False
-    by_slack: bool = False
+    capacity: Capacity = Capacity.REQUESTS
+    ranks_slack: bool = False
+    monitor: bool = False
     plan: PlanRule | None = None
+
+    def __post_init__(self) -> None:
+        if self.lowest_risk and self.guard is None:
+            raise InputError("the least risky node can't be chosen without a guard that tells risks", field="policy")
+
+    @property
+    def tells_jobs_apart(self) -> bool:
+        """Whether a decision depends on more of a job than where it fits."""
+        return self.guard is not None or self.capacity is Capacity.SLACK or self.plan is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,21 @@ class Placement:
     guarded: bool = False
     why: str = ""
     basis: int = 0
+
+
+class OpenNodes(NamedTuple):
+    """The nodes that a pod may be placed on, as far as resources go.
+
+    Attributes
+    ----------
+    rows : (N,) which they are.
+    scores : (N,) the higher the better; read where a row is open.
+    refused : why the others are not.
+    """
+
+    rows: Booleans
+    scores: Floats
+    refused: tuple[NodeVerdict, ...]
 
 
 class Placer:
@@ -137,20 +174,84 @@ class Placer:
     def place(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod of this shape, or say why there is none."""
         candidates = self.candidates(snapshot, shape.fit)
+        unfit = self._unfit(snapshot, candidates)
         if not candidates.tally.get(FITS):
-            return Placement(-1, None, self._unfit(snapshot, candidates))
-        guard = self.policy.guard
-        if not self.policy.rank.cacheable:
-            drawn = candidates.scores + self.policy.rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
-            if guard is None:
-                return Placement(int(drawn.argmax()), None, self._unfit(snapshot, candidates))
-            fitting = np.flatnonzero(candidates.codes == FITS)
-            first = _best(drawn, fitting, WIDTH)[0]
-            return self._guarded(snapshot, shape, forecaster, guard, candidates, drawn, first, None)
+            return Placement(-1, None, unfit)
+        guard, rank = self.policy.guard, self.policy.rank
+        if not rank.cacheable:
+            drawn = candidates.scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
+            return self.place_among(OpenNodes(candidates.codes == FITS, drawn, unfit), snapshot, shape, forecaster)
         if guard is None:
-            return Placement(candidates.best(1)[0], None, self._unfit(snapshot, candidates))
+            return Placement(candidates.best(1)[0], None, unfit)
         first = np.array(candidates.best(WIDTH), np.intp)
-        return self._guarded(snapshot, shape, forecaster, guard, candidates, candidates.scores, first, upcoming)
+        if not guard.concerns(snapshot, shape, int(first[0])):
+            return Placement(int(first[0]), None, unfit, guarded=True)
+        among = OpenNodes(candidates.codes == FITS, candidates.scores, unfit)
+        if not guard.knows(snapshot, shape, first):
+            asked = first
+            if candidates.tally[FITS] <= 4 * FEW_ROWS:
+                # On a full cluster few rows are left and most refuse: then one call asks about all of them.
+                open_rows = guard.not_refused(snapshot, shape, among.rows)
+                asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
+            self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
+        probabilities = guard.known(snapshot, shape, first)
+        return self._guarded(snapshot, shape, forecaster, guard, among, first, probabilities)
+
+    def place_among(self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> Placement:
+        """Choose one of the open nodes for a pod, the best that the guard lets pass, or say why there is none."""
+        if not among.rows.any():
+            return Placement(-1, None, among.refused)
+        guard = self.policy.guard
+        if guard is None:
+            return Placement(int(np.where(among.rows, among.scores, -np.inf).argmax()), None, among.refused)
+        first = _best(among.scores, np.flatnonzero(among.rows), WIDTH)[0]
+        if not guard.concerns(snapshot, shape, int(first[0])):
+            return Placement(int(first[0]), None, among.refused, guarded=True)
+        probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+        return self._guarded(snapshot, shape, forecaster, guard, among, first, probabilities)
+
+    def fitting(self, snapshot: Snapshot, shape: Shape) -> OpenNodes:
+        """Return the nodes that a shape fits on, by rank; a rank that draws draws anew."""
+        candidates, rank = self.candidates(snapshot, shape.fit), self.policy.rank
+        scores = candidates.scores
+        if not rank.cacheable:
+            scores = scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
+        return OpenNodes(candidates.codes == FITS, scores, self._unfit(snapshot, candidates))
+
+    def probabilities(
+        self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
+    ) -> Floats:
+        """Return (K,) probabilities that a limit on each row would be broken with the pod there; all 0 without a
+        guard, and where it is not concerned."""
+        guard, found = self.policy.guard, np.zeros(len(rows))
+        if guard is not None and len(rows):
+            found = np.where(
+                guard.concerned(snapshot, shape, rows), guard.probabilities(snapshot, shape, rows, forecaster), 0.0
+            )
+        return found
+
+    def basis(self, shape: Shape, row: int) -> int:
+        """Return what the guard's latest answer about a row rests on (see `applicability`); 0 without a guard."""
+        return 0 if self.policy.guard is None else self.policy.guard.basis(shape, row)
+
+    def at_risk(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], rest: Placement) -> Placement:
+        """Return a refusal that also tells of rows which the guard was asked about and refuses."""
+        guard = self.policy.guard
+        groups = [] if guard is None else guard.by_service(shape, rows)
+        if not groups:
+            return rest
+        nearest, row = min([group[2:] for group in groups])
+        if rest.probability is not None and rest.probability <= nearest:
+            nearest, basis = rest.probability, rest.basis
+        else:
+            basis = self.basis(shape, row)
+        verdicts = (*risk_verdicts(snapshot, groups), *rest.refused)
+        return Placement(-1, nearest, verdicts, guarded=True, basis=basis)
+
+    @property
+    def accepted(self) -> float:
+        """The highest probability of breaking a limit that is accepted; 1 without a guard."""
+        return 1.0 if self.policy.guard is None else self.policy.guard.threshold
 
     def _guarded(
         self,
@@ -158,40 +259,25 @@ class Placer:
         shape: Shape,
         forecaster: QosForecaster,
         guard: QosGuard,
-        candidates: Candidates,
-        scores: Floats,
+        among: OpenNodes,
         first: NDArray[np.intp],
-        upcoming: Upcoming | None,
+        probabilities: Floats,
     ) -> Placement:
-        if not guard.concerns(snapshot, shape, int(first[0])):
-            return Placement(int(first[0]), None, self._unfit(snapshot, candidates), guarded=True)
-        fits = candidates.codes == FITS
-        if upcoming is not None and not guard.knows(snapshot, shape, first):
-            asked = first
-            if candidates.tally[FITS] <= 4 * FEW_ROWS:
-                # On a full cluster few rows are left and most refuse: then one call asks about all of them.
-                open_rows = guard.not_refused(snapshot, shape, fits)
-                asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
-            self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
-        if upcoming is not None:
-            probabilities = guard.known(snapshot, shape, first)
-        else:
-            probabilities = guard.probabilities(snapshot, shape, first, forecaster)
-        chosen = self._choose(snapshot, shape, guard, candidates, first, probabilities)
+        """Choose by what the guard says of the first rows, and widen until one passes or none is left."""
+        chosen = self._choose(snapshot, shape, guard, among, first, probabilities)
         if chosen is not None:
             return chosen
-        remaining = guard.not_refused(snapshot, shape, fits)
+        remaining = guard.not_refused(snapshot, shape, among.rows)
         width = WIDTH
         while len(remaining):
             width *= 4
-            rows, remaining = _best(scores, remaining, width)
+            rows, remaining = _best(among.scores, remaining, width)
             probabilities = guard.probabilities(snapshot, shape, rows, forecaster)
-            chosen = self._choose(snapshot, shape, guard, candidates, rows, probabilities)
+            chosen = self._choose(snapshot, shape, guard, among, rows, probabilities)
             if chosen is not None:
                 return chosen
-        refused = np.flatnonzero(fits)
-        groups = guard.by_service(shape, refused)
-        verdicts = (*risk_verdicts(snapshot, groups), *self._unfit(snapshot, candidates))
+        groups = guard.by_service(shape, np.flatnonzero(among.rows))
+        verdicts = (*risk_verdicts(snapshot, groups), *among.refused)
         nearest, row = min([group[2:] for group in groups])
         return Placement(-1, nearest, verdicts, guarded=True, basis=guard.basis(shape, row))
 
@@ -205,7 +291,7 @@ class Placer:
         snapshot: Snapshot,
         shape: Shape,
         guard: QosGuard,
-        candidates: Candidates,
+        among: OpenNodes,
         rows: NDArray[np.intp],
         probabilities: Floats,
     ) -> Placement | None:
@@ -216,7 +302,7 @@ class Placer:
             return None
         row = int(rows[chosen])
         refused = rows[probabilities > guard.threshold]
-        verdicts = self._unfit(snapshot, candidates)
+        verdicts = among.refused
         if len(refused):
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
         if not guard.concerns(snapshot, shape, row):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.forecasts import QosForecaster
+from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
 from cotide_core.placement.queueing_hints_qos import shapes_to_requeue
@@ -48,7 +49,8 @@ class QueueingHints:
             return
         policy = self._placer.policy
         guard = policy.guard
-        screens = guard is not None and policy.rank.cacheable
+        # A node that the guard refuses may still be freed for a batch pod elsewhere: where that is done, all are tried.
+        screens = guard is not None and policy.rank.cacheable and policy.capacity is Capacity.REQUESTS
         freed: dict[FitShape, list[int]] = {}
         quieter: dict[FitShape, bool] = {}
         screened: dict[Shape, list[int]] = {}

@@ -23,9 +23,9 @@ from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machines import NEVER
+from cotide_core.placement.capacity import PlannedCapacity
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 MICROSECONDS: Final = 1e6
 LONGEST_SECONDS: Final = 1e8
@@ -69,9 +69,16 @@ class Availability:
     """
 
     def __init__(
-        self, state: ClusterState, run_times: RunTimes, stretches: SlowdownCache, quantile: PlanQuantile
+        self,
+        state: ClusterState,
+        run_times: RunTimes,
+        stretches: SlowdownCache,
+        quantile: PlanQuantile,
+        capacity: PlannedCapacity,
     ) -> None:
         self._quantile = quantile
+        self.capacity = capacity
+        self._ceiling: Integers = np.zeros((2, 0), np.int64)
         self.run_times = run_times
         self.stretches = stretches
         self._state = state
@@ -108,7 +115,12 @@ class Availability:
             self._spec = -1
         gained: Booleans = columns.spec_versions[: columns.size] > self._spec
         self._spec = columns.spec_clock
-        changed = np.flatnonzero((columns.versions[: columns.size] > self._seen) | (self._due <= now))
+        ceiling = self.capacity.ceiling()
+        stale = (columns.versions[: columns.size] > self._seen) | (self._due <= now)
+        if ceiling.shape == self._ceiling.shape:
+            stale |= (ceiling != self._ceiling).any(axis=0)
+        self._ceiling = ceiling
+        changed = np.flatnonzero(stale)
         self._seen = columns.clock
         self.outlived.clear()
         if len(changed):
@@ -180,7 +192,7 @@ class Availability:
         at_last = free[self.sizes[row] - 1].copy()
         free[0, :-PHYSICAL] = columns.free[:, row]
         held = columns.held[:ONLINE_RANK, :, row].sum(axis=0)
-        free[0, -PHYSICAL:] = columns.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1, row] - held
+        free[0, -PHYSICAL:] = self._ceiling[:, row] - held
         size = 1
         times[0] = -NEVER
         for end, vector in ends:

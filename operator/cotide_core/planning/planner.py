@@ -17,7 +17,7 @@ import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NO_FORECAST, Wait, WaitReason
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.machines import NEVER, Profiles
+from cotide_core.placement.assumptions import Assumptions
+from cotide_core.placement.bind_instructions import DecidedBind
+from cotide_core.placement.capacity import PlannedCapacity
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Placer
 from cotide_core.placement.plan_rule import PlanRule
@@ -44,6 +47,7 @@ from cotide_core.queueing.ordering import Key, full_key
 from cotide_core.queueing.queued_pod import Place, QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 _IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, Tick)
@@ -68,27 +72,80 @@ class PlannedStart:
     """The latest start that it is promised, where others may delay it so far; None where they may not."""
 
 
+class PlannerContext(NamedTuple):
+    """The parts of the engine that plans are made with."""
+
+    state: ClusterState
+    placer: Placer
+    queue: SchedulingQueue
+    capacity: PlannedCapacity
+    assumptions: Assumptions
+
+
+class NoPlanner:
+    """Stands where a policy looks at the present only: no pod is ever handed over."""
+
+    def plans(self, shape: Shape) -> bool:
+        """Return False."""
+        del shape
+        return False
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Do nothing."""
+
+    def reopen(self) -> None:
+        """Do nothing."""
+
+    def join(self, entry: QueuedPod, now: float) -> None:
+        """Refuse: nothing is planned."""
+        raise NotImplementedError(f"{entry.pod.key} was to be planned at {now} by a policy without a plan")
+
+    def change_forecasts(self, run_times: RunTimes, now: float) -> None:
+        """Do nothing."""
+
+    def next_change(self, now: float) -> float:
+        """Return infinity."""
+        del now
+        return math.inf
+
+    def planned(self, snapshot: Snapshot) -> dict[str, PlannedStart]:
+        """Return nothing."""
+        del snapshot
+        return {}
+
+    def plan(self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster) -> list[DecidedBind]:
+        """Return no starts."""
+        del snapshot, now, most, qos
+        return []
+
+    def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
+        """Yield nothing."""
+        del snapshot
+        return iter(())
+
+
+def planner_of(
+    rule: PlanRule | None, around: PlannerContext, run_times: RunTimes, config: SchedulerConfig
+) -> Planner | NoPlanner:
+    """Return what plans for one engine."""
+    return NoPlanner() if rule is None else Planner(rule, around, run_times, config)
+
+
 class Planner:
     """Plans the pods that it was handed.
 
     Parameters
     ----------
     rule : of the policy.
-    queue, placer : of the engine.
+    around : of the engine.
     """
 
-    def __init__(
-        self,
-        rule: PlanRule,
-        state: ClusterState,
-        placer: Placer,
-        queue: SchedulingQueue,
-        run_times: RunTimes,
-        config: SchedulerConfig,
-    ) -> None:
+    def __init__(self, rule: PlanRule, around: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
+        state, placer, queue, self._capacity, self._assumptions = around
         plans = config.plans or PlansConfig()
         stretches = SlowdownCache(run_times.forecaster)
-        self._availability = Availability(state, run_times, stretches, PlanQuantile(plans.quantile))
+        quantile = PlanQuantile(plans.quantile)
+        self._availability = Availability(state, run_times, stretches, quantile, self._capacity)
         self._method: PlanMethod = method_of(PlanContext(rule, plans, config.seed, state, self._availability))
         self._depth = plans.depth
         self._rule = rule
@@ -113,6 +170,10 @@ class Planner:
         self._all_open = False
         self._next_start = math.inf
         self._qos_model = ""
+
+    def plans(self, shape: Shape) -> bool:
+        """Whether pods of a shape are planned: batch and gratis ones."""
+        return not shape.online
 
     def take(self, events: Sequence[Event]) -> None:
         """Note whether one of the events may change the plan."""
@@ -168,55 +229,52 @@ class Planner:
                     self._planned[key] = self._told(problem, snapshot, index, row, begin, reserved=False)
         return {key: one for key, one in self._planned.items() if key in self._still_waiting()}
 
-    def plan(
-        self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster
-    ) -> Iterator[tuple[QueuedPod, Placement]]:
-        """Make the plan if it is due, and yield who starts now and where, at most so many.
-
-        The caller assumes each before it asks for the next.
-        """
+    def plan(self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster) -> list[DecidedBind]:
+        """Make the plan if it is due, and return who starts now and where, at most so many, each assumed."""
         moment = microseconds(now)
         self._qos_model = qos.model_id
         if self._guard is not None and self._guard.eased(snapshot):
             self._due = True
+        if self._capacity.take_eased():
+            self._due = True
         if most <= 0 or self.next_change(now) > now:
-            return
+            return []
         self._line = [item for item in self._line if item[2].ticket == item[1] and item[2].place is Place.PLANNED]
         nearest = [entry for _, _, entry in self._line[: self._depth]]
         waiting = self._waiting = self._method.arranged(nearest, snapshot, now)
         self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
         self._untold = True
         if not waiting:
-            return
+            return []
         request, profiles = self._made(snapshot, moment, now, most, qos)
         self._method.settle(request)
         problem, machine, start = request.problem, request.machine, request.start
         self._vacated += np.flatnonzero(request.opened).tolist()
-        started = 0
+        started: list[DecidedBind] = []
         for index in np.flatnonzero(start == moment).tolist():
             entry, row = waiting[index], int(machine[index])
-            if started == most:
+            if len(started) == most:
                 self._due = True
                 break
             placement = self._checked(entry, row, snapshot, qos)
             if placement is None:
                 # Two pods of this plan want the same port there: the next plan knows the first.
-                self._due = self._due or started > 0
+                self._due = self._due or bool(started)
                 continue
-            started += 1
             self._kept.pop(entry, None)
             self._method.started(entry, moment)
-            yield entry, placement
+            started.append(self._assumptions.assume(entry, placement, snapshot, now))
             record = self._state.record(entry.pod.key)
             if record is not None and record.row == row:
                 self._availability.began(record, moment, problem.lasts(index, row))
                 self._method.begun(entry, row)
-        self._due = self._due or started == most or (started > 0 and len(self._line) > self._depth)
+        self._due = self._due or len(started) == most or (bool(started) and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
             left = self._method.behind([index for index in left if waiting[index].place is Place.PLANNED], waiting)
             self._extension = (problem, profiles, left, moment) if left else None
+        return started
 
     def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
         """Yield what is to be told to the pods of a new plan that stay."""
@@ -253,6 +311,7 @@ class Planner:
             guard.keep(entry.shape for entry in waiting)
         opened = self._opened(self._availability.refresh(moment), snapshot)
         problem = PlanProblem(waiting, snapshot, self._placer, self._availability, self._method.seconds, guard)
+        problem.keep_off(self._capacity)
         self._method.restrict(problem, snapshot)
         free = np.ascontiguousarray(self._availability.free[:, :, problem.used])
         base = Profiles(self._availability.times, free, self._availability.sizes)
@@ -275,6 +334,8 @@ class Planner:
     def _checked(self, entry: QueuedPod, row: int, snapshot: Snapshot, qos: QosForecaster) -> Placement | None:
         """Return the placement of a pod whose planned start has come, or None when it can't be."""
         if self._placer.feasibility.codes(entry.shape.fit, snapshot, slice(row, row + 1))[0] != FITS:
+            return None
+        if not self._capacity.admits(entry, row):
             return None
         why = "its planned start has come, and it delays no reserved pod"
         if self._guard is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.machine_plan import Demands, stretched
+from cotide_core.placement.capacity import PlannedCapacity
 from cotide_core.placement.placer import Placer
 from cotide_core.planning.availability import PHYSICAL, Availability, planned_length
 from cotide_core.planning.qos_exclusions import PlanGuard
@@ -64,16 +65,18 @@ class PlanProblem:
                 lasts.append(planned_length(planned))
             members.append(number)
         firsts = self.firsts
-        # A guard tells shapes apart that fit on the same nodes.
+        # A guard tells shapes apart that fit on the same nodes, and slack tells gratis pods from batch.
         fits: dict[Hashable, int] = {}
-        shapes = [one.shape.fit if guard is None else one.shape for one in firsts]
+        plain = guard is None and availability.capacity.by_requests
+        shapes = [one.shape.fit if plain else one.shape for one in firsts]
         self.group: Integers = np.array(members, np.int64)
         self.fit: Integers = np.array([fits.setdefault(shape, len(fits)) for shape in shapes], np.int64)
         kinds: dict[str, int] = {}
         self.kind: Integers = np.array([kinds.setdefault(one.pod.type, len(kinds)) for one in firsts], np.int64)
         take = np.array([availability.vector(one.pod.requests) for one in firsts])
         need = take.copy()
-        need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
+        if availability.capacity.by_requests:
+            need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
         self.amounts: Integers = np.ascontiguousarray(take[:, -PHYSICAL:])
         self.used = np.flatnonzero(need.any(axis=0))
         # In rows: the kernel is compiled once for each layout of its arrays.
@@ -102,6 +105,11 @@ class PlanProblem:
             group, self.need, self.take, self.length, self.kind, self.stretch, self.fit, self.may, self.soft, self.slot,
             bound,
         )  # fmt: skip
+
+    def keep_off(self, capacity: PlannedCapacity) -> None:
+        """Leave out the nodes on which shapes get nothing, whatever ends there."""
+        for row, shape in enumerate(self._shapes):
+            capacity.leave_out(shape, self.may[row])
 
     def refuse(self, guard: PlanGuard, snapshot: Snapshot) -> None:
         """Leave out the nodes that the guard refused to a shape."""

@@ -18,6 +18,7 @@ from cotide_core.policies.guarded_plans import GUARDED_PLANS
 from cotide_core.policies.hierarchical import hierarchical
 from cotide_core.policies.hybrid import hybrid
 from cotide_core.policies.list_scheduling import LIST_POLICIES, hybrid_machines, list_policy
+from cotide_core.policies.predictive import predictive
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.random_order import random_order
 from cotide_core.policies.slack import slack
@@ -30,6 +31,7 @@ POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "fifo-guarded": fifo_guarded,
     "random-guarded": random_guarded,
     "hierarchical": hierarchical,
+    "predictive": predictive,
     "easy": easy,
     "easy-sjbf": easy_sjbf,
     "conservative": conservative,

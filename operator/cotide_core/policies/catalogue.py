@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from cotide_core.config import SLACK_POLICIES
 from cotide_core.errors import InputError
 
 
@@ -56,6 +57,11 @@ class PolicyEntry:
     runs: tuple[Runner, ...]
     aliases: tuple[str, ...] = ()
 
+    @property
+    def by_slack(self) -> bool:
+        """Whether its capacity is forecast slack, so that it lives on forecasts of the nodes' load."""
+        return self.name in SLACK_POLICIES
+
 
 def _plan(order: str, words: str) -> PolicyEntry:
     """Build the entry of a plan by one order, each job at its earliest start."""
@@ -78,6 +84,12 @@ def _lists() -> tuple[PolicyEntry, ...]:
 ENTRIES: Final = (
     PolicyEntry("qpsm", "shortest predicted job first by priority, under the latency guard", OU, LIVE),
     PolicyEntry("hierarchical", "batch and gratis pods by forecast slack, with the overload monitor", JIANG, LIVE),
+    PolicyEntry(
+        "predictive",
+        "shortest predicted job first by forecast slack, under the latency guard, with the overload monitor",
+        f"{OU}; {JIANG}",
+        LIVE,
+    ),
     PolicyEntry("fifo", "in order of arrival, by requests alone", BASELINE, LIVE),
     PolicyEntry("random", "in a drawn order, by requests alone", BASELINE, LIVE),
     PolicyEntry("fifo-guarded", "in order of arrival, under the latency guard", BASELINE, LIVE),
@@ -147,3 +159,14 @@ def entry_of(name: str, runner: Runner, *, field: str = "policy") -> PolicyEntry
         where = " and ".join(entry.runs)
         raise InputError(f"{name!r} runs {where} only; here there are {', '.join(names(runner))}", field=field)
     return entry
+
+
+def by_slack(name: str) -> bool:
+    """Whether a policy that runs live, by name or alias, has forecast slack as its capacity (see `placement`).
+
+    Raises
+    ------
+    InputError
+        When there is none.
+    """
+    return entry_of(name, Runner.LIVE).by_slack

@@ -8,6 +8,7 @@ fifo.
 from __future__ import annotations
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.placer import Policy
 from cotide_core.placement.scoring import LeastAllocated
 from cotide_core.queueing.ordering import ArrivalOrder
@@ -16,4 +17,4 @@ from cotide_core.queueing.ordering import ArrivalOrder
 def hierarchical(config: SchedulerConfig) -> Policy:
     """Oldest first; batch and gratis to the node with the most predicted slack."""
     del config
-    return Policy("hierarchical", ArrivalOrder(), LeastAllocated(), by_slack=True)
+    return Policy("hierarchical", ArrivalOrder(), LeastAllocated(), capacity=Capacity.SLACK, monitor=True)

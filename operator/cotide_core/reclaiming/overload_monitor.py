@@ -1,8 +1,8 @@
 """The overload monitor: takes batch work off a node whose online pods need the room (Jiang et al., section V).
 
-Called by `slack_scheduler` in every cycle, after the events and before any placement. A node's load is what its online
-pods were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I; a node without a fresh
-measurement is never judged. The states of a node::
+Called by the capacity of a policy that has one, in every cycle, after the events and before any placement. A node's
+load is what its online pods were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I;
+a node without a fresh measurement is never judged. The states of a node::
 
     calm --over the share for the observation time--> overloaded --below the relieved share--> calm
                                                        |  round of evictions, pause, round, ...
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -48,6 +49,42 @@ class Alarms:
     """Nodes whose load is above the share, by a fresh measurement."""
     cordoned: tuple[tuple[str, float], ...] = ()
     """(node, until when)."""
+
+
+class NoMonitor:
+    """Stands where a policy has no monitor: no node is ever judged, and none is cordoned."""
+
+    alarms: Final = Alarms()
+
+    def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
+        """Return nobody."""
+        del state, evictions, lost, now
+        return []
+
+    def keeps_off(self, now: float) -> bool:
+        """Return False."""
+        del now
+        return False
+
+    def cordoned(self, state: ClusterState, now: float) -> Booleans:
+        """Return (N,) False."""
+        del now
+        return np.zeros(state.columns.size, np.bool_)
+
+    def adopt(self, name: str, until_seconds: float, now: float) -> bool:
+        """Return False: a cordon of an earlier run, under another policy, has nobody who would end it."""
+        del name, until_seconds, now
+        return False
+
+    def end_cordons(self, now: float) -> list[str]:
+        """Return no names."""
+        del now
+        return []
+
+    def next_change(self, now: float) -> float:
+        """Return infinity."""
+        del now
+        return float("inf")
 
 
 class OverloadMonitor:
@@ -87,6 +124,10 @@ class OverloadMonitor:
         for row in self._to_judge(state, fresh, load, physical):
             out.extend(self._judge(state, evictions, lost, now, row, load[:, row], physical[:, row]))
         return out
+
+    def keeps_off(self, now: float) -> bool:
+        """Whether any node is cordoned."""
+        return any(now < node.cordoned_until for node in self._nodes.values())
 
     def cordoned(self, state: ClusterState, now: float) -> Booleans:
         """Return (N,) whether batch and gratis pods are kept off."""

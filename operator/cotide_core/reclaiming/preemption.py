@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
@@ -28,6 +29,9 @@ from cotide_core.state.snapshot import Snapshot
 
 NODES_LOOKED_INTO: Final = 32
 """Nodes whose pods are looked at for victims, those with the most room after it first (chosen: a ms)."""
+
+
+Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Preemption:
         allowed: Booleans,
         lost: Callable[[PodRecord], float],
         now: float,
+        admits: Admits,
     ) -> Plan | None:
         """Return who makes room, or None where nobody's leaving would do.
 
@@ -75,6 +80,7 @@ class Preemption:
         room : (2, N) what batch pods find, claims not counted; the pod must hold no claim.
         allowed : (N,) nodes that may be looked at.
         lost : the work that goes with a victim, in core seconds.
+        admits : tells of some rows which the latency guard lets pass, as they are now: a smaller mix is no riskier.
         """
         fit = entry.shape.fit
         fits = (self._placer.feasibility.node_codes(fit, snapshot) == FITS) & allowed
@@ -85,12 +91,14 @@ class Preemption:
         hopeful = fits & (lacking <= self._state.columns.held[0, :, : snapshot.size] - ENOUGH_ROOM).all(axis=0)
         rows = np.flatnonzero(hopeful)
         if self._config.victims == "random":
-            order = self._generator.permutation(len(rows))
+            rows = rows[self._generator.permutation(len(rows))]
+            rows = rows[admits(rows)]
         else:
-            order = np.argsort(np.maximum(lacking[:, rows], 0).sum(axis=0), kind="stable")[:NODES_LOOKED_INTO]
+            rows = rows[np.argsort(np.maximum(lacking[:, rows], 0).sum(axis=0), kind="stable")]
+            rows = _first_admitted(rows, admits)
         best: Plan | None = None
         best_cost: tuple[float, ...] = ()
-        for row in rows[order].tolist():
+        for row in rows.tolist():
             found = self._plan_on(row, entry, lacking[:, row], lost, now)
             if found is None:
                 continue
@@ -139,3 +147,14 @@ class Preemption:
         if self._config.victims == "random":
             return drawn(candidates, gap, self._generator)
         return fewest(candidates, gap)
+
+
+def _first_admitted(rows: NDArray[np.intp], admits: Admits) -> NDArray[np.intp]:
+    """Return the first rows that pass, `NODES_LOOKED_INTO` at most; asked about as many at once."""
+    passed = rows[:0]
+    for first in range(0, len(rows), NODES_LOOKED_INTO):
+        part = rows[first : first + NODES_LOOKED_INTO]
+        passed = np.concatenate([passed, part[admits(part)]])
+        if len(passed) >= NODES_LOOKED_INTO:
+            break
+    return passed[:NODES_LOOKED_INTO]

@@ -1,16 +1,18 @@
 """Algorithm 1 of Jiang et al. for one engine: where predicted slack lets batch and gratis pods go, and who makes room.
 
-Called by `cycle.Scheduler` for policies with ``by_slack``. With C the usable capacity of a node, P the predicted peak
-of its online pods, B and G what batch and gratis pods hold, and L >= B + G the predicted load of both together::
+Called by `cycle.Scheduler` for policies whose capacity is forecast slack. With C the usable capacity of a node, P the
+predicted peak of its online pods, B and G what batch and gratis pods hold, and L >= B + G the predicted load of both
+together::
 
     batch pods find   C - P - (B + G)
     gratis pods find  C - P - L, or C - P - (B + G) - L where the configuration says ``both``
 
-The node with the most left takes the pod. A batch pod that finds none evicts gratis pods (`preemption`) and is
-nominated for the space, which nobody else gets meanwhile (`reservations`). C - P is `host_load.slack`; where no
-forecast is believed, P is what online pods ask for and C is all that is allocatable. L already contains what is held
-(eq. 14 forecasts the level), so by default it takes the place of B + G. What a kubelet would refuse (`feasibility`) is
-refused first.
+The node with the most left takes the pod, unless the policy has a rank for them or a guard: then the guard is asked
+about nodes that have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none
+evicts gratis pods (`preemption`) and is nominated for the space, which nobody else gets meanwhile (`reservations`). C
+- P is `host_load.slack`; where no forecast is believed, P is what online pods ask for and C is all that is
+allocatable. L already contains what is held (eq. 14 forecasts the level), so by default it takes the place of B + G.
+What a kubelet would refuse (`feasibility`) is refused first.
 
 Invariants: an online pod is never evicted; a node is never filled above C - P by a decision of this module; same state,
 same events and same seed give the same decisions.
@@ -19,32 +21,35 @@ same events and same seed give the same decisions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import SchedulerConfig
 from cotide_core.events import EvictRefused, NodeUpserted, Pod
+from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
-from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.candidates import SOFT_TAINT_PENALTY, Candidates
 from cotide_core.placement.feasibility import FITS
-from cotide_core.placement.placer import Placement, Placer
+from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
 from cotide_core.placement.refusal_messages import constraint_verdicts
 from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.nominations import Nomination, Nominations
-from cotide_core.reclaiming.overload_monitor import Alarms, OverloadMonitor
-from cotide_core.reclaiming.preemption import Plan, Preemption
+from cotide_core.reclaiming.preemption import Admits, Plan, Preemption
+from cotide_core.reclaiming.requested_capacity import RequestedCapacity
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
-from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import slack
-from cotide_core.state.shapes import Shape
+from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 
-class SlackScheduler:
+class SlackScheduler(RequestedCapacity):
     """Slack, preemption and the monitor of one engine.
 
     Parameters
@@ -56,20 +61,15 @@ class SlackScheduler:
     def __init__(
         self, config: SchedulerConfig, state: ClusterState, placer: Placer, expected: Mapping[str, float]
     ) -> None:
-        self._config = config.hierarchical or HierarchicalConfig()
-        self._state = state
-        self._placer = placer
-        self._expected = expected
-        self._generator = np.random.default_rng(config.seed)
-        self._evictions = Evictions(self._config)
+        super().__init__(config, state, placer, expected)
         self._nominations = Nominations()
         self._reservations = Reservations(state, self._evictions, self._nominations)
         self._preemption = Preemption(self._config, state, placer, self._evictions, self._reservations, self._generator)
-        self._monitor = OverloadMonitor(self._config, self._generator)
         self._slack: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
-        self._now = 0.0
         self._reopened: dict[Shape, None] = {}
+        self._at_risk: list[int] = []
+        """Rows that the guard kept from being freed for the pod at hand."""
 
     def begin(self, now: float) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, what the forecasts say, and whom the monitor evicts."""
@@ -78,8 +78,7 @@ class SlackScheduler:
             self._reopen(self._nominations.drop_where_stays(key))
         self._reopen(self._nominations.expire(now))
         self._reopen(self._nominations.drop_where_gone(self._state.columns.row_of))
-        for name in self._monitor.end_cordons(now):
-            self._relieve(name)
+        self._end_cordons(now)
         self._refresh(now)
         return self._monitor.relieve(self._state, self._evictions, self._lost, now)
 
@@ -111,60 +110,69 @@ class SlackScheduler:
         moments = (self._evictions.next_change(now), self._nominations.next_change(), self._monitor.next_change(now))
         return max(now, min(moments))
 
-    def place(self, snapshot: Snapshot, entry: QueuedPod) -> Placement:
-        """Choose the node that has the most left, or say why there is none."""
+    def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
+        """Choose a node that has enough left, the best that the guard lets pass, or say why there is none."""
         shape, pod = entry.shape, entry.pod
+        if shape.online:
+            return self._placer.place(snapshot, shape, forecaster, upcoming)
         candidates = self._placer.candidates(snapshot, shape.fit)
         asked = self._reservations.asked(pod)
         room = self._room(gratis=shape.gratis)
         cordoned = self._monitor.cordoned(self._state, self._now)
         fits = (candidates.codes == FITS) & ~cordoned
-        for nomination in self._nominations.usable_by(shape, pod.key):
-            row = self._state.columns.row_of.get(nomination.node, -1)
-            if row >= 0 and fits[row] and self._reservations.leaves(room, row, pod, without=nomination.pod):
-                self._nominations.drop(nomination.pod)
-                self._nominations.drop(pod.key)
-                return Placement(row, None, (), why="the space there was freed for it")
+        freed = self._place_freed(snapshot, entry, room, fits, forecaster)
+        if freed is not None:
+            return freed
         left = room - self._reservations.reserved(on_their_way=True) - asked
         enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
         for nomination in self._nominations:
             row = self._state.columns.row_of.get(nomination.node, -1)
             if row >= 0 and enough[row]:
                 enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
+        refused = self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis)
         open_rows = fits & enough
-        if not open_rows.any():
-            return Placement(-1, None, self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis))
-        physical = self._state.host_load.physical()
-        largest = physical.max(axis=1, keepdims=True)
-        shares = np.where(largest > 0, left / np.maximum(1.0, largest), np.inf).min(axis=0)
-        soft = self._placer.feasibility.matches(shape.fit, snapshot).soft
-        score = np.where(open_rows, np.minimum(shares, 1.0) - SOFT_TAINT_PENALTY * soft, -np.inf)
-        row = int(score.argmax())
+        scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
+        found = self._placer.place_among(OpenNodes(open_rows, scores, refused), snapshot, shape, forecaster)
+        if found.row < 0:
+            # A node that has too little slack may be freed for it, and then the guard has a say.
+            return replace(found, guarded=found.guarded or self._placer.policy.guard is not None)
         self._drop_own(pod.key)
+        row, physical = found.row, self._state.host_load.physical()
         millicores = max(0, round(float(left[0, row])))
-        why = f"most is left there beside the predicted load ({millicores}m of {physical[0, row]:.0f}m cpu after it)"
-        return Placement(
-            row, None, self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis), why=why
-        )
+        most = "enough is" if self._chooses_by_more else "most is"
+        why = f"{most} left there beside the predicted load ({millicores}m of {physical[0, row]:.0f}m cpu after it)"
+        return replace(found, why=why + self._risk_there(found.probability))
 
-    def make_room(self, snapshot: Snapshot, entry: QueuedPod) -> Room | None:
-        """Choose gratis pods to evict for a batch pod that found no node; None when that would not help."""
+    def make_room(
+        self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
+    ) -> tuple[Room | None, Placement]:
+        """Choose gratis pods to evict for a batch pod that found no node, where that would help and the guard agrees.
+
+        Returns
+        -------
+        room : None where nobody is asked to leave.
+        refusal : of the pod; tells also of the nodes that the guard kept from being freed.
+        """
         pod = entry.pod
         if pod.workload_class is not WorkloadClass.BATCH or not pod.preempts:
-            return None
+            return None, refusal
+        self._at_risk = []
+        admits = self._asks(snapshot, entry.shape, forecaster)
         standing = self._nominations.of(pod.key)
         room = self._room(gratis=False)
         allowed = ~self._monitor.cordoned(self._state, self._now)
-        if standing is not None and not self._open(standing.node, snapshot, entry, allowed):
+        if standing is not None and not self._open(standing.node, snapshot, entry, allowed, admits):
             self._drop_own(pod.key)
             standing = None
         if standing is None:
-            plan = self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
+            plan = self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now, admits)
         elif not standing.restored or self._covered(standing, room, pod):
-            return _room_for(standing)
+            return _room_for(standing), refusal
         else:
-            plan = self._completed(snapshot, entry, standing, room, allowed)
-        return None if plan is None else self._carry_out(entry, plan)
+            plan = self._completed(snapshot, entry, standing, room, allowed, admits)
+        if plan is None:
+            return None, self._with_risks(snapshot, entry.shape, refusal)
+        return self._carry_out(entry, plan), refusal
 
     def restore(self, entry: QueuedPod, now: float) -> None:
         """Take up a claim that an earlier run made for a pod, before anybody else looks at the space.
@@ -172,6 +180,8 @@ class SlackScheduler:
         Which pods were asked to go for it is not known any more, only who is on the way out: if these don't suffice,
         `make_room` asks for the rest on the same node, when it is the pod's turn.
         """
+        if self._placer.policy.plan is not None:
+            return  # a plan gives it a start, not a claim
         pod = entry.pod
         row = self._state.columns.row_of.get(pod.nominated_node or "")
         if row is None or pod.nominated_node is None or pod.workload_class is not WorkloadClass.BATCH:
@@ -182,22 +192,121 @@ class SlackScheduler:
         self._nominate(entry, pod.nominated_node, coming, now, restored=True)
 
     @property
-    def alarms(self) -> Alarms:
-        """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
-        return self._monitor.alarms
+    def by_requests(self) -> bool:
+        """Whether requests alone bound batch and gratis pods."""
+        return False
 
-    def _open(self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans) -> bool:
-        """Whether a node is there and takes pods like this one at all."""
+    def ceiling(self) -> Integers:
+        """Return (2, N) millicores and bytes that batch pods find beside the predicted peak, whatever they hold."""
+        return np.floor(self._slack - ENOUGH_ROOM).astype(np.int64)
+
+    def leave_out(self, shape: Shape, may: Booleans) -> None:
+        """Set (N,) ``may`` to False where pods of a shape get nothing now: on cordoned nodes, and gratis pods also
+        where the predicted load of batch and gratis pods takes what is left."""
+        super().leave_out(shape, may)
+        if shape.gratis:
+            fit = shape.fit
+            may &= np.logical_and.reduce(self._room(gratis=True) >= self._asked_by(fit) + ENOUGH_ROOM, axis=0)
+
+    def admits(self, entry: QueuedPod, row: int) -> bool:
+        """Whether a row has room for a pod at this moment."""
+        left = self._room(gratis=entry.shape.gratis)[:, row] - self._reservations.asked(entry.pod)[:, 0]
+        return super().admits(entry, row) and bool((left >= ENOUGH_ROOM).all())
+
+    def _place_freed(
+        self, snapshot: Snapshot, entry: QueuedPod, room: Floats, fits: Booleans, forecaster: QosForecaster
+    ) -> Placement | None:
+        """Return the placement on space that was freed for a pod like this, or None."""
+        pod = entry.pod
+        for nomination in self._nominations.usable_by(entry.shape, pod.key):
+            row = self._state.columns.row_of.get(nomination.node, -1)
+            if not (row >= 0 and fits[row] and self._reservations.leaves(room, row, pod, without=nomination.pod)):
+                continue
+            risk = self._placer.probabilities(snapshot, entry.shape, np.array([row], np.intp), forecaster).item()
+            if risk > self._placer.accepted:
+                continue
+            self._nominations.drop(nomination.pod)
+            self._nominations.drop(pod.key)
+            guard = self._placer.policy.guard
+            concerned = guard is not None and guard.concerns(snapshot, entry.shape, row)
+            probability = risk if concerned else None
+            why = "the space there was freed for it" + self._risk_there(probability)
+            basis = self._placer.basis(entry.shape, row) if concerned else 0
+            return Placement(row, probability, (), guarded=guard is not None, why=why, basis=basis)
+        return None
+
+    @property
+    def _chooses_by_more(self) -> bool:
+        """Whether something else than the slack that is left decides among nodes with enough of it."""
+        return self._placer.policy.ranks_slack or self._placer.policy.guard is not None
+
+    def _scores(self, snapshot: Snapshot, shape: Shape, left: Floats) -> Floats:
+        """Return (N,) scores of the nodes that have enough left."""
+        if self._placer.policy.ranks_slack:
+            return self._placer.fitting(snapshot, shape).scores
+        largest = self._state.host_load.physical().max(axis=1, keepdims=True)
+        shares = np.where(largest > 0, left / np.maximum(1.0, largest), np.inf).min(axis=0)
+        soft = self._placer.feasibility.matches(shape.fit, snapshot).soft
+        return np.asarray(np.minimum(shares, 1.0) - SOFT_TAINT_PENALTY * soft)
+
+    def _risk_there(self, probability: float | None) -> str:
+        if probability is None:
+            return ""
+        accepted = self._placer.accepted
+        return f"; a latency limit breaks there with p={probability:.2f}, at most {accepted:.2f} is accepted"
+
+    def _asks(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> Admits:
+        """Return what tells of rows whether the guard lets a pod of a shape pass there, and remembers where not."""
+
+        def admits(rows: NDArray[np.intp]) -> Booleans:
+            passes = self._placer.probabilities(snapshot, shape, rows, forecaster) <= self._placer.accepted
+            self._at_risk.extend(rows[~passes].tolist())
+            return np.asarray(passes)
+
+        return admits
+
+    def _with_risks(self, snapshot: Snapshot, shape: Shape, refusal: Placement) -> Placement:
+        """Return a refusal that counts the nodes which the guard kept from being freed among those at risk."""
+        room, asked = self._room(gratis=False), self._asked_by(shape.fit)
+        lacks = ~np.logical_and.reduce(room - asked >= ENOUGH_ROOM, axis=0)
+        rows = np.array(sorted({row for row in self._at_risk if lacks[row]}), np.intp)
+        words = _short_of_slack(gratis=False)
+        counted = next((one for one in refusal.refused if one.message == words), None)
+        if not len(rows) or counted is None or counted.nodes < len(rows):
+            return refusal
+        rest = counted.nodes - len(rows)
+        kept = [replace(one, nodes=rest) if one is counted else one for one in refusal.refused]
+        rest_of_it = replace(refusal, refused=tuple(one for one in kept if one.nodes))
+        return self._placer.at_risk(snapshot, shape, rows, rest_of_it)
+
+    @staticmethod
+    def _asked_by(fit: FitShape) -> Floats:
+        """Return (2, 1) millicores and bytes, plain and reclaimed, that pods of a shape ask for."""
+        amounts = dict(zip(fit.resources, fit.amounts[:, 0].tolist(), strict=True))
+        cpu = amounts.get(CPU, 0) + amounts.get(RECLAIMED_CPU, 0)
+        memory = amounts.get(MEMORY, 0) + amounts.get(RECLAIMED_MEMORY, 0)
+        return np.array([[cpu], [memory]], np.float64)
+
+    def _open(self, name: str, snapshot: Snapshot, entry: QueuedPod, allowed: Booleans, admits: Admits) -> bool:
+        """Whether a node is there, takes pods like this one at all, and would not break a latency limit with it."""
         row = self._state.columns.row_of.get(name)
         codes = self._placer.feasibility.node_codes(entry.shape.fit, snapshot)
-        return row is not None and bool(allowed[row]) and bool(codes[row] == FITS)
+        if row is None or not allowed[row] or codes[row] != FITS:
+            return False
+        return bool(admits(np.array([row], np.intp))[0])
 
     def _covered(self, claim: Nomination, room: Floats, pod: Pod) -> bool:
         row = self._state.columns.row_of.get(claim.node)
         return row is not None and self._reservations.covers(room, row, pod)
 
     def _completed(
-        self, snapshot: Snapshot, entry: QueuedPod, claim: Nomination, room: Floats, allowed: Booleans
+        self,
+        snapshot: Snapshot,
+        entry: QueuedPod,
+        claim: Nomination,
+        room: Floats,
+        allowed: Booleans,
+        admits: Admits,
     ) -> Plan | None:
         """Return a plan for a pod whose claim of an earlier run lacks room: on that node, or else anywhere."""
         self._drop_own(entry.pod.key)
@@ -205,10 +314,10 @@ class SlackScheduler:
         if row is not None:
             only = np.zeros(len(allowed), np.bool_)
             only[row] = allowed[row]
-            plan = self._preemption.plan(snapshot, entry, room, only, self._lost, self._now)
+            plan = self._preemption.plan(snapshot, entry, room, only, self._lost, self._now, admits)
             if plan is not None:
                 return plan
-        return self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now)
+        return self._preemption.plan(snapshot, entry, room, allowed, self._lost, self._now, admits)
 
     def _carry_out(self, entry: QueuedPod, plan: Plan) -> Room:
         pod, name = entry.pod, self._name(plan.row)
@@ -242,16 +351,6 @@ class SlackScheduler:
         self._nominations.add(claim)
         return claim
 
-    def _lost(self, record: PodRecord) -> float:
-        """Return the core seconds of work that an eviction of a pod throws away.
-
-        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth.
-        """
-        started = record.pod.started_seconds
-        ran = 0.0 if started is None else max(0.0, self._now - started)
-        worked = min(ran, self._expected.get(record.pod.key, np.inf))
-        return worked * self._state.demand(record.pod.requests).millicores / 1000.0
-
     def _refresh(self, now: float) -> None:
         """Work the forecasts out for ``now``, and wake those who may profit where there is more room than before."""
         load = self._state.host_load
@@ -262,17 +361,14 @@ class SlackScheduler:
         eased = (room[:, :known] > self._slack[:, :known]) | (batch[:, :known] < self._load[:, :known])
         for row in np.flatnonzero(eased.any(axis=0)).tolist():
             if self._state.columns.alive[row]:
-                self._state.columns.touch(row, relief=True)
-                self._state.relieved.add(row)
+                self._relieve_row(row)
         self._slack, self._load = room, batch
 
     def _room(self, *, gratis: bool) -> Floats:
         """Return (2, N) what batch or gratis pods find, nominations not counted."""
-        load = self._state.host_load
-        size = self._state.columns.size
-        held: Floats = self._state.columns.held[:2, :, :size].sum(axis=0).astype(np.float64)
+        held: Floats = self._held().astype(np.float64)
         if gratis:
-            expected = load.batch_load(self._now)
+            expected = self._state.host_load.batch_load(self._now)
             held = held + expected if self._config.gratis_subtracts == "both" else expected
         return np.asarray(self._slack - held)
 
@@ -286,12 +382,6 @@ class SlackScheduler:
         if own is not None:
             self._relieve(own.node)
 
-    def _relieve(self, name: str) -> None:
-        row = self._state.columns.row_of.get(name)
-        if row is not None:
-            self._state.columns.touch(row, relief=True)
-            self._state.relieved.add(row)
-
     def _name(self, row: int) -> str:
         node = self._state.columns.nodes[row]
         return "" if node is None else node.name
@@ -301,16 +391,17 @@ class SlackScheduler:
     ) -> tuple[NodeVerdict, ...]:
         verdicts = constraint_verdicts(snapshot, candidates, self._placer.feasibility.reasons)
         fits = candidates.codes == FITS
-        words = f"predicted to need the room for online{' and batch' if gratis else ''} pods"
-        slack = WaitReason.INSUFFICIENT_SLACK
-        for refused, message in (
-            (fits & cordoned, f"cordoned after {self._config.flap_episodes} overloads"),
-            (fits & ~cordoned & ~enough, words),
-        ):
-            if refused.any():
-                example = snapshot.name(int(refused.argmax()))
-                verdicts.append(NodeVerdict(int(refused.sum()), message, slack, example))
+        verdicts += self._kept_off(snapshot, fits & cordoned)
+        short = fits & ~cordoned & ~enough
+        if short.any():
+            example = snapshot.name(int(short.argmax()))
+            message = _short_of_slack(gratis=gratis)
+            verdicts.append(NodeVerdict(int(short.sum()), message, WaitReason.INSUFFICIENT_SLACK, example))
         return tuple(verdicts)
+
+
+def _short_of_slack(*, gratis: bool) -> str:
+    return f"predicted to need the room for online{' and batch' if gratis else ''} pods"
 
 
 def _room_for(claim: Nomination, evictions: tuple[Evict, ...] = ()) -> Room:

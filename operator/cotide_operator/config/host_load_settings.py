@@ -26,7 +26,7 @@ class HostLoadSettings(Section):
     """How the load of each node is forecast."""
 
     enabled: bool | None = None
-    """None: on when the policy is ``hierarchical`` or reclaimed capacity is published."""
+    """None: on when the policy goes by slack (``hierarchical``, ``predictive``) or reclaimed capacity is published."""
     quantile: float = 0.9
     """The quantile of the coming slot's peak that is planned with; chosen: overloads are rare, and no tenth of the node
     is given away for the last one (docs/host-load.md has what each costs)."""
@@ -48,7 +48,7 @@ class ReclaimedSettings(Section):
     """How slack is published as ``cotide.dev/reclaimed-cpu`` and ``cotide.dev/reclaimed-memory``."""
 
     publish: bool | None = None
-    """None: on when the policy is ``hierarchical``."""
+    """None: on when the policy goes by slack (``hierarchical``, ``predictive``)."""
     job_pods: bool | None = None
     """Whether pods of Jobs ask for reclaimed resources in place of plain ones. None: as ``publish``."""
     minimum_change_share: float = Field(default=0.05, ge=0, le=1)
@@ -89,7 +89,7 @@ class OverloadSettings(Section):
 
 
 class HierarchicalSettings(Section):
-    """The policy ``hierarchical``: how much is planned with, and how batch makes room for itself."""
+    """The policies ``hierarchical`` and ``predictive``: how much is planned with, and how batch makes room."""
 
     victims: Literal["cheapest", "random"] = "cheapest"
     """Whom batch evicts: the fewest gratis pods with the least work lost, or host and victims drawn as printed

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from cotide_core.config import DEPTH_MAX, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.policies.catalogue import Runner, entry_of
+from cotide_core.policies.catalogue import Runner, by_slack, entry_of
 from cotide_operator.config.host_load_settings import (
     AdmissionSettings,
     HierarchicalSettings,
@@ -214,14 +214,14 @@ class Settings(Section):
         """Whether slack is published on the nodes."""
         if self.reclaimed.publish is not None:
             return self.reclaimed.publish
-        return self.policy == "hierarchical" and self.host_load.enabled is not False
+        return by_slack(self.policy) and self.host_load.enabled is not False
 
     @property
     def forecasts_host_load(self) -> bool:
         """Whether the load of the nodes is forecast."""
         if self.host_load.enabled is not None:
             return self.host_load.enabled
-        return self.policy == "hierarchical" or self.publishes_reclaimed
+        return by_slack(self.policy) or self.publishes_reclaimed
 
     @property
     def job_pods_reclaim(self) -> bool:
@@ -283,7 +283,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         max_decisions_per_cycle=settings.queue.max_decisions_per_cycle,
         assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, settings.speed),
         max_queue=settings.queue.max_pods,
-        hierarchical=_hierarchical(settings) if settings.policy == "hierarchical" else None,
+        hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
     )
 

@@ -19,6 +19,7 @@ import click
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_core.policies.catalogue import by_slack
 from cotide_predictors.completion.completion_model import train_completion
 from cotide_predictors.qos.qos_model import train_qos
 from cotide_sim.cluster import profiling
@@ -102,7 +103,7 @@ def compare(
 
 
 def _config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
-    knobs = watchful(config.hierarchical or HierarchicalConfig()) if policy == "hierarchical" else None
+    knobs = watchful(config.hierarchical or HierarchicalConfig()) if by_slack(policy) else None
     return replace(config, policy=policy, hierarchical=knobs)
 
 
@@ -160,7 +161,7 @@ def command(
 ) -> None:
     """Print waiting, violations and overloads of each policy for several seeds.
 
-    ``--quantile`` is the forecast peak that the policy hierarchical plans with.
+    ``--quantile`` is the forecast peak that the policies hierarchical and predictive plan with.
     """
     compared = (POLICIES if scenario == "latency" else BY_SLACK) if policies is None else tuple(policies.split(","))
     click.echo("| seed | policy | waiting s | mean s | violations | cpu | jobs | pods | overloads | evicted (online) |")

@@ -6,8 +6,8 @@ direction, as everywhere::
     plan and machines -> events -> Scheduler.handle -> instructions -> machines -> events
 
 Nothing else feeds back: what the engine learns of a start, a finish or a latency it learns from an event. For a policy
-that goes by slack (`hierarchical`), pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what the online
-pods of each node use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
+that goes by slack, pods of jobs ask for reclaimed capacity, and `slot_forecasts` tells what online pods of each node
+use and will use. Invariants: the same arguments give the same run; every pod of a job runs once,
 unless it is evicted: then it goes on for its grace period, and starts over under a new name.
 """
 
@@ -36,6 +36,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.policies.catalogue import by_slack
 from cotide_core.units import CPU, MEMORY, PODS
 from cotide_sim.cluster.event_queue import Timeline
 from cotide_sim.cluster.machine import MachinePark, NodeUsage
@@ -122,7 +123,7 @@ class World:
         bare = [Node(name, allocatable) for name in self._nodes]
         self._events += [NodeUpserted(node) for node in bare]
         self._forecasts = None
-        if config.policy == "hierarchical":
+        if by_slack(config.policy):
             knobs = config.hierarchical or HierarchicalConfig()
             self._forecasts = SlotForecasts(
                 bare,

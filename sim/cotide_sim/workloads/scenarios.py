@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cotide_core.config import HierarchicalConfig
+from cotide_core.policies.catalogue import by_slack
 from cotide_sim.interference.model import Interference
 from cotide_sim.workloads.generated import generate
 from cotide_sim.workloads.plan import Plan
@@ -27,7 +28,7 @@ SLOT_SECONDS: Final = STEP_SECONDS
 
 
 def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
-    """Return the knobs of `hierarchical` with a monitor for these scenarios.
+    """Return the knobs of forecast slack with a monitor for these scenarios.
 
     Its times are at the compression of the traces, as the slot is: what it watches for 15 s on a cluster, a burst of
     minutes, passes here in some seconds. And it begins at the share of a node that is planned with, not at all of it:
@@ -45,7 +46,7 @@ def watchful(knobs: HierarchicalConfig) -> HierarchicalConfig:
 
 def usual_scenario(policies: Collection[str]) -> Scenario:
     """Return the scenario for a comparison of these policies where the user names none."""
-    return "slack" if "hierarchical" in policies else "latency"
+    return "slack" if any(map(by_slack, policies)) else "latency"
 
 
 def plan_of(

@@ -12,6 +12,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeDeleted, NodeForecasted, NodeUpserted, Pod, PodDeleted, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Wait, WaitReason
+from cotide_core.policies.catalogue import by_slack
 
 PHYSICAL = 1000
 NODES = ("a", "b")
@@ -36,7 +37,7 @@ class Cluster:
     """An API server that publishes what it likes; checks each decision against what it shows."""
 
     def __init__(self, policy: str) -> None:
-        knobs = HierarchicalConfig(capacity_share=1.0) if policy == "hierarchical" else None
+        knobs = HierarchicalConfig(capacity_share=1.0) if by_slack(policy) else None
         self.config = SchedulerConfig(policy=policy, hierarchical=knobs)
         self.scheduler = Scheduler(self.config, HeuristicCatalogue())
         self.now = 0.0
@@ -149,7 +150,7 @@ moves = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(("fifo", "qpsm", "hierarchical")), st.lists(moves, min_size=12, max_size=30))
+@given(st.sampled_from(("fifo", "qpsm", "hierarchical", "predictive")), st.lists(moves, min_size=12, max_size=30))
 def test_reclaimed_capacity_is_never_promised_twice(policy: str, steps: list[tuple[object, ...]]) -> None:
     cluster = Cluster(policy)
     cluster.publish("a", 600)
@@ -186,7 +187,7 @@ def waits(scheduler: Scheduler, pod: Pod, now: float = 1.0) -> Wait:
     return wait
 
 
-POLICIES = pytest.mark.parametrize("policy", ["fifo", "qpsm", "hierarchical"])
+POLICIES = pytest.mark.parametrize("policy", ["fifo", "qpsm", "hierarchical", "predictive"])
 
 
 @POLICIES
@@ -220,7 +221,7 @@ def test_what_plain_batch_pods_hold_is_not_promised_again_while_an_older_publica
 
 
 def test_hierarchical_asks_for_predicted_slack_as_well_as_for_what_is_published() -> None:
-    for policy, bound in (("fifo", ["d/p"]), ("hierarchical", [])):
+    for policy, bound in (("fifo", ["d/p"]), ("hierarchical", []), ("predictive", [])):
         scheduler = engine(policy, asking("d/web", ONLINE, PLAIN, 600, "a"), reclaimed=800)
         # No forecast: 1000 - 600 asked for = 400 left, though 800 are still published.
         out = scheduler.handle([PodUpserted(asking("d/p", BATCH, RECLAIMED, 401))], 1.0)

@@ -22,7 +22,7 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 MISTAKES = [
     ("polcy: fifo\n", "c.yaml:3: polcy: is not a setting; there are apiVersion, kind, policy"),
     ("queue:\n  backoffInitialSecs: 1\n", "c.yaml:4: queue.backoffInitialSecs: is not a setting"),
-    ("policy: best\n", "c.yaml:3: policy: there is no 'best'; there are qpsm, hierarchical, fifo"),
+    ("policy: best\n", "c.yaml:3: policy: there is no 'best'; there are qpsm, hierarchical, predictive"),
     ("queue:\n  backoffMaxSeconds: 0.5\n", "c.yaml:3: queue: backoffMaxSeconds must not be below backoffInitialSeconds"),
     ("qos: {riskThresholdProbability: 1.5}\n", "c.yaml:3: qos.riskThresholdProbability: input should be less than or equal to 1"),
     ("metricsSource: {prometheus: {url: 'http://p'}, scrape: {url: 'http://s'}}\n", "c.yaml:3: metricsSource: name exactly one of"),
@@ -190,6 +190,7 @@ def test_what_plans_plan_with_reaches_the_engine_and_defaults_leave_the_ledger_s
     [
         ("", False, False, False),
         ("policy: hierarchical\n", True, True, True),
+        ("policy: predictive\n", True, True, True),
         ("policy: hierarchical\nreclaimed: {publish: false}\n", True, False, False),
         ("policy: hierarchical\nreclaimed: {jobPods: false}\n", True, True, False),
         ("policy: hierarchical\nhostLoad: {enabled: false}\n", False, False, False),

@@ -1,0 +1,165 @@
+"""Batch and gratis pods by what they ask for, and whatever a monitor does about nodes that are overloaded.
+
+Called by `cycle.Scheduler` under every policy; `slack_scheduler` builds on it. A pod that finds no node waits: by
+requests nobody is evicted for another. With a monitor, overloaded nodes are relieved, and cordoned ones get no batch or
+gratis pod. Invariant: an online pod is never evicted, nor kept off a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.events import EvictRefused, NodeUpserted
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Evict, NodeVerdict, WaitReason
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
+from cotide_core.placement.wait_instructions import Room
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.state.host_load import ONLINE_RANK
+from cotide_core.state.shapes import Shape
+from cotide_core.state.snapshot import Snapshot
+
+
+class RequestedCapacity:
+    """Requests, evictions in flight and the monitor of one engine.
+
+    Parameters
+    ----------
+    config : its ``hierarchical`` knobs, and the seed of the random choices where these ask for them.
+    expected : predicted run seconds (p50, on its node) of bound jobs, by pod key; read when victims are weighed.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, state: ClusterState, placer: Placer, expected: Mapping[str, float]
+    ) -> None:
+        self._config = config.hierarchical or HierarchicalConfig()
+        self._state = state
+        self._placer = placer
+        self._expected = expected
+        self._generator = np.random.default_rng(config.seed)
+        self._evictions = Evictions(self._config)
+        watches = placer.policy.monitor
+        self._monitor = OverloadMonitor(self._config, self._generator) if watches else NoMonitor()
+        self._now = 0.0
+        self._eased = False
+
+    def begin(self, now: float) -> list[Evict]:
+        """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
+        self._now = now
+        self._evictions.expire(now)
+        self._end_cordons(now)
+        return self._monitor.relieve(self._state, self._evictions, self._lost, now)
+
+    def gone(self, key: str) -> None:
+        """Forget a pod that is gone or ended."""
+        self._evictions.gone(key)
+
+    def take(self, event: EvictRefused | NodeUpserted, now: float) -> None:
+        """Take in what concerns evictions and cordons: a victim stays, or a node tells of an earlier run's cordon."""
+        if isinstance(event, NodeUpserted):
+            until = event.node.cordoned_until_seconds
+            if until is not None:
+                self._monitor.adopt(event.node.name, until, now)
+        else:
+            self._evictions.refuse(event, now)
+
+    def take_reopened(self) -> list[Shape]:
+        """Return the shapes whose nominations came to nothing since the last call: they look for room anew."""
+        return []
+
+    def next_change(self, now: float) -> float:
+        """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
+        return max(now, min(self._evictions.next_change(now), self._monitor.next_change(now)))
+
+    def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
+        """Choose a node for a pod, or say why there is none."""
+        shape = entry.shape
+        if shape.online or not self._monitor.keeps_off(self._now):
+            return self._placer.place(snapshot, shape, forecaster, upcoming)
+        cordoned = self._monitor.cordoned(self._state, self._now)
+        fitting = self._placer.fitting(snapshot, shape)
+        refused = (*fitting.refused, *self._kept_off(snapshot, fitting.rows & cordoned))
+        among = OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
+        return self._placer.place_among(among, snapshot, shape, forecaster)
+
+    def make_room(
+        self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
+    ) -> tuple[Room | None, Placement]:
+        """Choose whom to evict for a pod that found no node, where that would help; else say more of its refusal."""
+        del snapshot, entry, forecaster
+        return None, refusal
+
+    def restore(self, entry: QueuedPod, now: float) -> None:
+        """Take up a claim that an earlier run made for a pod, before anybody else looks at the space."""
+
+    @property
+    def alarms(self) -> Alarms:
+        """Which nodes are overloaded and which are cordoned, as of the last `begin`."""
+        return self._monitor.alarms
+
+    @property
+    def by_requests(self) -> bool:
+        """Whether requests alone bound batch and gratis pods."""
+        return True
+
+    def ceiling(self) -> Integers:
+        """Return (2, N) millicores and bytes that batch and gratis pods may hold together: all that is allocatable."""
+        return self._state.host_load.physical().astype(np.int64)
+
+    def leave_out(self, shape: Shape, may: Booleans) -> None:
+        """Set (N,) ``may`` to False where pods of a shape get nothing now, whatever ends: on cordoned nodes."""
+        del shape
+        if self._monitor.keeps_off(self._now):
+            may &= ~self._monitor.cordoned(self._state, self._now)
+
+    def admits(self, entry: QueuedPod, row: int) -> bool:
+        """Whether a row has room for a pod at this moment, besides what it asks for: if it isn't cordoned."""
+        del entry
+        return not self._monitor.keeps_off(self._now) or not self._monitor.cordoned(self._state, self._now)[row]
+
+    def take_eased(self) -> bool:
+        """Whether some node has more room than when this was asked last, by a forecast or a cordon that ended."""
+        eased, self._eased = self._eased, False
+        return eased
+
+    def _end_cordons(self, now: float) -> None:
+        for name in self._monitor.end_cordons(now):
+            self._relieve(name)
+
+    def _relieve(self, name: str) -> None:
+        row = self._state.columns.row_of.get(name)
+        if row is not None:
+            self._relieve_row(row)
+
+    def _relieve_row(self, row: int) -> None:
+        self._state.columns.touch(row, relief=True)
+        self._state.relieved.add(row)
+        self._eased = True
+
+    def _lost(self, record: PodRecord) -> float:
+        """Return the core seconds of work that an eviction of a pod throws away.
+
+        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth.
+        """
+        started = record.pod.started_seconds
+        ran = 0.0 if started is None else max(0.0, self._now - started)
+        worked = min(ran, self._expected.get(record.pod.key, np.inf))
+        return worked * self._state.demand(record.pod.requests).millicores / 1000.0
+
+    def _held(self) -> Integers:
+        """Return (2, N) what batch and gratis pods hold."""
+        return np.asarray(self._state.columns.held[:ONLINE_RANK, :, : self._state.columns.size].sum(axis=0))
+
+    def _kept_off(self, snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
+        if not rows.any():
+            return []
+        message = f"cordoned after {self._config.flap_episodes} overloads"
+        example = snapshot.name(int(rows.argmax()))
+        return [NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, example)]
