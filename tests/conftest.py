@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr
+from repository import DATA
 
 from cotide_core.kernels.compiled import compiles
 
@@ -30,3 +32,12 @@ def binaries() -> Binaries:
         if os.environ.get(REQUIRED) == "required":
             raise
         pytest.skip(f"no real API server: {reason}")
+
+
+@pytest.fixture(scope="session")
+def colocation() -> Path:
+    """The directory of the measured co-location tables."""
+    directory = DATA / "colocation"
+    if not directory.is_dir():
+        pytest.skip(f"no measured tables in {DATA}: set COTIDE_DATA to a directory that holds colocation/")
+    return directory

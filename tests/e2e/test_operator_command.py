@@ -30,7 +30,7 @@ async def test_a_policy_that_is_not_there_is_a_usage_error_that_names_the_others
 ) -> None:
     code, said = await ended("--policy", "clairvoyant", "--kubeconfig", str(server.kubeconfig(tmp_path)))
     assert code == 2
-    assert "policy: 'clairvoyant' is not there; this version has" in last_line(said)
+    assert "policy: there is no 'clairvoyant'; there are qpsm" in last_line(said)
 
 
 async def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-from repository import ROOT
 
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_predictors.completion.completion_model import CompletionModel, train_completion
 from cotide_predictors.qos.qos_model import QosModel, train_qos
-
-
-@pytest.fixture(scope="session")
-def colocation() -> Path:
-    """The directory of the measured co-location tables."""
-    data = Path(os.environ.get("COTIDE_DATA", ROOT.parent / "shared" / "data"))
-    directory = data / "colocation"
-    if not directory.is_dir():
-        pytest.skip(f"no measured tables in {data}: set COTIDE_DATA to a directory that holds colocation/")
-    return directory
 
 
 @pytest.fixture(scope="session")

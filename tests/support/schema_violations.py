@@ -89,6 +89,11 @@ def _walk(plural: str, schema: dict[str, Any], path: Path_) -> Iterator[Violatio
         yield from _walk(plural, child, (*path, name))
 
 
+def shown(bound: float) -> str:
+    """A bound in the words of a server: whole numbers in full, others in Go's shortest form."""
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
 def _broken(schema: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield keyword, a value that breaks it and nothing before it, and the server's words."""
     if "enum" in schema:
@@ -98,7 +103,7 @@ def _broken(schema: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
         words = f"should be greater than {'' if exclusive else 'or equal to '}{least}"
         yield "minimum", least if exclusive else least - 1, words
     if "maximum" in schema:
-        yield "maximum", schema["maximum"] + 1, f"should be less than or equal to {schema['maximum']}"
+        yield "maximum", schema["maximum"] + 1, f"should be less than or equal to {shown(schema['maximum'])}"
     if "pattern" in schema:
         yield "pattern", "no, no", "should match"
     if "maxLength" in schema:

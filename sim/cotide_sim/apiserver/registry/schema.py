@@ -212,14 +212,21 @@ def _check_text(value: str, schema: Json, path: str, causes: list[Cause]) -> Non
         causes.append(_invalid(path, value, "must be of type date-time"))
 
 
+def _bound_text(bound: float) -> str:
+    """Return a bound as a real server shows it: whole numbers in full, others in the shortest form (``8.64e+07``)."""
+    if isinstance(bound, int):
+        return str(bound)
+    return text if float(text := f"{bound:g}") == bound else repr(bound)
+
+
 def _check_number(value: float, schema: Json, path: str, causes: list[Cause]) -> None:
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if value < low or (schema.get("exclusiveMinimum") and value == low):
         word = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-        causes.append(_bounds(path, value, f"should be {word} {low}"))
+        causes.append(_bounds(path, value, f"should be {word} {_bound_text(low)}"))
     if value > high or (schema.get("exclusiveMaximum") and value == high):
         word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-        causes.append(_bounds(path, value, f"should be {word} {high}"))
+        causes.append(_bounds(path, value, f"should be {word} {_bound_text(high)}"))
     step = schema.get("multipleOf")
     if step and not math.isclose(value / step, round(value / step), abs_tol=1e-9):
         causes.append(_bounds(path, value, f"should be a multiple of {step}"))
