@@ -39,7 +39,7 @@ NAME_LIMIT: Final = 63
 QUANTITY_PATTERN: Final = (
     r"^\+?([0-9]{1,15}(\.[0-9]{0,9})?[num]?|\.[0-9]{1,9}[num]?|[0-9]{1,12}(\.[0-9]{0,9})?(k|Ki)"
     r"|[0-9]{1,9}(\.[0-9]{0,9})?(M|Mi)|[0-9]{1,6}(\.[0-9]{0,9})?(G|Gi)|[0-9]{1,3}(\.[0-9]{0,9})?(T|Ti)"
-    r"|[0-9](\.[0-9]{0,9})?P|[0-7](\.[0-9]{0,9})?Pi|8Pi|[0-9]{1,3}(\.[0-9]{0,9})?[eE](\+?([0-9]|1[0-2])|-[0-9]{1,2}))$"
+    r"|[0-8](\.[0-9]{0,9})?P|9P|[0-7](\.[0-9]{0,9})?Pi|8Pi|[0-9]{1,3}(\.[0-9]{0,9})?[eE](\+?([0-9]|1[0-2])|-[0-9]{1,2}))$"
 )
 """The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
 never beyond `limits.EXACT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is written."""
