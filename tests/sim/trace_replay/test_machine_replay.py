@@ -149,7 +149,7 @@ class Slow:
             for gang in list(self.running):
                 if gang.end == now:
                     self.running.remove(gang)
-                    gained = True
+                    gained = gained or gang.planned > now  # as on one pool: only an early end moves the waiting forward
                 elif gang.planned == now:
                     age = now - gang.start
                     gang.planned = gang.start + (gang.request if gang.request > age else 2 * age)
