@@ -21,7 +21,9 @@ def test_an_input_size_that_the_definition_takes_is_counted_exactly(text: str) -
     assert 0 <= resource_amount("memory", text) <= EXACT
 
 
-@pytest.mark.parametrize("text", ["1e30", "1e999999", "8Ei", "9Pi", "9.1P", "9223372036854775807", "1" * 40_000, "-1", "1e13"])
+@pytest.mark.parametrize(
+    "text", ["1e30", "1e13", "1e999999", "8Ei", "9Pi", "9.1P", "9223372036854775807", "1" * 40_000, "-1"]
+)
 def test_an_input_size_that_nobody_has_is_refused(text: str) -> None:
     assert re.fullmatch(QUANTITY_PATTERN, text) is None
 
