@@ -110,7 +110,7 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
 async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
     await world.nodes(2)
     async with world.operator() as operator:
-        world.server.strike(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1)
+        world.server.strike(delay_seconds=1.5, method="POST", path="/p0/binding$", count=1)
         await world.pods(1)
         await world.until("the binding is under way", lambda: operator.binder.busy)
         answer = await world.client.bind("default", "p0", "", "n1")
@@ -126,7 +126,7 @@ async def test_pods_that_another_binder_took_are_left_where_they_are(world: Worl
 async def test_a_pod_deleted_while_it_is_being_bound_is_forgotten(world: World) -> None:
     await world.nodes(1, cpu="1")
     async with world.operator() as operator:
-        world.server.strike(delay_seconds=0.3, method="POST", path="/p0/binding$", count=1)
+        world.server.strike(delay_seconds=1.5, method="POST", path="/p0/binding$", count=1)
         await world.pods(1)
         await world.until("the binding is under way", lambda: operator.binder.busy)
         await world.client.delete(f"{PODS}/p0", grace_seconds=0)
