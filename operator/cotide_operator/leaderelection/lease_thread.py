@@ -16,7 +16,6 @@ reads and writes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Coroutine
@@ -89,10 +88,11 @@ class LeaseThread:
         """Close the connections and end the thread; nothing is renewed any more."""
         if not self._thread.is_alive():
             return
-        with contextlib.suppress(Exception):
+        try:
             await self._there(self._client.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join, 5.0)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await asyncio.to_thread(self._thread.join, 5.0)
 
     def permit(self) -> None:
         """Let a request of a leader pass, see `LeaderElector.permit`."""
