@@ -315,6 +315,8 @@ class ModelsChanged:
 
     qos: str = ""
     completion: str = ""
+    decides_for: tuple[str, ...] | None = None
+    """Workloads for which the QoS model decides, the heuristic for all others; None: the model for all."""
 
 
 @dataclass(frozen=True, slots=True)

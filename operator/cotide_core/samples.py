@@ -25,7 +25,9 @@ from cotide_core.state.node_columns import CPU_COLUMN
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class MeasuredMix:
+    """A service's p95 beside what ran on its node; ``jobs`` are (type, count, summed input bytes)."""
+
     service: str
     rate: float
     other_rate: float
@@ -33,6 +35,11 @@ class _Measured:
     pressure: float
     jobs: tuple[tuple[str, int, int], ...]
     latency: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether it was over its limit."""
+        return self.latency > self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class SampleCollector:
 
     def __init__(self, capacity: int, teaches: Callable[[str], bool] = lambda _: True) -> None:
         self._teaches = teaches
-        self._measured: deque[_Measured] = deque(maxlen=capacity)
+        self._measured: deque[MeasuredMix] = deque(maxlen=capacity)
+        self._fresh: deque[MeasuredMix] = deque(maxlen=capacity)
         self._finished: deque[_Finished] = deque(maxlen=capacity)
         self._running: dict[str, _Running] = {}
         self._now: float | None = None
@@ -90,29 +98,12 @@ class SampleCollector:
 
     def qos(self) -> QosSamples:
         """Return the measured mixes, oldest first."""
-        measured = list(self._measured)
-        types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
-        column = {name: index for index, name in enumerate(types)}
-        counts = np.zeros((len(measured), len(types)))
-        input_bytes = np.zeros((len(measured), len(types)))
-        for index, sample in enumerate(measured):
-            for name, count, size in sample.jobs:
-                counts[index, column[name]] = count
-                input_bytes[index, column[name]] = size
-        services = tuple(sorted({sample.service for sample in measured}))
-        place = {name: index for index, name in enumerate(services)}
-        mixes = MixBatch(
-            requests_per_second=np.array([sample.rate for sample in measured], np.float64),
-            other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
-            limit_milliseconds=np.array([sample.limit for sample in measured], np.float64),
-            cpu_pressure=np.array([sample.pressure for sample in measured], np.float64),
-            types=types,
-            counts=counts,
-            input_bytes=input_bytes,
-            services=services or ("",),
-            service=np.array([place[sample.service] for sample in measured], np.int64),
-        )
-        return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
+        return qos_samples(self._measured)
+
+    def take_fresh(self) -> list[MeasuredMix]:
+        """Return what was measured since the last call, oldest first: at most `capacity` of it."""
+        fresh, self._fresh = list(self._fresh), deque(maxlen=self._fresh.maxlen)
+        return fresh
 
     def completion(self) -> CompletionSamples:
         """Return the finished jobs, oldest first."""
@@ -160,7 +151,9 @@ class SampleCollector:
         other = max(0.0, float(columns.service_rates[row]) - rate)
         pressure = float(self._pressures[row])
         limit = workload.latency_p95_milliseconds
-        self._measured.append(_Measured(workload.key, rate, other, limit, pressure, jobs, latency))
+        measured = MeasuredMix(workload.key, rate, other, limit, pressure, jobs, latency)
+        self._measured.append(measured)
+        self._fresh.append(measured)
 
     def _may(self, key: str) -> bool:
         return self._teaches(key.partition("/")[0])
@@ -190,6 +183,32 @@ class SampleCollector:
         rate = (float(self._rate_integrals[known.row]) - known.rate_integral) / watched
         pressure = (float(self._pressure_integrals[known.row]) - known.pressure_integral) / watched
         self._finished.append(_Finished(pod.type, pod.input_bytes, rate, pressure, seconds))
+
+
+def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
+    """Return measured mixes as columns, in the same order."""
+    types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
+    column = {name: index for index, name in enumerate(types)}
+    counts = np.zeros((len(measured), len(types)))
+    input_bytes = np.zeros((len(measured), len(types)))
+    for index, sample in enumerate(measured):
+        for name, count, size in sample.jobs:
+            counts[index, column[name]] = count
+            input_bytes[index, column[name]] = size
+    services = tuple(sorted({sample.service for sample in measured}))
+    place = {name: index for index, name in enumerate(services)}
+    mixes = MixBatch(
+        requests_per_second=np.array([sample.rate for sample in measured], np.float64),
+        other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
+        limit_milliseconds=np.array([sample.limit for sample in measured], np.float64),
+        cpu_pressure=np.array([sample.pressure for sample in measured], np.float64),
+        types=types,
+        counts=counts,
+        input_bytes=input_bytes,
+        services=services or ("",),
+        service=np.array([place[sample.service] for sample in measured], np.int64),
+    )
+    return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
 
 
 def batch_on(state: ClusterState, row: int) -> list[PodRecord]:

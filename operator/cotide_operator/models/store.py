@@ -16,7 +16,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -82,8 +82,12 @@ class ModelStore:
         self._qos: dict[str, QosForecaster] = {}
         self._completion: dict[str, CompletionForecaster] = {}
         self.current: dict[str, Loaded] = {}
-        self._previous: dict[str, str] = {}
-        """Id of the model that was in use before, by kind."""
+        self._previous: dict[str, Loaded] = {}
+        """The model that was in use before, by kind."""
+        self.decides_for: tuple[str, ...] | None = None
+        """Services for which the QoS model decides; None for all."""
+        self.trust_of: Callable[[str], str] | None = None
+        """How a service's forecasts stand, where they are scored by service."""
         self._seen: dict[Path, Signature] = {}
         self._complaint = ""
 
@@ -97,7 +101,36 @@ class ModelStore:
         """Return what the QoS model in use, or the heuristic, knows of a service; see `applicability_of`."""
         current = self.current.get(QOS)
         forecaster = self.qos("" if current is None else current.model_id)
-        return applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
+        seen = applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
+        decides = current is not None and (self.decides_for is None or service in self.decides_for)
+        trust = "" if self.trust_of is None else self.trust_of(service)
+        return replace(seen, decides=decides, trust=trust)
+
+    def previous_qos(self) -> QosForecaster | None:
+        """Return the QoS model that was in use before; None where there was none."""
+        before = self._previous.get(QOS)
+        return before.model if before is not None and isinstance(before.model, QosForecaster) else None
+
+    def decide_for(self, services: tuple[str, ...]) -> None:
+        """Let the QoS model decide for these services from the next cycle on, and the heuristic for all others."""
+        if services != self.decides_for:
+            self.decides_for = services
+            self._tell_models()
+
+    async def roll_back(self, kind: str) -> None:
+        """Return to the model of a kind that was in use before; what we saved of the present one is deleted."""
+        gone = self.current.pop(kind, None)
+        if gone is None:
+            return
+        self._telemetry.model_info.remove(*_info(gone))
+        before = self._previous.pop(kind, None)
+        if before is not None:
+            self.current[kind] = before
+            self._telemetry.model_info.labels(*_info(before)).set(1)
+        if self.directory is not None:
+            await asyncio.to_thread(shutil.rmtree, self.directory / gone.model_id, ignore_errors=True)
+        self._tell_models()
+        await self.look()
 
     def completion(self, model_id: str) -> CompletionForecaster:
         """Return the completion forecaster of this id; the heuristic for an empty one."""
@@ -157,15 +190,19 @@ class ModelStore:
             self.current[one.kind] = one
             self._telemetry.model_reloads.labels("taken").inc()
             if before is not None:
-                self._previous[one.kind] = before.model_id
+                self._previous[one.kind] = before
                 self._telemetry.model_info.remove(*_info(before))
             self._telemetry.model_info.labels(*_info(one)).set(1)
             _LOG.info("%s model %s is in use", one.kind, one.model_id[:12])
             changed = True
         if changed:
-            ids = {kind: one.model_id for kind, one in self.current.items()}
-            self._tell(ModelsChanged(qos=ids.get(QOS, ""), completion=ids.get(COMPLETION, "")))
+            self._tell_models()
             self._forget_old()
+
+    def _tell_models(self) -> None:
+        ids = {kind: one.model_id for kind, one in self.current.items()}
+        qos = ids.get(QOS, "")
+        self._tell(ModelsChanged(qos, ids.get(COMPLETION, ""), self.decides_for if qos else None))
 
     def _forget_old(self) -> None:
         """Keep the current model of each kind and the one before."""
@@ -176,7 +213,7 @@ class ModelStore:
 
     def _prune(self, directory: Path, most: int) -> None:
         """In a thread: delete old models that we saved, and what a save that failed left behind."""
-        used = {one.model_id for one in self.current.values()} | set(self._previous.values())
+        used = {one.model_id for one in self.current.values()} | {one.model_id for one in self._previous.values()}
         count: Counter[str] = Counter()
         try:
             for path, _ in _candidates(directory):  # newest first

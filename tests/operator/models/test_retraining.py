@@ -16,6 +16,7 @@ from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, Po
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import COMPLETION, ModelStore
 from cotide_operator.models.training_process import Files, train, train_apart
@@ -38,8 +39,16 @@ class Scene:
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
         # A thread instead of a process: the same interface, and the test can look inside.
+        learning = QosLearning(
+            settings, self.store, threshold=0.1, slot_seconds=300.0, seed=0, telemetry=self.telemetry
+        )
         self.retraining = Retraining(
-            settings, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
+            settings,
+            self.store,
+            seed=0,
+            telemetry=self.telemetry,
+            learning=learning,
+            train_with=self.train_in_thread,
         )
         self.state = ClusterState()
         self.now = 0.0
