@@ -132,8 +132,8 @@ class HostLoad:
         return self._online[:, :size] + np.maximum(0.0, self.asked() - self._asked_then[:, :size])
 
     def _last_known(self) -> Floats:
-        """Return (2, N) the last measurement of the online pods that are there, 0 where none is; the forecast that was in
-        force beside it where that is higher."""
+        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher; 0 where no
+        online pod is."""
         size = self._columns.size
         used_at = self._used_at[:size]
         known = np.isfinite(used_at) & (self._columns.online_counts[:size] > 0)
