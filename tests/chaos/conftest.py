@@ -122,13 +122,13 @@ def run_plan(server: str, account_of: RunPlan) -> RunPlan:
     def run(plan: Plan) -> Report:
         report = account_of(plan)
         if report.violations:
-            pytest.fail(report(plan, report, server), pytrace=False)
+            pytest.fail(failure(plan, report, server), pytrace=False)
         return report
 
     return run
 
 
-def report(plan: Plan, report: Report, server: str) -> str:
+def failure(plan: Plan, report: Report, server: str) -> str:
     """Say what was planned, what broke, and how to see it again."""
     return "\n".join(
         (
