@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr
-from chaos_plan import Plan
 from chaos_run import Run
+from chaos_steps import Plan
 from emulated_site import emulated_site
 from fork_server import ForkServer, open_fork_server
 from invariant_checker import InvariantChecker
