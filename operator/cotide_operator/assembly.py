@@ -390,7 +390,13 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
+        return Retraining(
+            settings,
+            self.models,
+            seed=self.settings.seed,
+            telemetry=self.telemetry,
+            is_there=self.mirror.namespaces.__contains__,
+        )
 
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:
