@@ -68,6 +68,8 @@ class Cluster:
             kept=kept,
             renew_with=self.renew_in_thread,
         )
+        self.store.score_only()
+        self.store.trust_of = lambda service: str(self.learning.trust.state(service))
         self.generator = np.random.default_rng(seed)
         self.now = 0.0
         self.outcomes: list[str] = []

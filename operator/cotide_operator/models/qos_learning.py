@@ -1,6 +1,6 @@
 """The learning of latency forecasts that can be left on: scored in shadow, trusted by service, renewed, rolled back.
 
-Fed by `retraining` after each cycle; looked at from time to time::
+One for each learner (see `samples.POOL`). Fed by `retraining` after each cycle; looked at from time to time::
 
     measured mixes -> scored by model and heuristic -> trust by service -> `ModelsChanged` names who is decided for
                    -> reservoir -> challenger (a process of its own) -> promoted, or not
@@ -23,11 +23,12 @@ import numpy as np
 
 from cotide_core.errors import CotideError, ModelError
 from cotide_core.forecasting.heuristics import HeuristicQos
-from cotide_core.samples import MeasuredMix, qos_samples
+from cotide_core.samples import POOL, MeasuredMix, qos_samples
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.lead_times import LeadTimes
 from cotide_operator.models.learned_store import MODEL, SAMPLES, LearnedStore
-from cotide_operator.models.store import QOS, ModelStore
+from cotide_operator.models.shelf import QOS, Loaded
+from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import renew_apart
 from cotide_operator.observability.metrics import Metrics
 
@@ -41,6 +42,8 @@ Renew = Callable[
     [Sequence[MeasuredMix], Mapping[str, Sequence[MeasuredMix]], Mapping[str, bytes] | None, int],
     Awaitable["Renewal"],
 ]
+LEARNING: Final = "Learning"
+"""How the forecasts of a service stand that was never scored, as in `service_trust.Trust`."""
 PENDING: Final = 100_000
 """Samples that may wait to be scored; the oldest go (chosen: minutes of the largest cluster)."""
 
@@ -52,6 +55,7 @@ class QosLearning:
     ----------
     settings : RetrainingSettings
     store : the models in use.
+    learner : whose samples these are: `POOL`, or a namespace that learns for itself.
     threshold : highest probability that the guard accepts.
     slot_seconds : of the operator's clock; a slot is what counts once in a score.
     kept : where samples and trust outlive the pod; None keeps them in memory.
@@ -62,6 +66,7 @@ class QosLearning:
         self,
         settings: RetrainingSettings,
         store: ModelStore,
+        learner: str = POOL,
         *,
         threshold: float,
         slot_seconds: float,
@@ -75,6 +80,7 @@ class QosLearning:
 
         self._settings = settings
         self._store = store
+        self._learner = learner
         self._threshold = threshold
         self._slot_seconds = slot_seconds
         self._seed = seed
@@ -92,9 +98,6 @@ class QosLearning:
         self._restored = False
         self._unsaved = 0
         self._complaint = ""
-        store.trust_of = self._trust_of
-        if settings.promotion != "atOnce":
-            store.decides_for = ()
 
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
         """Take what was measured in one cycle."""
@@ -107,6 +110,17 @@ class QosLearning:
         self._leads.forget(service)
         self._telemetry.forget_service(service)
 
+    async def forget_all(self) -> None:
+        """Drop everything, kept or not: the namespace is gone, and another tenant may get its name."""
+        for service in self.trust.services():
+            self.forget(service)
+        self._store.decide_for(self._learner, ())
+        if self._kept is not None:
+            try:
+                await self._kept.delete(self._learner)
+            except CotideError as error:
+                _LOG.warning("what was learned in namespace %s can't be deleted: %s", self._learner, error)
+
     async def restore(self) -> None:
         """Take up what an earlier process or replica kept; once, before anything is learned."""
         if self._restored:
@@ -117,11 +131,11 @@ class QosLearning:
         from cotide_predictors.learning import kept_state
 
         try:
-            model = await self._kept.load(MODEL)
-            if model is not None and QOS not in self._store.current:
-                await asyncio.to_thread(self._store.save, model)
+            model = await self._kept.load(MODEL, self._learner)
+            if model is not None and self._own() is None:
+                await asyncio.to_thread(self._store.save, model, self._learner)
                 await self._store.look()
-            files = await self._kept.load(SAMPLES)
+            files = await self._kept.load(SAMPLES, self._learner)
             if files is None:
                 return
             samples, windows, model_id = kept_state.from_files(files)
@@ -136,7 +150,8 @@ class QosLearning:
             self._judged = model_id
             self._decide()
         self._telemetry.learned_store.labels("restored").inc()
-        _LOG.info("took up %d samples and the trust of %d services", len(samples), len(self.trust.trusted()))
+        taken = len(samples), len(self.trust.trusted()), self._learner or "all"
+        _LOG.info("took up %d samples and the trust of %d services, learner %s", *taken)
 
     def score(self) -> None:
         """Score what was measured since the last call, then keep it to learn from."""
@@ -144,13 +159,13 @@ class QosLearning:
         if not pending:
             return
         measured = [one for _, one in pending]
-        current = self._store.current.get(QOS)
+        current = self._current()
         if current is not None:
             self._note_model(current.model_id)
             columns = qos_samples(measured)
             model = self._store.qos(current.model_id).violation_probability(columns.mixes)
             heuristic = HeuristicQos().violation_probability(columns.mixes)
-            before = self._store.previous_qos()
+            before = self._store.previous_qos(self._learner)
             said_before = None if before is None else before.violation_probability(columns.mixes)
             broken = columns.latency_milliseconds > columns.mixes.limit_milliseconds
             times = np.array([now for now, _ in pending])
@@ -193,7 +208,7 @@ class QosLearning:
         CotideError
             When there is none to promote: one sentence.
         """
-        current = self._store.current.get(QOS)
+        current = self._current()
         older, latest = self.reservoir.older(), self.reservoir.latest()
         files = None if current is None else current.files
         renewal = await self._renew_with(older, latest, files, self._seed)
@@ -203,14 +218,16 @@ class QosLearning:
             _LOG.warning("%d kept samples contradict what is measured now and are dropped", len(older))
         if renewal.files is None:
             raise ModelError(renewal.why_not)
-        await asyncio.to_thread(self._store.save, renewal.files)
+        own = self._own()
+        await asyncio.to_thread(self._store.save, renewal.files, self._learner)
         await self._store.look()
         promoted = self._model_id()
         if current is not None and promoted not in ("", current.model_id):
             self._judged = promoted  # the challenge judged it: no service got worse, so trust stays
-            from cotide_predictors.learning.probation import Probation
+            if own is not None:
+                from cotide_predictors.learning.probation import Probation
 
-            self._probation = Probation(self._threshold)
+                self._probation = Probation(self._threshold)
 
     async def keep(self) -> None:
         """Write samples, trust and the model in use into the store, if there is news."""
@@ -221,12 +238,12 @@ class QosLearning:
 
         samples = self.reservoir.digest(self._kept.most_samples or len(self.reservoir))
         windows = self.trust.windows(LATEST_KEPT)
-        current = self._store.current.get(QOS)
+        own = self._own()
         try:
-            if current is not None:
-                await self._kept.save(MODEL, current.files)
+            if own is not None:
+                await self._kept.save(MODEL, self._learner, own.files)
             files = await asyncio.to_thread(kept_state.to_files, samples, windows, self._model_id())
-            await self._kept.save(SAMPLES, files)
+            await self._kept.save(SAMPLES, self._learner, files)
         except CotideError as error:
             self._telemetry.learned_store.labels("failed").inc()
             if str(error) != self._complaint:
@@ -238,7 +255,7 @@ class QosLearning:
 
     async def _roll_back(self, why: str) -> None:
         before = self._model_id()
-        await self._store.roll_back(QOS)
+        await self._store.roll_back(QOS, self._learner)
         self._judged = self._model_id()
         # Trust was lost under the model that goes; the one before had earned it, and is judged on from here.
         self._telemetry.model_rollbacks.labels(QOS).inc()
@@ -256,13 +273,18 @@ class QosLearning:
 
     def _decide(self) -> None:
         if self._settings.promotion == "whenTrusted":
-            self._store.decide_for(self.trust.trusted())
+            self._store.decide_for(self._learner, self.trust.trusted())
 
-    def _trust_of(self, service: str) -> str:
-        return str(self.trust.state(service))
+    def _own(self) -> Loaded | None:
+        """Return the model that this learner's samples taught."""
+        return self._store.current_of(QOS, self._learner)
+
+    def _current(self) -> Loaded | None:
+        """Return the model that answers for this learner's services: its own, else that of all."""
+        return self._own() or self._store.current_of(QOS)
 
     def _model_id(self) -> str:
-        current = self._store.current.get(QOS)
+        current = self._current()
         return "" if current is None else current.model_id
 
     def _show(self, services: set[str]) -> None:

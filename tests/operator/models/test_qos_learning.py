@@ -14,15 +14,16 @@ from cotide_core.errors import ModelError
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import QosSamples
+from cotide_core.samples import POOL
 from cotide_operator.models.learned_store import SAMPLES, DirectoryStore
-from cotide_operator.models.store import QOS
+from cotide_operator.models.shelf import QOS
 from cotide_predictors import serialisation
 from cotide_predictors.learning import kept_state
 from cotide_predictors.learning.renewal import Renewal
 from cotide_predictors.qos.qos_model import train_qos
 
-TRUST_SLOTS = 50
-"""More than the 48 records that trust takes, the last of which is not closed."""
+TRUST_SLOTS = 80
+"""More than the 48 records that trust takes: where the heuristic refuses all of a slot's candidates there is none."""
 
 
 async def learned(directory: Path, **settings: object) -> Cluster:
@@ -60,7 +61,7 @@ async def test_a_model_is_only_scored_until_it_is_trusted(tmp_path: Path) -> Non
     cluster.campaign()
     await cluster.learning.renew()
     asked = cluster.candidates(10)
-    assert cluster.told[-1] == ModelsChanged(cluster.store.current[QOS].model_id, "", ())
+    assert cluster.told[-1] == ModelsChanged(cluster.store.current[QOS].model_id, decides_for=())
     assert (cluster.decider.violation_probability(asked) == HeuristicQos().violation_probability(asked)).all()
     assert cluster.store.applicability(DATABASE, 100.0, 200.0).trust == "Learning"
     cluster.generation(TRUST_SLOTS)
@@ -103,7 +104,7 @@ async def test_a_store_with_constant_labels_is_found_out(tmp_path: Path) -> None
     champion = before.store.current[QOS].model_id
     poisoned = [replace(one, latency=1.0) for one in before.learning.reservoir.digest(10_000)] * 4
     await DirectoryStore(tmp_path / ".learned").save(
-        SAMPLES, kept_state.to_files(poisoned, before.learning.trust.windows(48), champion)
+        SAMPLES, POOL, kept_state.to_files(poisoned, before.learning.trust.windows(48), champion)
     )
     after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
     await after.store.look()
