@@ -204,7 +204,8 @@ class SampleCollector:
             own = [name for name in self._samples if name != POOL]
             if learner != POOL and own and len(own) >= self._learners_most:
                 del self._samples[own[0]]
-            found = _Samples(*(deque(maxlen=self._capacity) for _ in range(3)))
+            measured: deque[MeasuredMix] = deque(maxlen=self._capacity)
+            found = _Samples(measured, deque(maxlen=self._capacity), deque(maxlen=self._capacity))
         self._samples[learner] = found
         return found
 

@@ -1,7 +1,8 @@
 """A cluster in small that learns from what it lets happen: candidates are drawn, decided, measured where accepted.
 
 The pair of `services_pair`. Whoever decides (the heuristic, or the model where it is trusted) accepts a mix at a
-probability of .1 or less; only what was accepted, or tried, is measured and teaches. All else is the live learning loop.
+probability of .1 or less; only what was accepted, or tried, is measured and teaches. All
+else is the live learning loop.
 """
 
 from __future__ import annotations

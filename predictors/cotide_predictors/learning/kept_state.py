@@ -44,7 +44,7 @@ def to_files(samples: Sequence[MeasuredMix], windows: Windows, model_id: str) ->
         "records": np.array(records, np.float32).reshape(len(records), 1 + len(SlotRecord._fields)),
     }
     stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # its stub takes the names for its own options
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
     body = {
         "services": services,
         "types": types,

@@ -18,6 +18,7 @@ from cotide_core.forecasts import QosForecaster
 from cotide_core.samples import MeasuredMix, qos_samples
 from cotide_predictors import serialisation
 from cotide_predictors.learning.challenge import (
+    LEAST_DIFFERENCE,
     LEAST_IN_BLOCKS,
     Verdict,
     brier_terms,
@@ -95,8 +96,9 @@ def _without_older(
         fresh = train_qos(qos_samples(list(earlier)), random_state=seed)
     except ModelError:
         return Renewal(None, why_not)
-    contradict = challenger is None or _worse(challenger, fresh, held_out)
-    if champion is None or _loses(judge(fresh, champion, held_out)) is None:
+    wins = champion is None or _loses(judge(fresh, champion, held_out)) is None
+    contradict = challenger is None or _worse(challenger, fresh, held_out, beyond_noise=not wins)
+    if wins:
         return Renewal(serialisation.to_files(fresh), older_contradict=contradict)
     return Renewal(None, why_not, contradict)
 
@@ -109,8 +111,17 @@ def _loses(verdict: Verdict) -> str | None:
     return None
 
 
-def _worse(one: QosForecaster, other: QosForecaster, held_out: Mapping[str, Sequence[MeasuredMix]]) -> bool:
-    """Whether one is worse than the other beyond noise, over all services together."""
+def _worse(
+    one: QosForecaster,
+    other: QosForecaster,
+    held_out: Mapping[str, Sequence[MeasuredMix]],
+    *,
+    beyond_noise: bool,
+) -> bool:
+    """Whether one is worse than the other over all services together; noise doesn't count against one whose rival won."""
+    if not beyond_noise:
+        verdict = judge(one, other, held_out)
+        return verdict.challenger_brier > verdict.champion_brier + LEAST_DIFFERENCE
     judged = [samples for samples in held_out.values() if len(samples) >= LEAST_IN_BLOCKS]
     if not judged:
         return False

@@ -129,7 +129,7 @@ async def test_a_promotion_that_was_wrong_is_rolled_back(tmp_path: Path) -> None
     async def renewed_badly(*_: object) -> Renewal:
         return Renewal(serialisation.to_files(worst))
 
-    cluster.learning._renew_with = renewed_badly  # noqa: SLF001  a trainer that no challenge would let pass
+    cluster.learning._renew_with = renewed_badly  # a trainer that no challenge would let pass
     await cluster.learning.renew()
     assert cluster.store.current[QOS].model_id != champion
     for _ in range(20):
