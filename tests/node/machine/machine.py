@@ -2,7 +2,7 @@
 
 ::
 
-    python tests/node/machine.py -- python -m pytest tests/node
+    python tests/node/machine/machine.py -- python -m pytest tests/node
 
 The command's processes see no others, have a network of their own (loopback only), and write to folders in memory
 where runtimes write (``/run``, ``/var/lib``, ``/etc/cni``). Its first process is ours, which ends orphans' zombies.
@@ -14,7 +14,9 @@ code 77 and one line where these are not to be had. Called by ``make test-node``
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -32,6 +34,8 @@ PREFIX: Final = "cotide-machine-"
 CGROUP_VARIABLE: Final = "COTIDE_MACHINE_CGROUP"
 """Tells what runs within where its control groups are."""
 UNSHARE: Final = ("unshare", "--pid", "--mount", "--net", "--ipc", "--uts", "--fork")
+WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")
+"""Ends what it starts when we end."""
 OVER_SECONDS: Final = 30.0
 """Chosen: how long killed processes may take to leave their control groups."""
 IN_MEMORY: Final = ("/run", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/var/log")
@@ -51,13 +55,15 @@ def main(command: Sequence[str]) -> int:
         return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
     for stale in _stale():
         remove_groups(stale)
-    name = f"{PREFIX}{os.getpid()}"
+    name = f"{PREFIX}{secrets.token_hex(4)}"
+    guard_command = [sys.executable, __file__, "--guard", name]
     with subprocess.Popen(
-        [sys.executable, __file__, "--guard", name], stdin=subprocess.PIPE, start_new_session=True
+        guard_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as guarding:
-        make_groups(name)
+        assert guarding.stdout is not None
+        guarding.stdout.read(1)  # it has made them
         started = subprocess.Popen(
-            [*UNSHARE, "--kill-child=SIGKILL", sys.executable, __file__, "--first", *command],
+            [*WITH_US, *UNSHARE, "--kill-child=SIGKILL", sys.executable, __file__, "--first", *command],
             env={**os.environ, CGROUP_VARIABLE: name},
         )
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -70,9 +76,14 @@ def main(command: Sequence[str]) -> int:
 
 
 def guard(name: str) -> int:
-    """Wait until our starter is gone, then remove its control groups."""
+    """Make control groups for our starter, wait until it is gone, and remove them."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    make_groups(name)
+    held = [os.open(folder, os.O_RDONLY) for folder in _folders(name)]
+    for folder in held:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # says to others that these are in use
+    os.write(1, b".")
     sys.stdin.buffer.read()
     return 0 if remove_groups(name) else 1
 
@@ -125,19 +136,24 @@ def _empty(folder: Path) -> None:
 
 def _folders(name: str) -> list[Path]:
     if (GROUPS / "cgroup.controllers").exists():
-        return [GROUPS / name]
+        return [GROUPS / name] if name else [GROUPS]
     # Some names are links to a hierarchy that holds several controllers.
     found = {one.resolve() for one in GROUPS.iterdir() if (one / "cgroup.procs").exists()}
-    return [one / name for one in sorted(found)]
+    return [one / name if name else one for one in sorted(found)]
 
 
 def _stale() -> set[str]:
-    """Return the groups of machines whose starter is gone."""
+    """Return the groups of machines whose guard is gone, too."""
     found = set()
-    for hierarchy in {one.parent for one in _folders("")} | {GROUPS}:
-        for one in (*hierarchy.glob(f"{PREFIX}*"), *hierarchy.glob(f"*/{PREFIX}*")):
-            if not Path("/proc", one.name.removeprefix(PREFIX)).exists():
-                found.add(one.name)
+    for folder in {one for hierarchy in _folders("") for one in hierarchy.glob(f"{PREFIX}*")}:
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.add(folder.name)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(opened)
     return found
 
 
@@ -152,13 +168,12 @@ def _lacking() -> str:
     if not any(_folders("")):
         return "there are no control groups in /sys/fs/cgroup"
     bridge = ["ip", "link", "add", "cotide0", "type", "bridge"]
-    probe = subprocess.run([*UNSHARE, *bridge], capture_output=True, text=True, check=False)
+    probe = subprocess.run([*WITH_US, *UNSHARE, *bridge], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         return f"no namespaces with a bridge: {probe.stderr.strip().splitlines()[-1:]}"
-    probe_group = [folder.with_name(f"{PREFIX}0") for folder in _folders(PREFIX)]
     try:
-        for folder in probe_group:
-            folder.mkdir(exist_ok=True)
+        for folder in _folders(f"{PREFIX}{secrets.token_hex(4)}"):
+            folder.mkdir()
             folder.rmdir()
     except OSError as reason:
         return f"control groups can't be made: {reason}"

@@ -3,7 +3,9 @@
 Looked for in our cache; where one is missing, Debian's packages are downloaded with apt and unpacked there, and nothing
 is installed. Called by the fixtures of ``tests/node`` and, as a program, by ``make test-node``::
 
-    python tests/node/node_programs.py     # prints the folder; exit code 77 and one line where there is no way
+    PYTHONPATH=tests/controlplane python tests/node/machine/node_programs.py
+
+It prints the folder; exit code 77 and one line where there is no way.
 """
 
 from __future__ import annotations
