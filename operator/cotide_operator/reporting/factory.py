@@ -38,7 +38,10 @@ def make_outcomes(
     calibration: ForecastScores,
     telemetry: Metrics,
 ) -> DecisionReporter:
-    """Return the outcomes of one operator; ``slot_seconds`` is of its clock."""
+    """Return the outcomes of one operator; ``slot_seconds`` is of its clock.
+
+    So many arguments, because it stands for the constructors of six parts, and each is a part that one of them needs.
+    """
     pods, jobs = intake.pods, mirror.jobs
     return DecisionReporter(
         board=board,
