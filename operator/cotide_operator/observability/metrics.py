@@ -24,7 +24,29 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._add_parts()
+        self._add_ledger()
+        self._add_answers()
+        self._count_attempts()
+        self._count_evictions()
+        self._count_writes()
+        self._score_forecasts()
+        self._show_models()
+        self._show_usage()
+        self._show_admission()
+        self._show_replica()
+        self._count_faults()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"cotide_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"cotide_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"cotide_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def _count_attempts(self) -> None:
+        """Make what tells of attempts, queues and bindings."""
         self.attempts = self._counter(
             "schedule_attempts_total",
             "Attempts to place a pod: scheduled, unschedulable, or error (the API server refused the binding).",
@@ -58,33 +80,9 @@ class Metrics:
         self.bindings_refused = self._counter(
             "bindings_refused_total", "Bindings that were not taken, by status.", "code"
         )
-        self._count_evictions()
-        self.events_dropped = self._counter("events_dropped_total", "Events not written: too many at once.")
-        self.notes_failed = self._counter("notes_failed_total", "Labels, notes and conditions that were refused.")
-        self._score_forecasts()
-        self.model_info = self._gauge(
-            "model_info", "The models in use (value 1).", "kind", "model_id", "schema_version"
-        )
-        self.model_reloads = self._counter("model_reload_total", "Model files taken up or refused.", "result")
-        self.trainings = self._counter(
-            "model_trainings_total", "Trainings from the cluster's own samples.", "kind", "result"
-        )
-        self._measure_usage()
-        self._watch_admission()
-        self.leader = self._gauge("leader", "1 while this replica decides.")
-        self._count_faults()
-        self.mirror_objects = self._gauge("mirror_objects", "Objects held, by kind.", "kind")
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"cotide_{name}", text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"cotide_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"cotide_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def _count_evictions(self) -> None:
+        """Make what tells of evictions and of overloaded nodes."""
         self.evictions = self._counter("evictions_total", "Evictions carried out.", "class", "reason")
         self.evictions_refused = self._counter(
             "evictions_refused_total", "Evictions that were not carried out, by the reason of the refusal.", "reason"
@@ -95,7 +93,13 @@ class Metrics:
         self.overloaded_nodes = self._gauge("overloaded_nodes", "Nodes above the overload share now.")
         self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes kept free of batch and gratis pods after overloads.")
 
+    def _count_writes(self) -> None:
+        """Make what tells of writes that explain decisions and were not done."""
+        self.events_dropped = self._counter("events_dropped_total", "Events not written: too many at once.")
+        self.notes_failed = self._counter("notes_failed_total", "Labels, notes and conditions that were refused.")
+
     def _score_forecasts(self) -> None:
+        """Make what tells how good forecasts are."""
         self.forecast_error = self._histogram(
             "forecast_absolute_error",
             "Absolute error of a forecast when the truth was known (completion: seconds; loads: shares of the node).",
@@ -118,7 +122,15 @@ class Metrics:
             "outcome",
         )
 
-    def _measure_usage(self) -> None:
+    def _show_models(self) -> None:
+        """Make what tells of the models in use and of their samples."""
+        self.model_info = self._gauge(
+            "model_info", "The models in use (value 1).", "kind", "model_id", "schema_version"
+        )
+        self.model_reloads = self._counter("model_reload_total", "Model files taken up or refused.", "result")
+        self.trainings = self._counter(
+            "model_trainings_total", "Trainings from the cluster's own samples.", "kind", "result"
+        )
         self.source_up = self._gauge(
             "metrics_source_up",
             "1 while the source of rates and latencies answers, 0 while it does not, NaN where none is read.",
@@ -127,6 +139,9 @@ class Metrics:
         self.samples = self._counter(
             "service_samples_total", "Service samples: taken, stale, invalid, or assumed.", "outcome"
         )
+
+    def _show_usage(self) -> None:
+        """Make what tells of measured usage, and of what is reclaimed by it."""
         self.usage_cpu = self._gauge("usage_cpu_millicores", "Measured cpu in use.", "class")
         self.usage_memory = self._gauge("usage_memory_bytes", "Measured memory in use.", "class")
         self.usage_readings = self._counter(
@@ -164,7 +179,8 @@ class Metrics:
             "reclaimed_published_memory_bytes", "cotide.dev/reclaimed-memory that the nodes show, all together."
         )
 
-    def _watch_admission(self) -> None:
+    def _show_admission(self) -> None:
+        """Make what tells of the admission webhook."""
         self.admission_reviews = self._counter(
             "admission_reviews_total",
             "Pods shown to the admission webhook: reclaimed, untouched, or malformed (the review could not be read).",
@@ -175,6 +191,11 @@ class Metrics:
             "When the webhook's certificate ends; NaN where none is served.",
         )
         self.admission_certificate_expiry.set(math.nan)
+
+    def _show_replica(self) -> None:
+        """Make what tells of this replica."""
+        self.leader = self._gauge("leader", "1 while this replica decides.")
+        self.mirror_objects = self._gauge("mirror_objects", "Objects held, by kind.", "kind")
 
     def _count_faults(self) -> None:
         """Make what tells of objects that are left out, and of work that took too long."""
@@ -189,10 +210,6 @@ class Metrics:
             "Longest time in the last minutes for which one piece of work held the operator's event loop.",
         )
         self.kopf_restarts = self._counter("kopf_restarts_total", "How often kopf ended and was started again.")
-
-    def _add_parts(self) -> None:
-        self._add_ledger()
-        self._add_answers()
 
     def _add_ledger(self) -> None:
         self.ledger_stopped = self._gauge(
