@@ -52,7 +52,7 @@ class LearnedStore(Protocol):
         ...
 
     async def load(self, part: str, learner: str) -> Files | None:
-        """Return the files of a learner's part; None where there are none. Raises ModelError where they can't be read."""
+        """Return the files of a learner's part; None for none. Raises ModelError where they can't be read."""
         ...
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:

@@ -118,7 +118,7 @@ def _worse(
     *,
     beyond_noise: bool,
 ) -> bool:
-    """Whether one is worse than the other over all services together; noise doesn't count against one whose rival won."""
+    """Whether one is worse than the other over all services together; noise is no excuse where the rival won."""
     if not beyond_noise:
         verdict = judge(one, other, held_out)
         return verdict.challenger_brier > verdict.champion_brier + LEAST_DIFFERENCE
