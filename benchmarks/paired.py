@@ -4,9 +4,9 @@
     python benchmarks/paired.py 81d888d HEAD --data DIR --policies easy,svf --logs KTH,HPC2N --rounds 9
     python benchmarks/paired.py 81d888d --script bench_engine.py -- --nodes 500
 
-Kernels: a process for each commit stays up (`paired_worker`); in each round both replay each log, in turn first, so that
-a machine whose speed drifts hurts both alike. Ratios are of processor time, which other work on the machine stretches
-less than wall time. Exit 3 when a schedule differs by a bit, or a median is slower by more than ``--allow``.
+Kernels: a process for each commit stays up (`paired_worker`); in each round both replay each log, in turn first, so
+that a machine whose speed drifts hurts both alike. Ratios are of processor time, which other work on the machine
+stretches less than wall time. Exit 3 when a schedule differs by a bit, or a median is slower by more than ``--allow``.
 
 A script (``--script``): the benchmark of that name, each commit's own, is run whole in each round; each number that
 both print on lines of the same words is paired. No verdict there: a number may be a time or a rate.
