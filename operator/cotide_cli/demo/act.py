@@ -78,6 +78,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
+        observer.count_unseen(start + plan.duration_seconds)
         summary = scorecard.summary(start + plan.duration_seconds)
         await _clean(stage)
         return PolicyOutcome(

@@ -74,6 +74,11 @@ class Observer:
         self._notes: dict[str, str] = {}
         self._service_of: dict[str, str] = {}
 
+    def count_unseen(self, end_seconds: float) -> None:
+        """At the end of the run: jobs that came by then and whose pods were never seen were late all that time."""
+        for job, pods in self._first_pods.items():
+            self._facts.late_seconds += pods * max(0.0, end_seconds - self._arrivals[job])
+
     async def watch_pods(self) -> None:
         """Follow the namespace's pods; ends only by cancellation."""
         reflector = Reflector(self._client, f"/api/v1/namespaces/{NAMESPACE}/pods", PodObject)

@@ -73,8 +73,8 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
 
 
 def late_share(late_seconds: float, waiting_seconds: float) -> float:
-    """Return the machine's own share of the waiting, 0 to 1."""
-    return min(1.0, late_seconds / waiting_seconds) if waiting_seconds > 0 else 0.0
+    """Return the machine's own share of the waiting, 0 to 1; all of it where pods were not even made."""
+    return min(1.0, late_seconds / max(waiting_seconds, late_seconds)) if late_seconds > 0 else 0.0
 
 
 def _by_waiting(figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:

@@ -85,3 +85,8 @@ def test_nobody_is_judged_where_the_machine_made_more_than_a_tenth_of_a_policys_
     assert (found.kind, found.winner, found.missed) == ("too busy", None, None)
     assert "Under qpsm 11% of the waiting was the machine's own" in found.sentence
     assert "or with --speed 10" in found.sentence
+
+
+def test_a_policy_that_was_never_asked_does_not_win_for_having_no_waiting() -> None:
+    found = verdict_of({"qpsm": figures(0, 0.0), "fifo": figures(9, 0.4)}, {"qpsm": 50.0, "fifo": 0.0}, "latency", 20.0)
+    assert found.kind == "too busy"
