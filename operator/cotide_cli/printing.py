@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from cotide_sim.pages.page import Made
 
 
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or the same as JSON or YAML.",
+)
+"""Of every command that prints data, as `output`."""
+
+
 def as_text(data: Any, output: str) -> str:
     """Return a document as indented JSON, or as YAML when `output` is ``yaml``; without a line break at the end."""
     text = json.dumps(data, indent=2, ensure_ascii=False)

@@ -23,7 +23,7 @@ from cotide_cli.demo.preparation import prepare
 from cotide_cli.demo.stage import raised, say_to_stderr
 from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_cli.demo.verdict import verdict_of
-from cotide_cli.printing import as_text, made
+from cotide_cli.printing import as_text, made, output_option
 from cotide_core.errors import CotideError
 from cotide_core.units import counted, format_seconds
 from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
@@ -44,7 +44,7 @@ from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
     type=click.Choice(SCENARIOS),
     help="What the services are like. Default: slack if a policy goes by slack (as hierarchical does), else latency.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     data: Path | None,
     seconds: float,

@@ -18,7 +18,7 @@ import click
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
-from cotide_cli.printing import as_text, made
+from cotide_cli.printing import as_text, made, output_option
 from cotide_core.errors import CotideError, InputError
 from cotide_core.policies.catalogue import Runner
 from cotide_core.policies.catalogue import names as names_of
@@ -131,7 +131,7 @@ DEFAULT_JOBS: Final = 10_000
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
 @click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
 @click.option("--write-swf", "swf_file", type=click.Path(path_type=Path), help="File for the jobs themselves, as SWF.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 def command(
     trace: Path | None,
     form: Any,
@@ -181,8 +181,8 @@ def command(
     else:
         schedules = _replay(jobs, chosen, runtime, reliability, seed)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
-    if output == "json":
-        click.echo(as_text(document(given, runtime, seed, schedules, figures), "json"))
+    if output != "table":
+        click.echo(as_text(document(given, runtime, seed, schedules, figures), output))
     else:
         print_table(given, runtime, schedules, figures)
     if report is not None:

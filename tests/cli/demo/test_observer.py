@@ -43,8 +43,10 @@ def observer(clock: StoppedClock, card: Scorecard) -> tuple[Observer, RunFacts]:
     return seen, facts
 
 
-def pod(name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1") -> Change[PodObject]:
-    phase = "Pending" if node is None else "Running"
+def pod(
+    name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1", phase: str | None = None
+) -> Change[PodObject]:
+    phase = phase or ("Pending" if node is None else "Running")
     document: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -100,11 +102,8 @@ def test_what_the_machine_adds_to_the_waiting_is_counted_apart() -> None:
     change = pod("sort-0", "batch", "sort", {"cpu": "1"}, node=None)
     clock.seconds = 14.0
     seen._take(change)
-    bound = pod("sort-0", "batch", "sort", {"cpu": "1"})
-    assert bound.object is not None
-    bound.object.status.phase = "Pending"
     clock.seconds = 20.0
-    seen._take(bound)
+    seen._take(pod("sort-0", "batch", "sort", {"cpu": "1"}, phase="Pending"))
     clock.seconds = 23.0
     seen._take(pod("sort-0", "batch", "sort", {"cpu": "1"}))
     seen.count_unseen(900.0)
