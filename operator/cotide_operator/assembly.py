@@ -108,6 +108,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
+        """One function, because it is the order in which the parts need each other, from top to bottom."""
         self.settings = settings
         self._options = options
         self._following = following or Informers(
