@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import yaml
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
 from cotide_cli.printing import as_text, output_option, print_lines
@@ -134,17 +133,20 @@ def _plan(picture: Picture, options: Mapping[str, Any]) -> DrainPlan:
 def _prices(path: Path | None) -> dict[str, float]:
     if path is None:
         return {}
+    from cotide_operator.config.yaml_lines import load
+
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found, lines = load(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"is no YAML: {error}", file=str(path)) from error
     if not isinstance(found, dict):
         raise InputError("wants instance types and prices an hour", file=str(path))
     for name, price in found.items():
         if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < 1e9:
-            raise InputError(f"wants a price of 0 and more, not {price!r}", file=str(path), field=str(name))
+            line = lines.get((str(name),))
+            raise InputError(f"wants a price of 0 and more, not {price!r}", file=str(path), line=line, field=str(name))
     return {str(name): float(price) for name, price in found.items()}
 
 

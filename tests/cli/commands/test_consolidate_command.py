@@ -93,6 +93,13 @@ def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer
     assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pod moves" in shown.stdout
 
 
+def test_a_mistake_in_the_prices_is_told_with_its_line(server: ThreadedServer, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("small: 0.25\nlarge: dear\n")
+    error = consolidate(server, tmp_path, "--prices", str(prices)).exception
+    assert str(error) == f"{prices}:2: large: wants a price of 0 and more, not 'dear'"
+
+
 def test_constraints_of_running_pods_and_local_storage_hold(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
     run_pod(core, "web-1", "n0", "100m", volumes=[{"name": "v", "emptyDir": {}}])
     run_pod(core, "api-1", "n1", "200m", nodeSelector={"disk": "fast"})
