@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 import click
@@ -81,11 +82,16 @@ def cotide() -> None:
     """Fill the slack of a Kubernetes cluster, and predict before you bind."""
 
 
+def _called() -> str:
+    """Return what the user typed: as a plugin kubectl calls ``kubectl-cotide``."""
+    return "kubectl cotide" if Path(sys.argv[0]).name.startswith("kubectl-") else "cotide"
+
+
 def main() -> None:
     """Run the command line; the only place where an error becomes an exit code."""
     watch_parent()
     try:
-        outcome = cotide.main(standalone_mode=False)
+        outcome = cotide.main(prog_name=_called(), standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2 if isinstance(error, click.UsageError) else 1)
