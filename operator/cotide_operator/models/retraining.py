@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from cotide_core.errors import CotideError
 from cotide_core.events import Event, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples, QosSamples
-from cotide_core.samples import SampleCollector
+from cotide_core.recording.samples import SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
 from cotide_operator.models.store import COMPLETION, QOS, ModelStore
