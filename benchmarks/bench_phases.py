@@ -20,7 +20,7 @@ from cotide_core.phases.utility import Weights
 from cotide_sim.phases.rules import RULES
 from cotide_sim.phases.swim_model import facebook_day
 from cotide_sim.phases.world import run
-from cotide_sim.traces.jobs.swim import FILES, read_swim
+from cotide_sim.traces.mapreduce.swim import FILES, read_swim
 
 NODES, JOBS, TASKS_OF_JOB, REPORTS = 1000, 1000, 100, 2000
 

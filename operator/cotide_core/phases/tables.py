@@ -144,10 +144,6 @@ def tables(
             lengths += [phase.milliseconds for phase in profile.phases]
         first.append(profiles[id(profile)])
     needs = np.array(need, np.int64).reshape(len(need), capacity.shape[1])
-    rest = needs.copy()
-    for row in range(len(need) - 2, -1, -1):
-        if not last[row]:
-            rest[row] = np.maximum(rest[row], rest[row + 1])
     sizes = np.array([size for _, _, size in groups], np.int64)
     job_of = np.array([job for job, _, _ in groups], np.int64)
     ends = np.cumsum(sizes)
@@ -164,7 +160,7 @@ def tables(
         place=np.full(count, NONE, np.int64),
         reserved=np.full(count, NONE, np.int64),
         need=needs,
-        rest=rest,
+        rest=_rest(needs, last),
         last=np.array(last, np.int64),
         milliseconds=np.array(lengths, np.int64),
         group=np.repeat(np.arange(count, dtype=np.int64), sizes),
@@ -186,3 +182,12 @@ def tables(
         kept_for=np.full(nodes, NONE, np.int64),
         declined=np.zeros(nodes, np.int64),
     )
+
+
+def _rest(need: Integers, last: Sequence[int]) -> Integers:
+    """Return the most that each phase and those after it need."""
+    rest = need.copy()
+    for row in range(len(need) - 2, -1, -1):
+        if not last[row]:
+            rest[row] = np.maximum(rest[row], rest[row + 1])
+    return rest

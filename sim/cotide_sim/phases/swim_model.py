@@ -27,7 +27,7 @@ import numpy as np
 from cotide_core.phases.profile import Phase, Profile
 from cotide_sim.phases.mixes import GIB, NODE
 from cotide_sim.phases.workload import Stage, Workload, stragglers
-from cotide_sim.traces.jobs.swim import MACHINES, SwimLog
+from cotide_sim.traces.mapreduce.swim import MACHINES, SwimLog
 
 MB: Final = 1e6
 BLOCK: Final = 128 << 20

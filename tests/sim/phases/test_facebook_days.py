@@ -9,7 +9,7 @@ from repository import DATA
 
 from cotide_core.errors import InputError
 from cotide_sim.phases.swim_model import facebook_day
-from cotide_sim.traces.jobs.swim import FILES, read_swim
+from cotide_sim.traces.mapreduce.swim import FILES, read_swim
 
 MAP_ONLY = "job0\t10\t10\t268435456\t0\t1000\n"  # two blocks of 128 MiB
 SHUFFLING = "job1\t20\t10\t1000\t3000000000\t500\n"

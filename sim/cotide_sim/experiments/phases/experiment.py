@@ -18,7 +18,7 @@ from cotide_sim.phases.mixes import mix
 from cotide_sim.phases.rules import PHASES, RULES, TASK
 from cotide_sim.phases.swim_model import facebook_day
 from cotide_sim.phases.world import Outcome, bound, run
-from cotide_sim.traces.jobs.swim import FILES, read_swim
+from cotide_sim.traces.mapreduce.swim import FILES, read_swim
 
 MULTIPLES: Final = (2, 4, 6, 8, 10)
 BAR: Final = 0.76
