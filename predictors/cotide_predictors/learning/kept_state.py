@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import ModelError
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 from cotide_predictors.learning.service_trust import SlotRecord, Trust
 from cotide_predictors.persistence import model_files
 

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 
 RECENT: Final = 1_000
 """Latest samples of each service that are kept as they came (chosen: a service with one pod, sampled each 15 s, fills
