@@ -178,7 +178,7 @@ class Scheduler:
 
     def queue_positions(self) -> dict[str, int]:
         """Return the place of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
-        return {entry.pod.key: place for place, entry in enumerate(self._queue.in_order(self._now), start=1)}
+        return {entry.pod.key: index for index, entry in enumerate(self._queue.in_order(self._now), start=1)}
 
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are

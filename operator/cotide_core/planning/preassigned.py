@@ -91,11 +91,11 @@ class GivenMachines(PlanMethod):
         whole = self.around.availability
         work = _Work(request)
         last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, physical]
-        for place in range(int(whole.sizes.max(initial=1)) - 1):
-            more = whole.sizes > place + 1
-            begin = np.maximum(whole.times[:, place], request.moment)
-            seconds = np.maximum(whole.times[:, min(place + 1, whole.times.shape[1] - 1)] - begin, 0)
-            held = (last - whole.free[:, place, physical]).astype(np.float64)
+        for at in range(int(whole.sizes.max(initial=1)) - 1):
+            more = whole.sizes > at + 1
+            begin = np.maximum(whole.times[:, at], request.moment)
+            seconds = np.maximum(whole.times[:, min(at + 1, whole.times.shape[1] - 1)] - begin, 0)
+            held = (last - whole.free[:, at, physical]).astype(np.float64)
             work.amounts += np.where(more, seconds, 0)[:, None] * held
         for index in np.flatnonzero(chosen >= 0).tolist():
             work.add(request, index, int(chosen[index]))

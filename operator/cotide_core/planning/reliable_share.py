@@ -148,10 +148,10 @@ class ReliableShare(PlanMethod):
         columns = self.around.state.columns
         size = columns.size
         offered = columns.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1, :size] - columns.held[ONLINE_RANK, :, :size]
-        for place, name in enumerate((RECLAIMED_CPU, RECLAIMED_MEMORY)):
+        for index, name in enumerate((RECLAIMED_CPU, RECLAIMED_MEMORY)):
             column = columns.resources.get(name)
             if column is not None:
-                offered[place] = np.maximum(offered[place], columns.allocatable[column, :size])
+                offered[index] = np.maximum(offered[index], columns.allocatable[column, :size])
         alpha = self._asked_by_predictable / self._asked
         share: Integers = (np.maximum(0, offered).sum(axis=1) * alpha).astype(np.int64)
         return share
