@@ -108,7 +108,7 @@ def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], fault
         return Verdict("tie", None, sentence, faults)
     if late[second] >= theirs - mine:
         sentence = (
-            f"Nobody is judged: {first} made jobs wait {less:.0%} less than {second}, but {format_seconds(late[second])}"
+            f"Nobody is judged: {first} made jobs wait {less:.0%} less than {second}; {format_seconds(late[second])}"
             f" of {second}'s waiting, as much as that lead, was this machine's own; try again when it is idle, or with"
             " a slower clock (--speed)."
         )

@@ -97,5 +97,5 @@ def test_a_lead_no_larger_than_what_the_machine_added_to_the_second_is_not_judge
     given = {"qpsm": figures(6660, 0.002), "fifo-guarded": figures(6360, 0.002), "fifo": figures(2000, 0.38)}
     found = verdict_of(given, {"qpsm": 590.0, "fifo-guarded": 140.0, "fifo": 90.0}, "latency", 6.0)
     assert (found.kind, found.missed) == ("too busy", None)
-    assert "fifo-guarded made jobs wait 5% less than qpsm, but 9m 50s of qpsm's waiting" in found.sentence
+    assert "fifo-guarded made jobs wait 5% less than qpsm; 9m 50s of qpsm's waiting" in found.sentence
     assert verdict_of(given, {"qpsm": 290.0, "fifo-guarded": 140.0, "fifo": 90.0}, "latency", 6.0).kind == "won"
