@@ -19,7 +19,7 @@ from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import Machines
 from cotide_core.planning.availability import PHYSICAL
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 
@@ -51,7 +51,7 @@ class GivenMachines(PlanMethod):
     def _choose(self, base: Profiles, request: PlanRequest) -> Integers:
         """Return (n,) the row of each pod; -1 where no node can ever take it."""
         snapshot = request.snapshot
-        self._given = {entry: node for entry, node in self._given.items() if entry.place is Place.PLANNED}
+        self._given = {entry: node for entry, node in self._given.items() if entry.queue_state is QueueState.PLANNED}
         chosen = np.full(len(request.group), -1, np.int64)
         at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
         for index, entry in enumerate(request.waiting):
