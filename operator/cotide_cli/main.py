@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
+    "lab": "Put every predictor on one fair track, and say what each is worth.",
     "replay": "Run a recorded ledger through the engine and compare.",
     "version": "Print the versions of Cotide and of what it decides with.",
 }
