@@ -6,14 +6,14 @@ give the same forecasts as the network, and a file of other arrays is refused.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from cotide_core.errors import ModelError
 from cotide_core.kernels.array_types import Floats, Narrow
+from cotide_predictors.persistence.model_files import read_arrays, write_arrays
 from cotide_predictors.usage_path.attention_network import VARIANTS, Variant, forward, shapes_of
 from cotide_predictors.usage_path.inputs import PAST_SLOTS, WINDOW, filled_forward, windows_of
 
@@ -58,10 +58,8 @@ class PathNetwork:
 
     def to_bytes(self) -> bytes:
         """Return the network as an npz file."""
-        buffer = io.BytesIO()
-        arrays = {f"parameter_{name}": array for name, array in self.parameters.items()}
-        np.savez(buffer, allow_pickle=False, variant=np.array(self.variant), **arrays)
-        return buffer.getvalue()
+        arrays: dict[str, Any] = {f"parameter_{name}": array for name, array in self.parameters.items()}
+        return write_arrays({"variant": np.array(self.variant), **arrays})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PathNetwork:
@@ -74,11 +72,7 @@ class PathNetwork:
         """
         if len(data) > _LARGEST_BYTES:
             raise ModelError(f"a path network is below {_LARGEST_BYTES} bytes, this has {len(data)}")
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                found = {name: arrays[name] for name in arrays.files}
-        except (ValueError, OSError, KeyError, EOFError) as error:
-            raise ModelError(f"is no npz file of a path network: {error}") from error
+        found = read_arrays(data, "the path network")
         said = str(found.pop("variant", ""))
         variant = next((known for known in VARIANTS if known == said), None)
         if variant is None:
