@@ -42,6 +42,8 @@ from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.access import AccessReviews
@@ -51,13 +53,11 @@ from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
-from cotide_operator.reporting.event_recorder import EventRecorder
-from cotide_operator.reporting.factory import make_outcomes
+from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
-from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
@@ -110,6 +110,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
+        """One function, because it is the order in which the parts need each other, from top to bottom."""
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -128,78 +129,57 @@ class Operator:
         self.board = DecisionStore()
         self.mirror = self._following.mirror
         self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
-        self.health = HealthServer(
-            self.telemetry,
-            self.board,
-            self._missing,
-            self._refresh,
-            access=AccessReviews(self.client.unfenced()),
-            notes=self._notes,
-        )
+        self.health = self._make_health()
         self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
-        self._ledger = (
-            LedgerFile(settings.ledger.directory, config, self.telemetry) if settings.ledger is not None else None
-        )
-        self.models = ModelStore(
-            settings.models.directory,
-            tell=self._tell,
-            telemetry=self.telemetry,
-            keep=self._ledger.keep_model if self._ledger is not None else None,
-            kept_models=settings.models.retraining.kept_models if settings.models.retraining.enabled else None,
-        )
+        ledger = settings.ledger
+        self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
+        self.models = self._make_models()
         self._retraining = self._make_retraining()
         self.lane = ApiDispatcher(lambda: self.binder.rushed)
-        self._recorder = EventRecorder(self.client, self.lane, self.telemetry)
         self.outlooks = Outlooks()
-        self.nominator = Nominator(self.client, self.lane, self.mirror, self.board)
-        outcomes = make_outcomes(
-            config,
-            settings.slot_seconds,
-            client=self.client,
-            lane=self.lane,
-            clock=self.clock,
-            mirror=self.mirror,
-            intake=self.intake,
-            board=self.board,
-            recorder=self._recorder,
-            nominator=self.nominator,
-            calibration=self.calibration,
-            telemetry=self.telemetry,
+        around = ReportingDependencies(
+            self.client,
+            self.lane,
+            self.clock,
+            self.mirror,
+            self.intake,
+            self.board,
+            self.calibration,
+            self.telemetry,
+        )
+        self.reporting = make_reporting(config, settings.slot_seconds, around)
+        self._aside = QuarantineReporter(
+            self.client,
+            self.lane,
+            self.mirror,
+            self.reporting.recorder,
+            self.telemetry,
+            scheduler_name=settings.scheduler_name,
         )
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
             mirror=self.mirror,
             intake=self.intake,
-            outcomes=outcomes,
+            outcomes=self.reporting.outcomes,
             clock=self.clock,
             record=self._ledger,
             watcher=self._retraining,
             remake=self._remake_engine,
         )
-        self._aside = QuarantineReporter(
-            self.client,
-            self.lane,
-            self.mirror,
-            self._recorder,
-            self.telemetry,
-            scheduler_name=settings.scheduler_name,
-        )
         self._handover = Handover(self.client, self.mirror)
         self.binder = Binder(
             self.client,
             self.mirror,
-            self._handover.noting(self.loop.report),
-            outcomes.annotations,
-            Evictor(self.client, self.mirror, self.nominator),
+            (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
+            Evictor(self.client, self.mirror, self.reporting.nominator),
             concurrency=settings.concurrent_binds,
         )
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
         self._host = ""
-        self._leading = False
-        self._deciding = False
+        self._leading = self._deciding = False
         self._kopf: KopfThread | None = None
         self._kopf_was_ready = False
         self._lease: LeaseThread | None = None
@@ -252,6 +232,8 @@ class Operator:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
+                if self._retraining is not None:
+                    await self._retraining.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
@@ -384,8 +366,22 @@ class Operator:
             settings=self.settings.reclaimed,
             publish=self.settings.publishes_reclaimed,
             slot_seconds=self.settings.slot_seconds,
-            recorder=self._recorder,
+            recorder=self.reporting.recorder,
             telemetry=self.telemetry,
+        )
+
+    def _make_health(self) -> HealthServer:
+        access = AccessReviews(self.client.unfenced())
+        return HealthServer(self.telemetry, self.board, self._missing, self._refresh, access=access, notes=self._notes)
+
+    def _make_models(self) -> ModelStore:
+        models = self.settings.models
+        return ModelStore(
+            models.directory,
+            tell=self._tell,
+            telemetry=self.telemetry,
+            keep=self._ledger.keep_model if self._ledger is not None else None,
+            kept_models=models.retraining.kept_models if models.retraining.enabled else None,
         )
 
     def _make_webhook(self) -> AdmissionWebhook | None:
@@ -399,7 +395,33 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
+        kept: LearnedStore | None = None
+        if settings.store == "directory" and self.settings.models.directory is not None:
+            kept = DirectoryStore(self.settings.models.directory / LEARNED)
+        elif settings.store == "configMaps":
+            kept = ConfigMapStore(self.client, self.settings.leader_election.namespace)
+
+        def learn(learner: str) -> QosLearning:
+            return QosLearning(
+                settings,
+                self.models,
+                learner,
+                threshold=self.settings.qos.risk_threshold_probability,
+                slot_seconds=self.settings.slot_seconds,
+                seed=self.settings.seed,
+                telemetry=self.telemetry,
+                kept=kept,
+            )
+
+        return Retraining(
+            settings,
+            self.models,
+            seed=self.settings.seed,
+            telemetry=self.telemetry,
+            learn=learn,
+            kept=kept,
+            is_there=self.mirror.namespaces.__contains__,
+        )
 
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:

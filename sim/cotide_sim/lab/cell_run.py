@@ -15,10 +15,10 @@ def run_cell(cell: LabCell, source: LabSource, predictor: PolicySource | None) -
     """Run a cell; ``predictor`` is the user's file where it is from one."""
     try:
         if cell.task == "run-time":
-            from cotide_sim.lab import run_time_task
+            from cotide_sim.lab.run_times import task as run_time_task
 
             return run_time_task.run(cell, source, predictor)
-        from cotide_sim.lab import series_task
+        from cotide_sim.lab.series import task as series_task
 
         return series_task.run(cell, source, predictor)
     except CotideError as error:

@@ -7,7 +7,7 @@ its cell says so.
 from __future__ import annotations
 
 from cotide_sim.lab.cells import Task
-from cotide_sim.lab.run_time_entries import ENTRIES
+from cotide_sim.lab.run_times.entries import ENTRIES
 
 
 def names_of(task: Task) -> list[str]:
@@ -19,6 +19,6 @@ def rows_of(task: Task) -> list[tuple[str, str, str]]:
     """Return name, one line of what it is, and the source, of a task's predictors."""
     if task == "run-time":
         return [(name, entry.summary, entry.source) for name, entry in ENTRIES.items()]
-    from cotide_sim.lab.series_entries import SERIES_ENTRIES
+    from cotide_sim.lab.series.entries import SERIES_ENTRIES
 
     return [(name, entry.summary, entry.source) for name, entry in SERIES_ENTRIES.items()]

@@ -1,6 +1,6 @@
 """A predictor that a user wrote in a file of their own: what it is shown and what it answers.
 
-Called by `run_time_task` and `series_task`, on worker processes too: the file's text travels there. Invariant: a
+Called by `run_times.task` and `series.task`, on worker processes too: the file's text travels there. Invariant: a
 run-time predictor is shown a job's run time when the job is over, a series predictor the slots before the origin as a
 copy of their own; so neither can look ahead. What goes wrong in the file is an `InputError` that names it and the line.
 
@@ -32,7 +32,7 @@ from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.heuristics import bounded
 from cotide_predictors.run_time.jobs import RunLog, event_order
-from cotide_sim.lab.run_time_entries import RunTimeForecasts
+from cotide_sim.lab.run_times.entries import RunTimeForecasts
 from cotide_sim.trace_replay.user_policy import PolicySource, UserPolicy, policy_of_source, read_policy
 
 CLASS: Final = "Predictor"

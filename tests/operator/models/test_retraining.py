@@ -16,8 +16,10 @@ from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, Po
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
-from cotide_operator.models.store import COMPLETION, ModelStore
+from cotide_operator.models.shelf import COMPLETION
+from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import Files, train, train_apart
 from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
@@ -38,13 +40,30 @@ class Scene:
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
         # A thread instead of a process: the same interface, and the test can look inside.
+        self.settings = settings
         self.retraining = Retraining(
-            settings, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
+            settings,
+            self.store,
+            seed=0,
+            telemetry=self.telemetry,
+            learn=self.learn,
+            train_with=self.train_in_thread,
         )
         self.state = ClusterState()
         self.now = 0.0
         self.jobs = 0
         self.feed(NodeUpserted(Node("n", (("cpu", 8000), ("memory", 2**35), ("pods", 110)))))
+
+    def learn(self, learner: str) -> QosLearning:
+        return QosLearning(
+            self.settings,
+            self.store,
+            learner,
+            threshold=0.1,
+            slot_seconds=300.0,
+            seed=0,
+            telemetry=self.telemetry,
+        )
 
     async def train_in_thread(self, samples: QosSamples | CompletionSamples, seed: int) -> Files:
         return await asyncio.to_thread(self.train, samples, seed)
@@ -62,12 +81,12 @@ class Scene:
             self.state.apply(event)
         self.retraining.feed(self.state, events, self.now)
 
-    def run_jobs(self, count: int, job_type: str) -> None:
+    def run_jobs(self, count: int, job_type: str, namespace: str = "ns") -> None:
         for _ in range(count):
             self.jobs += 1
             seconds = 10.0 + self.jobs % 4
             job = {
-                "key": f"ns/j{self.jobs}",
+                "key": f"{namespace}/j{self.jobs}",
                 "uid": str(self.jobs),
                 "workload_class": WorkloadClass.BATCH,
                 "type": job_type,
@@ -179,9 +198,37 @@ async def test_a_training_that_nobody_waits_for_any_more_is_ended() -> None:
     assert not any(child.name == "training" for child in multiprocessing.active_children())
 
 
-async def test_a_tenant_that_is_not_pooled_teaches_nobody_and_makes_no_training(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",)}))
+async def test_where_no_namespace_learns_for_itself_one_that_is_not_pooled_teaches_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",), "own_models_most": 0}))
     scene.run_jobs(100, "sort")
     await scene.retraining.look()
     assert scene.trained == []
     assert scene.retraining.collector.completion().types == ()
+
+
+async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_and_of_nobody_else(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",)}))
+    scene.run_jobs(20, "sort", "team")
+    scene.run_jobs(20, "grep", "trusted")
+    await scene.retraining.look()
+    event = scene.told[-1]
+    assert isinstance(event, ModelsChanged)
+    (own,) = event.own
+    assert own.namespace == "team"
+    ours, pooled = scene.store.completion(own.completion), scene.store.completion(event.completion)
+    assert (ours.knows("sort"), ours.knows("grep")) == (True, False)
+    assert (pooled.knows("sort"), pooled.knows("grep")) == (False, True)
+
+
+async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ()}))
+    scene.run_jobs(20, "sort", "team")
+    await scene.retraining.look()
+    assert scene.store.own_namespaces() == ["team"]
+    scene.retraining._is_there = lambda name: name != "team"
+    await scene.retraining.look()
+    assert scene.told[-1] == ModelsChanged()
+    assert scene.retraining.collector.learners() == []
+    assert not (tmp_path / "namespaces" / "team").exists(), "another tenant may get the name"

@@ -7,9 +7,9 @@ import pytest
 from run_logs import small_log, with_longer_run
 
 from cotide_predictors.run_time.jobs import RunLog
-from cotide_sim.lab.run_time_entries import ENTRIES, RunTimeEntry, RunTimeForecasts
-from cotide_sim.lab.series_entries import SERIES_ENTRIES, Network, SeriesForecaster
-from cotide_sim.lab.series_task import hourly_change, paths_of, quantiles_of
+from cotide_sim.lab.run_times.entries import ENTRIES, RunTimeEntry, RunTimeForecasts
+from cotide_sim.lab.series.entries import SERIES_ENTRIES, Network, SeriesForecaster
+from cotide_sim.lab.series.task import hourly_change, paths_of, quantiles_of
 from cotide_sim.workloads.generated_load import generated_load
 
 CHANGED_JOB = 150

@@ -1,0 +1,159 @@
+"""Operators that are broken on purpose: each must be caught.
+
+Used inside the operator's process (`operator_child`) for plans that ask for it. Each mutant is a fault that somebody
+could make, or that we had.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def install(name: str) -> None:
+    """Break this process."""
+    _BREAKAGES[name]()
+
+
+def _hasty() -> None:
+    """A binding whose answer is lost is given up, and its place given away."""
+    from cotide_operator.scheduling.binder import Binder
+
+    async def fate(self: Any, bind: Any, answer: Any, *, last: bool) -> Any:
+        if answer.ok or answer.code == 404:
+            return answer.ok, False
+        return await self._look(bind) or (False, True)
+
+    Binder._fate = fate  # type: ignore[method-assign]  # on purpose
+
+
+def _forgetful() -> None:
+    """A pod that was decided on holds nothing until the watch tells of it."""
+    from cotide_core.state.cluster_state import ClusterState
+
+    hold = ClusterState._hold
+
+    def held(self: Any, record: Any) -> None:
+        if record.assumed_seconds is None:
+            hold(self, record)
+
+    ClusterState._hold = held  # type: ignore[method-assign]  # on purpose
+
+
+def _by_the_wall() -> None:
+    """Time is what the machine's clock says, held where that was set back."""
+    from cotide_operator.clock import ScaledClock
+
+    latest = [0.0]
+
+    def now(self: Any) -> float:
+        latest[0] = max(latest[0], time.time())
+        return latest[0]
+
+    ScaledClock.now = now  # type: ignore[method-assign]  # on purpose
+
+
+def _complacent() -> None:
+    """A status that met a conflict is taken for written."""
+    from cotide_kube.answers import ApiError
+    from cotide_operator.controllers.status_writer import StatusWriter
+
+    write = StatusWriter.write
+
+    async def written(self: Any, item: Any, kept: Any, status: Any, *, at_once: bool = False) -> Any:
+        try:
+            return await write(self, item, kept, status, at_once=at_once)
+        except ApiError:
+            kept.status = status
+            return None
+
+    StatusWriter.write = written  # type: ignore[method-assign]  # on purpose
+
+
+def _discreet() -> None:
+    """The calls that tell of the first end of a pod are left out of the ledger: its node stays full there."""
+    from cotide_core.events import PodPhase, PodUpserted
+    from cotide_operator.observability.ledger_file import LedgerFile
+
+    entry, left_out = LedgerFile.entry, set[str]()
+
+    def kept(self: Any, now: float, events: Any, instructions: Any) -> None:
+        ended = {
+            event.pod.key
+            for event in events
+            if isinstance(event, PodUpserted) and event.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        }
+        if not left_out:
+            left_out.update(ended)
+        if not ended & left_out:
+            entry(self, now, events, instructions)
+
+    LedgerFile.entry = kept  # type: ignore[method-assign]  # on purpose
+
+
+def _unfair() -> None:
+    """After a restart whoever is last in the alphabet came first."""
+
+    from cotide_operator.translation.event_source import EventSource
+
+    collect = EventSource.collect
+
+    def collected(self: Any) -> Any:
+        fresh = not self._live
+        events = collect(self)
+        if not fresh:
+            return events
+        first = min((event.pod.created_seconds for event in events if hasattr(event, "pod")), default=0.0)
+        told = []
+        for event in events:
+            if hasattr(event, "pod"):
+                pod = event.pod._replace(created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
+                self.pods[pod.key] = pod
+                told.append(type(event)(pod))
+            else:
+                told.append(event)
+        return told
+
+    EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
+
+
+def _untracked() -> None:
+    """Pods of Jobs carry no finalizer, as they once did not."""
+    from cotide_operator.controllers import job_controller
+
+    job_pod = job_controller.job_pod
+
+    def made(*job: Any, **about: Any) -> Any:
+        manifest = job_pod(*job, **about)
+        del manifest["metadata"]["finalizers"]
+        return manifest
+
+    job_controller.job_pod = made  # type: ignore[assignment]  # on purpose
+
+
+def _careless() -> None:
+    """A pod that ended is let go before its end is written down."""
+    from cotide_operator.controllers.child_pods import see
+    from cotide_operator.controllers.job_controller import JobController
+
+    look = JobController.look
+
+    async def looked(self: Any, key: str) -> Any:
+        ended = [pod for pod in map(see, self._mirror.pods_kept_for(key)) if pod.done]
+        await self._tracking.release(key.partition("/")[0], ended)
+        return await look(self, key)
+
+    JobController.look = looked  # type: ignore[method-assign]  # on purpose
+
+
+_BREAKAGES: dict[str, Callable[[], None]] = {
+    "hasty": _hasty,
+    "forgetful": _forgetful,
+    "by the wall": _by_the_wall,
+    "complacent": _complacent,
+    "discreet": _discreet,
+    "unfair": _unfair,
+    "untracked": _untracked,
+    "careless": _careless,
+}

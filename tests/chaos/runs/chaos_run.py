@@ -1,0 +1,374 @@
+"""One run: the plan is carried out, everything is healed, and then all must come to an end, exactly.
+
+Called by the tests with a site (the emulator or a real server) and a plan. What is asked at the end, besides what the
+checker saw on the way::
+
+    settled      every pod is on a node or has ended, every Job succeeded with each index once and keeps no pod
+    agreement    the leader's engine holds exactly the server's pods, each on its node, and assumes nothing
+    order        a first-come queue is after a kill as it was before
+    ledgers      each operator's ledger, killed or stopped, replays instruction by instruction
+    manners      no traceback, no error in a log; a clean stop ends with 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from chaos_steps import ALL, Plan, Step
+from environment import Environment
+from fault_proxy import FaultProxy, Rule, Storm, Trouble
+from fork_server import Birth, ForkServer
+from invariant_checker import ENDED, InvariantChecker
+from replica import Replica
+from report import Report
+from settling import pods_of, unsettled
+
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+
+SHOWN: Final = 4000
+"""Letters of a long list; chosen."""
+CHECK_SHARE: Final = 10.0
+"""A check may take at most one part in this many of the time; chosen, for bursts."""
+# The risk is such that a job of half a node, alone beside a service, is let in (heuristic: load .5 + .05, p .41) and
+# two at a time mostly are not: at the usual .1 it would wait for ever where a service has come to every node.
+_CONFIG: Final = """\
+apiVersion: cotide.dev/v1alpha1
+kind: CotideConfiguration
+policy: {policy}
+leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 6, renewDeadlineSeconds: 5, \
+retryPeriodSeconds: 0.1}}
+queue: {{backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4, unschedulableFlushSeconds: 1}}
+hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeoutSeconds: 2}}
+reclaimed: {{publish: false}}
+qos: {{riskThresholdProbability: 0.45}}
+ledger: {{directory: {ledger}}}
+"""
+
+
+class Site(Protocol):
+    """A server that can be hurt."""
+
+    name: str
+
+    def credentials(self) -> Credentials: ...
+
+    async def restart_api(self, down_seconds: float) -> None: ...
+
+    async def restart_store(self, down_seconds: float) -> None: ...
+
+    async def compact(self) -> None: ...
+
+
+class Run:
+    """Carries out one plan."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        site: Site,
+        checker: InvariantChecker,
+        fork_server: ForkServer,
+        folder: Path,
+        client: KubeClient,
+    ) -> None:
+        self.plan, self._site, self._checker, self._folder = plan, site, checker, folder
+        self._rng = random.Random(f"run {plan.seed}")
+        self.namespace = f"chaos-{plan.seed}"
+        self._client = client
+        self.environment = Environment(client, checker, self.namespace, tidy=plan.tidy)
+        self.trouble = Trouble(
+            [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
+        )
+        names = ("operator", "standby") if plan.standby else ("operator",)
+        self.replicas = [
+            Replica(name, fork_server, folder, site.credentials, self.trouble, self._birth(name)) for name in names
+        ]
+        self._kills = list(plan.kill_at)
+        self._steps: set[asyncio.Task[None]] = set()
+        self._server = asyncio.Lock()
+        self._orders: list[str] = []
+
+    def _birth(self, name: str) -> Any:
+        def born(url: str) -> Birth:
+            config = _CONFIG.format(
+                policy=self.plan.policy,
+                election=str(self.plan.election).lower(),
+                lease=f"cotide-{self.namespace}",
+                ledger=self._folder / f"ledger-{name}",
+            )
+            kill_at = self._kills.pop(0) if self._kills else 0
+            return Birth(url, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps))
+
+        return born
+
+    async def carry_out(self) -> Report:
+        begun = time.monotonic()
+        report = Report()
+        try:
+            await self._prepare()
+            for replica in self.replicas:
+                replica.on_ready = self._compare_order
+                replica.begin()
+            await self._script()
+            await self._heal()
+            left = await self._until(self._unsettled)
+            if left:
+                report.violations.append(
+                    f"not settled {self.plan.liveness_seconds:g} s after everything was healed: {left[:4000]}"
+                )
+            else:
+                left = await self._until(self._disagreement)
+                if left:
+                    report.violations.append(f"the leader believes what is not so: {left}")
+            for replica in reversed(self.replicas):
+                await replica.end()
+            self._look_back(report)
+        finally:
+            for task in self._steps:
+                task.cancel()
+            for replica in self.replicas:
+                await replica.abandon()
+            await self.environment.close()
+        report.seconds = time.monotonic() - begun
+        return report
+
+    async def _prepare(self) -> None:
+        await self.environment.insist(
+            lambda: self._client.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        )
+        service_account = {"metadata": {"name": "default"}}
+        await self.environment.insist(
+            lambda: self._client.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", service_account)
+        )
+        for index in range(len(self.plan.nodes)):
+            await self.environment.node(self._node(index), self.plan.nodes[index])
+
+    def _node(self, index: int) -> str:
+        return f"{self.namespace}-n{index}"
+
+    async def _script(self) -> None:
+        if self.plan.warm:
+            await self._until(lambda: "" if any(one.leading or one.ends for one in self.replicas) else "starting")
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for step in self.plan.steps:
+            await asyncio.sleep(max(0.0, begun + step.at - loop.time()))
+            task = asyncio.ensure_future(self._do(step))
+            self._steps.add(task)
+        while self._steps:  # one may begin another: a rule that strikes late
+            done, self._steps = self._steps, set()
+            await asyncio.gather(*done)
+
+    async def _do(self, step: Step) -> None:
+        how = step.how
+        match step.what:
+            case "pods":
+                for index in range(how["count"]):
+                    await self.environment.pod(f"{how['prefix']}-{index}", how["cls"], how["cpu"], how["seconds"])
+            case "job":
+                await self.environment.job(**how)
+            case "service":
+                await self.environment.service(**how)
+            case "take":
+                await self._take(how["of"], how["which"])
+            case "kill" | "stop" | "freeze":
+                await self._hurt(self._leader(), step.what, how.get("seconds", 0.0))
+            case "away" | "jump":
+                for replica in self.replicas:
+                    await self._leave(replica, how["seconds"]) if step.what == "away" else self._jump(replica)
+            case "storm" | "calm" | "cut":
+                self._spoil(step)
+            case "compact" | "restart-api" | "restart-store":
+                await self._hurt_server(step.what, how.get("down", 0.0))
+            case _:
+                await self._do_node(step.what, how["node"])
+
+    def _spoil(self, step: Step) -> None:
+        how = step.how
+        if step.what == "storm":
+            self.trouble.storm = Storm(how["kinds"], how["share"], how["effect"], how["seconds"], how["status"])
+        elif step.what == "calm":
+            self.trouble.storm = None
+        else:
+            for replica in self.replicas:
+                if replica.proxy is not None:
+                    replica.proxy.cut(how["how"], how["plural"])
+
+    async def _do_node(self, what: str, index: int) -> None:
+        name = self._node(index)
+        match what:
+            case "node-gone":
+                await self.environment.remove_node(name)
+            case "node-back":
+                await self.environment.node(name, self.plan.nodes[index])
+            case "not-ready" | "ready":
+                await self.environment.ready(name, ready=what == "ready")
+            case "cordon" | "uncordon":
+                await self.environment.change_node(name, {"unschedulable": what == "cordon" or None})
+            case _:
+                raise AssertionError(what)
+
+    async def _told(self, what: str, path: str, proxy: FaultProxy) -> None:
+        """Do what a rule asks for in the middle of a request."""
+        replica = next((one for one in self.replicas if one.proxy is proxy), self._leader())
+        word, _, rest = what.partition(" ")
+        match word:
+            case "kill":
+                await self._hurt(replica, "kill", 0.0, ask=False)
+            case "freeze":
+                await self._hurt(replica, "freeze", float(rest), ask=False)
+            case "jump":
+                self._jump(replica)
+            case "take":
+                key = f"{self.namespace}/{path.split('/')[-2]}"
+                pod = self._checker.pods.get(key)
+                if pod is not None and self.environment.may_take(pod):
+                    await self.environment.take(pod)
+            case "node-blink":
+                index = self._rng.randrange(len(self.plan.nodes))
+                await self._do_node("node-gone", index)
+                await self._do_node("node-back", index)
+            case "restart-api":
+                await self._hurt_server("restart-api", 0.1)
+            case "blackout":
+                effect, seconds = rest.split()
+                self._blackout(effect, float(seconds))
+            case _:
+                raise AssertionError(what)
+
+    def _blackout(self, effect: str, seconds: float) -> None:
+        """For a while everything is done and nothing is answered, and no watch tells either."""
+        self.trouble.storm = storm = Storm(ALL, 1.0, effect, 0.3)  # type: ignore[arg-type]  # an effect, by the plan
+        for replica in self.replicas:
+            if replica.proxy is not None:
+                replica.proxy.cut("abrupt")
+
+        async def over() -> None:
+            await asyncio.sleep(seconds)
+            if self.trouble.storm is storm:
+                self.trouble.storm = None
+
+        self._steps.add(asyncio.ensure_future(over()))
+
+    async def _hurt_server(self, what: str, down: float) -> None:
+        async with self._server:
+            if what == "compact":
+                await self._site.compact()
+            elif what == "restart-api":
+                await self._site.restart_api(down)
+            else:
+                await self._site.restart_store(down)
+
+    def _leader(self) -> Replica:
+        return next((one for one in self.replicas if one.leading), self.replicas[0])
+
+    async def _leave(self, replica: Replica, seconds: float) -> None:
+        """Kill a replica, and start it again only after some seconds."""
+        replica.away_until = time.monotonic() + seconds
+        await self._hurt(replica, "kill", 0.0)
+
+    @staticmethod
+    def _jump(replica: Replica) -> None:
+        if replica.leading:  # before that it has no ear for it
+            replica.send(signal.SIGUSR2)
+
+    async def _hurt(self, replica: Replica, how: str, seconds: float, *, ask: bool = True) -> None:
+        operator = replica.operator
+        if operator is None:
+            return
+        if how == "freeze":
+            operator.send(signal.SIGSTOP)
+
+            async def thaw() -> None:
+                await asyncio.sleep(seconds)
+                operator.send(signal.SIGCONT)
+
+            self._steps.add(asyncio.ensure_future(thaw()))
+            return
+        if ask and self.plan.policy in ("fifo", "fifo-guarded"):
+            replica.positions = (await replica.state(operator)).get("positions", {})
+        operator.send(signal.SIGKILL if how == "kill" or not replica.leading else signal.SIGTERM)
+
+    def _compare_order(self, replica: Replica, state: dict[str, Any]) -> None:
+        """Compare the queue before and after: of pods that wait in both, made in different seconds."""
+        before, replica.positions = replica.positions, {}
+        after: dict[str, int] = state["positions"]
+        both = sorted((key for key in before if key in after and key in self._checker.pods), key=before.__getitem__)
+        pods = [self._checker.pods[key] for key in both]
+        for first in range(len(pods)):
+            for second in range(first + 1, len(pods)):
+                one, other = pods[first], pods[second]
+                told = one.created != other.created or one.cls != other.cls
+                if told and after[one.key] > after[other.key]:
+                    self._orders.append(
+                        f"after a restart {other.key} ({other.cls}, {other.created}) is before {one.key} "
+                        f"({one.cls}, {one.created}), and was behind it"
+                    )
+
+    async def _take(self, of: str, which: float) -> None:
+        pods = [pod for _, pod in sorted(self._checker.pods.items()) if self.environment.may_take(pod)]
+        if of != "any":
+            pods = [pod for pod in pods if bool(pod.node) == (of == "bound")]
+        if pods:
+            await self.environment.take(pods[int(which * len(pods))])
+
+    async def _heal(self) -> None:
+        self.trouble.calm()
+        async with self._server:
+            pass
+        for replica in self.replicas:
+            replica.send(signal.SIGCONT)
+        for index in range(len(self.plan.nodes)):
+            for what in ("node-back", "ready", "uncordon"):
+                await self._do_node(what, index)
+
+    async def _until(self, check: Any) -> str:
+        """Wait until a check has nothing to say; returns what it says at the deadline."""
+        deadline = time.monotonic() + self.plan.liveness_seconds
+        while True:
+            begun = time.monotonic()
+            left = check()
+            if asyncio.iscoroutine(left):
+                left = await left
+            broken = self._checker.violations or any(replica.violations for replica in self.replicas)
+            if not left or time.monotonic() > deadline or broken:
+                return str(left)
+            await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
+
+    def _unsettled(self) -> str:
+        return unsettled(self.plan, self._checker, self.namespace)
+
+    async def _disagreement(self) -> str:
+        state = await self._leader().state()
+        if not state:
+            return "no operator tells its state"
+        believed = {key: (uid, node) for key, (uid, node, _, phase) in state["pods"].items() if phase not in ENDED}
+        true = {
+            pod.key: (pod.uid, pod.node or None)
+            for pod in pods_of(self._checker, self.namespace)
+            if pod.phase not in ENDED
+        }
+        assumed = [key for key, (_, _, assumed, _) in state["pods"].items() if assumed]
+        wrong = {key: (believed.get(key), true.get(key)) for key in believed.keys() | true.keys()}
+        wrong = {key: pair for key, pair in wrong.items() if pair[0] != pair[1]}
+        if wrong or assumed or state["backlog"] or any(state["pending"].values()):
+            return (
+                f"believed and true: {wrong}; assumed: {assumed}; under way: {state['backlog']}; "
+                f"waiting: {state['pending']}"
+            )
+        return ""
+
+    def _look_back(self, report: Report) -> None:
+        report.violations += self._orders
+        report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
+        report.of_witness(self._checker)
+        report.of_evictions(self.trouble.evictions, self._checker)
+        for replica in self.replicas:
+            report.of_replica(replica, self._folder)
+        report.struck = self.trouble.struck
