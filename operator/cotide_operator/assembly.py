@@ -65,8 +65,8 @@ from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
-    from cotide_operator.admission.webhook import AdmissionWebhook
     from cotide_operator.controllers.kopf_handlers import Enqueue, KopfThread
+    from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
 
 _LOG = logging.getLogger(__name__)
 
@@ -391,7 +391,7 @@ class Operator:
     def _make_webhook(self) -> AdmissionWebhook | None:
         if not self.settings.admission.enabled:
             return None  # and what it needs is not loaded
-        from cotide_operator.admission.webhook import make_webhook
+        from cotide_operator.webhooks.admission.webhook import make_webhook
 
         return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
 

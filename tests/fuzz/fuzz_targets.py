@@ -20,7 +20,6 @@ from cotide_kube import kubeconfig
 from cotide_kube.decoding import ObjectDecoder
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.timestamps import format_timestamp, parse_timestamp
-from cotide_operator.admission.review import Reviewer
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -28,6 +27,7 @@ from cotide_operator.config.settings import parse_settings
 from cotide_operator.controllers.job_reconciler import read_progress
 from cotide_operator.translation.decision_annotation import decode, decode_past
 from cotide_operator.translation.event_source import EventSource
+from cotide_operator.webhooks.admission.review import Reviewer
 from cotide_predictors.persistence.model_files import read_arrays, unpack
 from cotide_sim.traces.jobs.swf import read_swf
 

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from repository import ROOT
 
-from cotide_operator.admission.server import PATH
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
 from cotide_operator.observability.http_server import BOARD
+from cotide_operator.webhooks.admission.server import PATH
 
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))

@@ -23,7 +23,11 @@ from hypothesis import strategies as st
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.admission.certificates import (
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+from cotide_operator.webhooks.serving.certificates import (
     AUTHORITY_LIFE,
     SERVING_LIFE,
     Pair,
@@ -35,12 +39,9 @@ from cotide_operator.admission.certificates import (
     read_certificates,
     signed_by,
 )
-from cotide_operator.admission.shared_certificate import Lives, SharedCertificate, StoredCertificate, renewed
-from cotide_operator.admission.tls import ServingContext
-from cotide_operator.admission.webhook import AdmissionWebhook, serving_names
-from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.config.host_load_settings import AdmissionSettings
-from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.serving.served_certificate import serving_names
+from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCertificate, StoredCertificate, renewed
+from cotide_operator.webhooks.serving.tls import ServingContext
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
