@@ -1,8 +1,8 @@
 """TLS settings of a listening socket whose certificate is exchanged while it listens.
 
 Used by `served_certificate`. A certificate is loaded aside and checked, then swapped in at once: connections that are
-open keep what they began with, new ones get the new one. Loading it into the context that is in use would not do: OpenSSL keeps
-one certificate for each kind of key, and would go on preferring the old one when the kind changes.
+open keep what they began with, new ones get the new one. Loading it into the context that is in use would not do:
+OpenSSL keeps one certificate for each kind of key, and would go on preferring the old one when the kind changes.
 """
 
 from __future__ import annotations
