@@ -246,15 +246,14 @@ class ClusterState:
         return True
 
     def _assume_told(self, told: PodAssumed) -> None:
-        """Count a waiting pod of another scheduler where that one is about to bind it; a later word replaces it."""
+        """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
         record = self._pods.get(told.key)
-        if record is None or record.pod.uid != told.uid or record.pod.ours or record.pod.phase in _TERMINAL:
+        if record is None or record.pod.uid != told.uid or record.pod.phase in _TERMINAL:
             return
         if record.pod.node is not None:
             return
         self.forget(told.key)
         self.assume(told.key, told.node, told.at_seconds)
-        record.placed = False
 
     def _refuse(self, refused: PodRefused) -> None:
         """Close a node to pods like the one that its kubelet refused."""

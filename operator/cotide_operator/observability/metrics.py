@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 ATTEMPT_BUCKETS: Final = tuple(0.001 * 2**exponent for exponent in range(15))
 SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
 ATTEMPTS_LABEL_CAP: Final = 15
+EXTENDER_BUCKETS: Final = tuple(0.00025 * 2**exponent for exponent in range(12))
+"""A quarter of a millisecond to half a second; chosen."""
 
 
 class Metrics:
@@ -177,6 +179,7 @@ class Metrics:
     def _add_parts(self) -> None:
         self._add_ledger()
         self._add_answers()
+        self._add_extender()
 
     def _add_ledger(self) -> None:
         self.ledger_stopped = Gauge(
@@ -196,6 +199,34 @@ class Metrics:
             ["basis"],
             registry=self.registry,
         )
+
+    def _add_extender(self) -> None:
+        self.extender_requests = Counter(
+            "cotide_extender_requests_total",
+            "Questions of kube-scheduler by verb and answer: chosen (one node), passed, refused (no node), scored, left"
+            " alone (not a scheduler that is looked after), unseen (the watch lags: answered, not assumed), bound,"
+            " failed (a binding), malformed.",
+            ["verb", "outcome"],
+            registry=self.registry,
+        )
+        self.extender_duration = Histogram(
+            "cotide_extender_request_duration_seconds",
+            "Wall seconds of one answer, reading the request included.",
+            ["verb"],
+            buckets=EXTENDER_BUCKETS,
+            registry=self.registry,
+        )
+        self.extender_assumed = Gauge(
+            "cotide_extender_assumed_pods",
+            "Pods that count on the node that kube-scheduler was answered, before the watch tells.",
+            registry=self.registry,
+        )
+        self.extender_certificate_expiry = Gauge(
+            "cotide_extender_certificate_expiry_timestamp_seconds",
+            "When the extender's certificate ends; NaN where none is served.",
+            registry=self.registry,
+        )
+        self.extender_certificate_expiry.set(math.nan)
 
     def text(self) -> bytes:
         """Return the exposition in the Prometheus text format."""

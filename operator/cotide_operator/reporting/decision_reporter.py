@@ -99,6 +99,10 @@ class DecisionReporter:
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
 
+    def annotate(self, key: str) -> None:
+        """Write the decision about a pod of another scheduler onto it, some time."""
+        self._annotator.annotate(key)
+
     def annotations(self, bind: Bind) -> dict[str, str]:
         """Return what a Binding should write on the pod."""
         decision = self._sent[bind.key] = _of_bind(bind, self._now)
