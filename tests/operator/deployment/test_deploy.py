@@ -106,7 +106,10 @@ def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
-    assert set(allowed) == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
+    # Who asks the extender is said beside it, by those who want one.
+    asking = {rule["ports"][0]["port"] for rule in found("NetworkPolicy", "cotide-extender")["spec"]["ingress"]}
+    assert asking == {"extender"}
+    assert set(allowed) | asking == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
     assert allowed["admission"] is None  # the API server's address is no pod's
     assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
 

@@ -1,15 +1,14 @@
 """The HTTPS server of the extender: /filter, /prioritize, /preempt and, where it is asked for, /bind.
 
-Started by `extender` on every replica, in a thread with an event loop of its own (see `serving.https_server`). Requests
-are answered one after the other from memory. Invariant: an answer is 200 with what kube-scheduler expects, or 4xx with
-one sentence; which of the two makes a pod wait is kube-scheduler's ``ignorable``.
+Started by `extender` on every replica, in a thread with an event loop of its own (see `serving.https_server`).
+Questions are answered from memory. Invariant: an answer is 200 with what kube-scheduler expects, or 4xx with one
+sentence; which of the two makes a pod wait is kube-scheduler's ``ignorable``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +31,7 @@ IDLE_SECONDS: Final = 0.1
 COMPLAINT_SECONDS: Final = 10.0
 """Wall seconds between two lines about requests that can't be read; chosen."""
 
-Verb = Callable[[bytes], Reply | Awaitable[Reply]]
+Verb = Callable[[bytes], Awaitable[Reply]]
 Opened = Callable[[], contextlib.AbstractAsyncContextManager[Verbs]]
 
 
@@ -92,8 +91,7 @@ class ExtenderServer(HttpsServer):
         try:
             if (request.content_length or 0) > EXTENDER_BYTES:
                 return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
-            made = verb(await request.read())
-            reply = await made if inspect.isawaitable(made) else made
+            reply = await verb(await request.read())
         except web.HTTPRequestEntityTooLarge:
             return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
         except InputError as error:

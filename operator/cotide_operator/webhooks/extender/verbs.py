@@ -1,6 +1,7 @@
-"""The verbs of the extender: from the bytes of a request to the bytes of its answer, without waiting for anybody.
+"""The verbs of the extender: from the bytes of a request to the bytes of its answer.
 
-Called by `server` in the extender's thread, one request after the other; ``bind`` alone waits, for the API server.
+Called by `server` in the extender's thread. A question waits for nobody but the watch, where it has not told of the pod
+yet, and for that a moment only; ``bind`` waits for the API server. From `rest` to the answer nothing else happens.
 What was decided is told to the operator (`Told`), which puts it into the engine's next cycle, hence into the ledger,
 and into the notes on pods. Invariants: a pod of a scheduler that is not looked after keeps all its nodes; a request
 that can't be read changes nothing; no answer names a service of another namespace than the pod's.
@@ -8,6 +9,8 @@ that can't be read changes nothing; no answer names a service of another namespa
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -27,6 +30,12 @@ SCHEDULED: Final = "Scheduled"
 Outcome = Literal["chosen", "passed", "refused", "scored", "left alone", "unseen", "bound", "malformed", "failed"]
 Told = PodAssumed | BindRefused | Decision
 PostBinding = Callable[[Bind], Awaitable[Answer]]
+UNSEEN_SECONDS: Final = 0.1
+"""Wall seconds for which an answer waits until the watch tells of the pod; chosen: kube-scheduler's watch and ours are
+milliseconds apart, and an answer about a pod that the watch never tells of is not worth more."""
+UNSEEN_BIND_SECONDS: Final = 2.0
+"""The same for a binding, which holds nobody up. Chosen."""
+LOOK_SECONDS: Final = 0.002
 REASONS_KEPT: Final = 20_000
 """Pods whose choice is remembered until they are bound, the latest; chosen: some 10 MB."""
 
@@ -67,14 +76,14 @@ class Verbs:
         self._reasons: dict[str, tuple[str, Decision]] = {}
         """Uid and decision of the pods that were given a node, until they are bound."""
 
-    def filter(self, body: bytes) -> Reply:
+    async def filter(self, body: bytes) -> Reply:
         """Return which of the nodes a pod may have; raises InputError."""
         args = wire.read(wire.NodeArgs, body)
         names, asked = wire.node_names(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
             return Reply(wire.encode(wire.FilterResult(names)), "left alone")
+        pod, seen = await self._pod(asked, args)
         now = self.rest()
-        pod, seen = self._pod(asked, args, now)
         self._release(pod.key, "kube-scheduler asks again")
         answer = self._follower.advisor.filter(pod, names, now)
         self._decide(pod, answer, now, seen=seen)
@@ -84,14 +93,14 @@ class Verbs:
         result = wire.FilterResult(list(answer.nodes), {name: words[why] for name, why in answer.refused.items()})
         return Reply(wire.encode(result), outcome if seen or not answer.nodes else "unseen")
 
-    def prioritize(self, body: bytes) -> Reply:
+    async def prioritize(self, body: bytes) -> Reply:
         """Return the scores of nodes, 0 for pods that are not looked after; raises InputError."""
         args = wire.read(wire.NodeArgs, body)
         names, asked = wire.node_names(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
             return Reply(wire.encode([wire.HostPriority(name, 0) for name in names]), "left alone")
+        pod, seen = await self._pod(asked, args)
         now = self.rest()
-        pod, seen = self._pod(asked, args, now)
         scores = self._follower.advisor.scores(pod, names, now)
         if seen and names:
             # Until the binding, or the watch, tells better: the best of them is the likeliest.
@@ -99,14 +108,14 @@ class Verbs:
         found = [wire.HostPriority(name, score) for name, score in zip(names, scores, strict=True)]
         return Reply(wire.encode(found), "scored")
 
-    def preempt(self, body: bytes) -> Reply:
+    async def preempt(self, body: bytes) -> Reply:
         """Return on which nodes kube-scheduler may evict whom it wants to; raises InputError."""
         args = wire.read(wire.PreemptionArgs, body)
         wanted, asked = wire.victims(args), wire.asked_pod(args.pod)
         if asked.spec.scheduler_name not in self._names:
             return Reply(wire.encode(wire.PreemptionResult(wanted)), "left alone")
+        pod, _ = await self._pod(asked, args)
         now = self.rest()
-        pod, _ = self._pod(asked, args, now)
         uids = {name: [one.uid for one in group.pods or ()] for name, group in wanted.items()}
         left = self._follower.advisor.preempt(pod, uids, now)
         result = wire.PreemptionResult({name: wanted[name] for name in left})
@@ -117,8 +126,8 @@ class Verbs:
         args = wire.read(wire.BindingArgs, body)
         if self._bind is None:
             raise InputError("is not served: set extender.binds, or take bindVerb away", field="bind")
+        pod = await self._seen(args.key, args.uid, UNSEEN_BIND_SECONDS)
         now = self.rest()
-        pod = self._follower.pod(args.key, args.uid)
         if pod is None:
             return _failed(f"pod {args.key} with uid {args.uid} is not known to Cotide")
         if pod.ours:
@@ -146,12 +155,21 @@ class Verbs:
             self._reasons.pop(given_up.key, None)
         return now
 
-    def _pod(self, asked: wire.AskedPod, args: wire.NodeArgs | wire.PreemptionArgs, now: float) -> tuple[Pod, bool]:
+    async def _pod(self, asked: wire.AskedPod, args: wire.NodeArgs | wire.PreemptionArgs) -> tuple[Pod, bool]:
         """Return a pod, and whether the watch told of it: what was only sent is answered, and never assumed."""
-        pod = self._follower.pod(asked.key, asked.metadata.uid)
+        pod = await self._seen(asked.key, asked.metadata.uid, UNSEEN_SECONDS)
         if pod is not None:
             return pod, True
-        return self._follower.translated(wire.whole_pod(args.pod), now), False
+        return self._follower.translated(wire.whole_pod(args.pod), self.rest()), False
+
+    async def _seen(self, key: str, uid: str, seconds: float) -> Pod | None:
+        """Return a pod as the watch tells of it, which may be a moment behind kube-scheduler's."""
+        self.rest()
+        deadline = time.monotonic() + seconds
+        while (pod := self._follower.pod(key, uid)) is None and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.rest()
+        return pod
 
     def _decide(self, pod: Pod, answer: NodeAnswer, now: float, *, seen: bool) -> None:
         if not seen:

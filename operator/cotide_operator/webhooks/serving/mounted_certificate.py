@@ -1,6 +1,6 @@
 """A serving certificate from a mounted Secret, as cert-manager and others keep it.
 
-Used by `served_certificate` where a ``certificateDirectory`` is given; whoever renews it also tells the API server whom
+Used by `served_certificate`, where a directory of one is configured; whoever renews it also tells the API server whom
 to trust (cert-manager's ``cert-manager.io/inject-ca-from``). The directory is read at each look, since a mounted Secret
 gives no notice of a change; the two files are small.
 """
