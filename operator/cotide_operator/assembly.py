@@ -53,13 +53,11 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
 from cotide_operator.reporting.assisted_reporter import AssistedReporter
-from cotide_operator.reporting.event_recorder import EventRecorder
-from cotide_operator.reporting.factory import make_outcomes
+from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
-from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
@@ -113,6 +111,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
+        """One function, because it is the order in which the parts need each other, from top to bottom."""
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -131,80 +130,59 @@ class Operator:
         self.board = DecisionStore()
         self.mirror = self._following.mirror
         self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
-        self.health = HealthServer(
-            self.telemetry,
-            self.board,
-            self._missing,
-            self._refresh,
-            access=AccessReviews(self.client.unfenced()),
-            notes=self._notes,
-        )
+        self.health = self._make_health()
         self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
-        self._ledger = (
-            LedgerFile(settings.ledger.directory, config, self.telemetry) if settings.ledger is not None else None
-        )
-        self.models = ModelStore(
-            settings.models.directory,
-            tell=self._tell,
-            telemetry=self.telemetry,
-            keep=self._ledger.keep_model if self._ledger is not None else None,
-            kept_models=settings.models.retraining.kept_models if settings.models.retraining.enabled else None,
-        )
+        ledger = settings.ledger
+        self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
+        self.models = self._make_models()
         self._retraining = self._make_retraining()
-        self.lane = ApiDispatcher(lambda: self.binder.rushed)
-        self._recorder = EventRecorder(self.client, self.lane, self.telemetry)
+        self.lane = ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
-        self.nominator = Nominator(self.client, self.lane, self.mirror, self.board)
-        outcomes = make_outcomes(
-            config,
-            settings.slot_seconds,
-            client=self.client,
-            lane=self.lane,
-            clock=self.clock,
-            mirror=self.mirror,
-            intake=self.intake,
-            board=self.board,
-            recorder=self._recorder,
-            nominator=self.nominator,
-            calibration=self.calibration,
-            telemetry=self.telemetry,
+        around = ReportingDependencies(
+            self.client,
+            self.lane,
+            self.clock,
+            self.mirror,
+            self.intake,
+            self.board,
+            self.calibration,
+            self.telemetry,
         )
-        self._assisted = AssistedReporter(self.board, outcomes.annotate, self.mirror)
+        self.reporting = make_reporting(config, settings.slot_seconds, around)
+        self._aside = QuarantineReporter(
+            self.client,
+            self.lane,
+            self.mirror,
+            self.reporting.recorder,
+            self.telemetry,
+            scheduler_name=settings.scheduler_name,
+        )
+        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
         self.extender = self._make_extender(config)
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
             mirror=self.mirror,
             intake=self.intake,
-            outcomes=outcomes,
+            outcomes=self.reporting.outcomes,
             clock=self.clock,
             record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
             remake=self._remake_engine,
         )
-        self._aside = QuarantineReporter(
-            self.client,
-            self.lane,
-            self.mirror,
-            self._recorder,
-            self.telemetry,
-            scheduler_name=settings.scheduler_name,
-        )
         self._handover = Handover(self.client, self.mirror)
         self.binder = Binder(
             self.client,
             self.mirror,
-            self._handover.noting(self.loop.report),
-            outcomes.annotations,
-            Evictor(self.client, self.mirror, self.nominator),
+            (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
+            Evictor(self.client, self.mirror, self.reporting.nominator),
             concurrency=settings.concurrent_binds,
         )
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
         self._host = ""
-        self._leading = False
-        self._deciding = False
+        self._leading = self._deciding = False
         self._kopf: KopfThread | None = None
         self._kopf_was_ready = False
         self._lease: LeaseThread | None = None
@@ -394,8 +372,22 @@ class Operator:
             settings=self.settings.reclaimed,
             publish=self.settings.publishes_reclaimed,
             slot_seconds=self.settings.slot_seconds,
-            recorder=self._recorder,
+            recorder=self.reporting.recorder,
             telemetry=self.telemetry,
+        )
+
+    def _make_health(self) -> HealthServer:
+        access = AccessReviews(self.client.unfenced())
+        return HealthServer(self.telemetry, self.board, self._missing, self._refresh, access=access, notes=self._notes)
+
+    def _make_models(self) -> ModelStore:
+        models = self.settings.models
+        return ModelStore(
+            models.directory,
+            tell=self._tell,
+            telemetry=self.telemetry,
+            keep=self._ledger.keep_model if self._ledger is not None else None,
+            kept_models=models.retraining.kept_models if models.retraining.enabled else None,
         )
 
     def _make_webhook(self) -> AdmissionWebhook | None:
@@ -422,6 +414,10 @@ class Operator:
             hand_over=self._assist,
         )
 
+    def _rushed(self) -> bool:
+        """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""
+        return self.binder.rushed or (self.extender is not None and self.extender.rushed)
+
     def _assist(self, told: PodAssumed | BindRefused | Decision) -> None:
         """Take what the extender decided: the engine counts it and the ledger keeps it while this replica leads."""
         if not self._leading:
@@ -435,7 +431,13 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
+        return Retraining(
+            settings,
+            self.models,
+            seed=self.settings.seed,
+            telemetry=self.telemetry,
+            is_there=self.mirror.namespaces.__contains__,
+        )
 
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:

@@ -4,137 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
-import pytest
-from aiohttp import web
+from webhook_stand import (
+    CERTIFICATES,
+    MAPS,
+    MERGE,
+    MUTATING,
+    PODS,
+    RULE,
+    VALIDATING,
+    Hook,
+    User,
+    annotated,
+    emulator,
+    everything,
+    patched,
+    pod,
+    register,
+    serving,
+    webhook,
+)
 
-from cotide_sim.apiserver.http.certificates import Certificates, self_signed
-from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
-
-PODS = "/api/v1/namespaces/default/pods"
-MAPS = "/api/v1/namespaces/default/configmaps"
-GROUP = "/apis/admissionregistration.k8s.io/v1"
-MUTATING, VALIDATING = f"{GROUP}/mutatingwebhookconfigurations", f"{GROUP}/validatingwebhookconfigurations"
-MERGE = "application/merge-patch+json"
-
-Review = dict[str, Any]
-CERTIFICATES = self_signed("hook.tools.svc")
-
-
-def patched(*operations: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "allowed": True,
-        "patchType": "JSONPatch",
-        "patch": base64.b64encode(json.dumps(operations).encode()).decode(),
-    }
-
-
-def annotated(key: str, value: str = "yes") -> dict[str, Any]:
-    return {"op": "add", "path": "/metadata/annotations", "value": {key: value}}
-
-
-class Hook:
-    """A webhook over TLS that remembers what it was asked; `answer` says what it answers."""
-
-    def __init__(self) -> None:
-        self.asked: list[Review] = []
-        self.queries: list[dict[str, str]] = []
-        self.answer: Callable[[Review], dict[str, Any] | web.Response] = lambda _: {"allowed": True}
-        self.pause: asyncio.Event | None = None
-        self.port = 0
-
-    async def handle(self, request: web.Request) -> web.Response:
-        asked = (await request.json())["request"]
-        self.asked.append(asked)
-        self.queries.append({**request.query, "host": request.headers["Host"], "path": request.path})
-        if self.pause is not None:
-            await self.pause.wait()
-        answer = self.answer(asked)
-        if isinstance(answer, web.Response):
-            return answer
-        body = {"uid": asked["uid"], **answer}
-        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": body})
-
-
-@asynccontextmanager
-async def serving(hook: Hook, certificates: Certificates = CERTIFICATES) -> AsyncIterator[Hook]:
-    app = web.Application()
-    app.router.add_post("/{path:.*}", hook.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificates.server_context()).start()
-    hook.port = runner.addresses[0][1]
-    try:
-        yield hook
-    finally:
-        if hook.pause is not None:
-            hook.pause.set()
-        await runner.cleanup()
-
-
-class User:
-    """Sends requests and returns status and body."""
-
-    def __init__(self, url: str) -> None:
-        self.session = aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=20))
-        self.warning = ""
-
-    async def __call__(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
-    ) -> tuple[int, Any]:
-        async with self.session.request(method, path, json=body, headers={"Content-Type": kind}) as answer:
-            self.warning = answer.headers.get("Warning", "")
-            return answer.status, await answer.json()
-
-
-@asynccontextmanager
-async def emulator() -> AsyncIterator[tuple[ApiServer, User]]:
-    async with running_server() as server:
-        user = User(server.url)
-        try:
-            yield server, user
-        finally:
-            await user.session.close()
-
-
-@asynccontextmanager
-async def everything() -> AsyncIterator[tuple[User, Hook]]:
-    async with emulator() as (_, user), serving(Hook()) as hook:
-        yield user, hook
-
-
-RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-
-
-def webhook(port: int, name: str = "one.example.dev", **changes: Any) -> dict[str, Any]:
-    bundle = base64.b64encode(CERTIFICATES.authority_pem).decode()
-    return {
-        "name": name,
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/look", "caBundle": bundle},
-        "rules": [RULE],
-        **changes,
-    }
-
-
-def configuration(*hooks: dict[str, Any], name: str = "hooks") -> dict[str, Any]:
-    return {"metadata": {"name": name}, "webhooks": list(hooks)}
-
-
-def pod(name: str = "web", **metadata: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-
-
-async def register(user: User, *hooks: dict[str, Any], path: str = MUTATING, name: str = "hooks") -> None:
-    status, body = await user("POST", path, configuration(*hooks, name=name))
-    assert status == 201, body
 
 
 async def test_a_configuration_is_kept_with_the_defaults_of_a_real_server() -> None:
@@ -146,41 +38,6 @@ async def test_a_configuration_is_kept_with_the_defaults_of_a_real_server() -> N
         assert kept["reinvocationPolicy"] == "Never"
         assert kept["clientConfig"]["service"]["port"] == 443
         assert kept["rules"][0]["scope"] == "*"
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"name": "short"}, "webhooks[0].name: Invalid value"),
-    ({"sideEffects": None}, "webhooks[0].sideEffects: Required value"),
-    ({"sideEffects": "Some"}, 'webhooks[0].sideEffects: Unsupported value: "Some"'),
-    ({"admissionReviewVersions": []}, "webhooks[0].admissionReviewVersions: Required value"),
-    ({"admissionReviewVersions": ["v1beta1"]}, "must include at least one of v1"),
-    ({"timeoutSeconds": 31}, "webhooks[0].timeoutSeconds: Invalid value: 31"),
-    ({"failurePolicy": "Maybe"}, "webhooks[0].failurePolicy: Unsupported value"),
-    ({"matchConditions": [{"name": "x", "expression": "true"}]}, "webhooks[0].matchConditions: Forbidden"),
-    ({"clientConfig": {}}, "exactly one of url or service is required"),
-    ({"clientConfig": {"url": "http://x.dev/"}}, "'https' is the only allowed URL scheme"),
-    ({"clientConfig": {"url": "https://x.dev/?a=b"}}, "query parameters are not permitted in the URL"),
-    ({"clientConfig": {"url": "https://[/"}}, "url must be a valid URL"),
-    ({"clientConfig": {"service": {"name": "a"}}}, "webhooks[0].clientConfig.service.namespace: Required value"),
-    ({"clientConfig": {"service": {"namespace": "a", "name": "b", "path": "c"}}}, "must start with a '/'"),
-    ({"rules": [{**RULE, "operations": ["READ"]}]}, 'webhooks[0].rules[0].operations[0]: Unsupported value: "READ"'),
-    ({"rules": [{**RULE, "resources": []}]}, "webhooks[0].rules[0].resources: Required value"),
-    ({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "not a valid selector operator"),
-]
-
-
-@pytest.mark.parametrize(("changes", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
-async def test_a_bad_configuration_is_refused_with_its_field(changes: dict[str, Any], sentence: str) -> None:
-    async with emulator() as (_, user):
-        status, body = await user("POST", MUTATING, configuration({**webhook(1), **changes}))
-        assert status == 422
-        assert sentence in body["message"]
-
-
-async def test_a_field_of_a_wrong_type_is_a_bad_request() -> None:
-    async with emulator() as (_, user):
-        status, body = await user("POST", MUTATING, configuration({**webhook(1), "timeoutSeconds": "5"}))
-        assert (status, body["reason"]) == (400, "BadRequest")
 
 
 async def test_a_mutating_webhook_changes_what_is_stored() -> None:
@@ -331,22 +188,6 @@ async def test_a_deletion_cant_be_patched() -> None:
         assert (await user("GET", f"{MAPS}/a"))[0] == 200
 
 
-async def test_an_address_that_is_none_fails_the_call_and_not_the_server() -> None:
-    async with everything() as (user, hook):
-        service = {"namespace": "default", "name": "hook", "port": 443}
-        await register(user, webhook(1, clientConfig={"service": service}))
-        await user(
-            "POST",
-            "/api/v1/namespaces/default/services",
-            {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}},
-        )
-        subset = {"addresses": [{"ip": "no/address"}], "ports": [{"port": hook.port}]}
-        await user("POST", "/api/v1/namespaces/default/endpoints", {"metadata": {"name": "hook"}, "subsets": [subset]})
-        status, body = await user("POST", PODS, pod())
-        assert (status, body["reason"]) == (500, "InternalError")
-        assert 'failed calling webhook "one.example.dev": failed to call webhook: ' in body["message"]
-
-
 async def test_a_refused_deletion_of_a_collection_deletes_nothing() -> None:
     async with everything() as (user, hook):
         for name in ("a", "b", "c"):
@@ -442,78 +283,6 @@ async def test_a_service_with_an_external_name_leads_there_at_the_webhooks_port(
         await user("POST", "/api/v1/namespaces/tools/services", {"metadata": {"name": "hook"}, "spec": spec})
         assert (await user("POST", PODS, pod()))[0] == 201
         assert (hook.queries[0]["host"], hook.queries[0]["path"]) == ("hook.tools.svc", "/mutate")
-
-
-FAILURES: list[tuple[str, Callable[[Review], Any], str]] = [
-    ("says no 200", lambda _: web.Response(status=500, text="boom"), 'an error on the server ("boom")'),
-    ("rejects the review", lambda _: web.Response(status=400), "the server rejected our request for an unknown reason"),
-    ("answers no JSON", lambda _: web.Response(text="hello"), "json parse error"),
-    ("answers nothing", lambda _: web.json_response({}), "webhook response was absent"),
-    ("answers another question", lambda _: {"allowed": True, "uid": "x"}, 'expected response.uid="'),
-    ("sends a patch that is none", lambda _: {"allowed": True, "patch": "!", "patchType": "JSONPatch"}, "undecodable"),
-    (
-        "sends another kind of patch",
-        lambda _: {"allowed": True, "patch": "W10=", "patchType": "x"},
-        "unsupported patch",
-    ),
-    ("forgets the patch", lambda _: {"allowed": True, "patchType": "JSONPatch"}, "but not response.patch"),
-    ("forgets the patch type", lambda _: {"allowed": True, "patch": "W10="}, "not response.patchType"),
-]
-
-
-@pytest.mark.parametrize(("answer", "words"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
-async def test_a_webhook_that_fails_refuses_the_write_or_is_passed_over(
-    answer: Callable[[Review], Any], words: str
-) -> None:
-    async with everything() as (user, hook):
-        await register(user, webhook(hook.port))
-        hook.answer = answer
-        status, body = await user("POST", PODS, pod())
-        assert (status, body["reason"]) == (500, "InternalError")
-        assert body["message"].startswith('Internal error occurred: failed calling webhook "one.example.dev": ')
-        assert words in body["message"]
-        ignored = configuration(webhook(hook.port, failurePolicy="Ignore"))
-        version = (await user("GET", f"{MUTATING}/hooks"))[1]["metadata"]["resourceVersion"]
-        ignored["metadata"]["resourceVersion"] = version
-        assert (await user("PUT", f"{MUTATING}/hooks", ignored))[0] == 200
-        assert (await user("POST", PODS, pod()))[0] == 201
-
-
-async def test_a_webhook_that_is_down_slow_or_untrusted_is_told_as_kubernetes_tells_it() -> None:
-    async with everything() as (user, hook):
-        await register(user, webhook(hook.port, timeoutSeconds=1))
-        hook.pause = asyncio.Event()
-        body = (await user("POST", PODS, pod()))[1]
-        assert body["message"].endswith(
-            f'Post "https://127.0.0.1:{hook.port}/look?timeout=1s": context deadline exceeded'
-        )
-        hook.pause.set()
-        stranger = base64.b64encode(self_signed("127.0.0.1").authority_pem).decode()
-        client = {"url": f"https://127.0.0.1:{hook.port}/look", "caBundle": stranger}
-        await user("PATCH", f"{MUTATING}/hooks", {"webhooks": [webhook(hook.port, clientConfig=client)]}, MERGE)
-        assert "failed to verify certificate: x509" in (await user("POST", PODS, pod()))[1]["message"]
-        client = {**client, "caBundle": base64.b64encode(b"no certificate").decode()}
-        await user("PATCH", f"{MUTATING}/hooks", {"webhooks": [webhook(hook.port, clientConfig=client)]}, MERGE)
-        assert "unable to load root certificates" in (await user("POST", PODS, pod()))[1]["message"]
-    async with emulator() as (_, user):
-        await register(user, webhook(hook.port))  # nobody listens there any more
-        assert "connect: connection refused" in (await user("POST", PODS, pod()))[1]["message"]
-        assert (await user("DELETE", f"{MUTATING}/hooks"))[
-            0
-        ] == 200  # never shown to a webhook, so it can be taken away
-        assert (await user("POST", PODS, pod()))[0] == 201
-
-
-async def test_a_patch_that_does_not_fit_is_an_error_whatever_the_failure_policy() -> None:
-    async with everything() as (user, hook):
-        await register(user, webhook(hook.port, failurePolicy="Ignore"))
-        hook.answer = lambda _: patched({"op": "remove", "path": "/spec/nothing"})
-        status, body = await user("POST", PODS, pod())
-        assert (status, body["reason"]) == (500, "InternalError")
-        hook.answer = lambda _: patched({"op": "replace", "path": "/spec/containers", "value": []})
-        status, body = await user("POST", PODS, pod())
-        assert status == 422
-        assert "spec.containers" in body["message"]
 
 
 async def test_others_are_served_while_a_webhook_thinks_and_a_change_meanwhile_is_shown_to_it() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr
-from chaos_plan import Plan
 from chaos_run import Run
+from chaos_steps import Plan
 from emulated_site import emulated_site
 from fork_server import ForkServer, open_fork_server
 from invariant_checker import InvariantChecker
@@ -122,13 +122,13 @@ def run_plan(server: str, account_of: RunPlan) -> RunPlan:
     def run(plan: Plan) -> Report:
         report = account_of(plan)
         if report.violations:
-            pytest.fail(report(plan, report, server), pytrace=False)
+            pytest.fail(failure(plan, report, server), pytrace=False)
         return report
 
     return run
 
 
-def report(plan: Plan, report: Report, server: str) -> str:
+def failure(plan: Plan, report: Report, server: str) -> str:
     """Say what was planned, what broke, and how to see it again."""
     return "\n".join(
         (

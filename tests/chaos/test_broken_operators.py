@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from chaos_plan import Plan, Step
+from chaos_steps import Plan, Step
 from fault_proxy import Rule
 from report import Report
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from chaos_plan import Plan, burst_plan
+from chaos_plan import burst_plan
+from chaos_steps import Plan
 from report import Report
 
 PODS_A_NODE = 160

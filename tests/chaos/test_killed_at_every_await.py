@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from chaos_plan import Plan, kill_plan
+from chaos_plan import kill_plan
+from chaos_steps import Plan
 from kill_points import PATHS
 from report import Report
 

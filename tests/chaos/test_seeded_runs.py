@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chaos_plan import Plan, plan_of
+from chaos_plan import plan_of
+from chaos_steps import Plan
 from report import Report
 
 

@@ -79,7 +79,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE))
     if sys.argv[1:2] == ["--target"]:
         one(sys.argv[2], sys.argv[3:])
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ only changes that a decision makes. A pod's life here::
 
 A pod holds its requests from the assumption until it ends; a terminating pod still holds. Pods of other schedulers
 hold like ours. A pod whose node is not known (yet, or any more) waits as an orphan and is counted when the node comes.
-Invariant: the columns are what a recount over all holding pods would give (tests/core/test_state.py).
+Invariant: the columns are what a recount over all holding pods would give (tests/core/state/test_cluster_state.py).
 """
 
 from __future__ import annotations
@@ -467,6 +467,7 @@ class ClusterState:
             if not taken[port]:
                 del taken[port]
         if pod.workload_class is WorkloadClass.ONLINE:
+            columns.online_counts[row] += sign
             self._count_service(record, sign)
         else:
             # Taken off where it was put: in the meantime another column may have become the type's.

@@ -7,7 +7,8 @@ Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -107,7 +108,7 @@ class ObjectCache:
     Attributes
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs :
-        latest object by ``namespace/name`` (or name). Read only: change them through `apply`.
+        latest object by ``namespace/name`` (or name): views, which only `apply` changes.
     quarantine :
         what made a part of the operator raise; see its module.
     max_class_without_label :
@@ -118,13 +119,17 @@ class ObjectCache:
 
     def __init__(self) -> None:
         self.max_class_without_label = UNRAISED
-        self.pods: dict[str, PodObject] = {}
-        self.nodes: dict[str, NodeObject] = {}
-        self.priorityclasses: dict[str, PriorityClassObject] = {}
-        self.poddisruptionbudgets: dict[str, PodDisruptionBudgetObject] = {}
-        self.namespaces: dict[str, NamespaceObject] = {}
-        self.workloads: dict[str, CustomObject] = {}
-        self.jobs: dict[str, CustomObject] = {}
+        self._objects: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        self._views: dict[Kind, Mapping[str, Any]] = {
+            kind: MappingProxyType(objects) for kind, objects in self._objects.items()
+        }
+        self.pods: Mapping[str, PodObject] = self._views["pods"]
+        self.nodes: Mapping[str, NodeObject] = self._views["nodes"]
+        self.priorityclasses: Mapping[str, PriorityClassObject] = self._views["priorityclasses"]
+        self.poddisruptionbudgets: Mapping[str, PodDisruptionBudgetObject] = self._views["poddisruptionbudgets"]
+        self.namespaces: Mapping[str, NamespaceObject] = self._views["namespaces"]
+        self.workloads: Mapping[str, CustomObject] = self._views["workloads"]
+        self.jobs: Mapping[str, CustomObject] = self._views["jobs"]
         self.pods_version = ""
         self.quarantine = Quarantine()
         self._synced: set[Kind] = set()
@@ -156,12 +161,11 @@ class ObjectCache:
         self._synced.add(kind)
         self._tell(kind, "")
 
-    def objects(self, kind: Kind) -> dict[str, Any]:
+    def objects(self, kind: Kind) -> Mapping[str, Any]:
         """Return the latest objects of a kind by key."""
         if kind not in KINDS:
             raise InputError(f"the mirror holds no {kind!r}")
-        objects: dict[str, Any] = getattr(self, kind)
-        return objects
+        return self._views[kind]
 
     def pods_of_job(self, job_key: str) -> list[PodObject]:
         """Return the pods that a Job of ours controls, in the order in which they were first seen."""
@@ -195,7 +199,7 @@ class ObjectCache:
     def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
         """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners; never raises because of it."""
         key = key_of(item.metadata)
-        objects: dict[str, Mirrored] = getattr(self, kind)
+        objects = self._objects[kind]
         if change == "DELETED":
             objects.pop(key, None)
             self.quarantine.forget(kind, key)

@@ -60,16 +60,11 @@ class Handover:
         self._changed = asyncio.Event()
         mirror.subscribe(self._hear)
 
-    def noting(self, report: Callable[[Report], None]) -> Callable[[Report], None]:
-        """Return what notes each binding that was carried out, and passes all reports on."""
-
-        def note(one: Report) -> None:
-            if isinstance(one, BindReport) and one.bound:
-                self._unseen[one.bind.key] = one.bind.uid
-                self._compare(one.bind.key)
-            report(one)
-
-        return note
+    def note(self, report: Report) -> None:
+        """Note a binding that was carried out; every report of the binder comes here."""
+        if isinstance(report, BindReport) and report.bound:
+            self._unseen[report.bind.key] = report.bind.uid
+            self._compare(report.bind.key)
 
     async def hand_over(self, leadership: LeaderElector | LeaseThread, unanswered: int) -> None:
         """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.

@@ -1,15 +1,15 @@
 """What follows from decisions: the board, events, notes on pods, metrics. Decides nothing itself.
 
-Called by the loop after each cycle and for each report of the binder. Invariant: the board says ``Scheduled`` only of
-a pod that the API server took; a pod that is gone leaves board, notes and calibration.
+Called by the loop after each cycle, before the binder is asked, and by the binder for each report. Invariant: the
+board says ``Scheduled`` only of a pod that the API server took; a pod that is gone leaves board, notes and calibration.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from prometheus_client import Counter, Histogram
@@ -20,6 +20,8 @@ from cotide_core.instructions import Bind, Evict, EvictCause, Forecast, Instruct
 from cotide_core.qos.applicability import condition_of
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics, attempts_label
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -27,7 +29,7 @@ from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.reporting.plan_messages import PlanMessages
 from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.reporting.tenant_view import TenantView
-from cotide_operator.scheduling.binder import BindReport, Report
+from cotide_operator.scheduling.binder import BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
@@ -39,63 +41,51 @@ REFUSAL_LOG_SECONDS: Final = 10.0
 """Wall seconds; an outage must not fill the log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Who is told of decisions; see their modules."""
+
+    board: DecisionStore
+    annotator: PodAnnotator
+    recorder: EventRecorder
+    calibration: ForecastScores
+    telemetry: Metrics
+    nominator: Nominator
+    alarms: OverloadReporter
+
+
 class DecisionReporter:
-    """Spreads the word about decisions.
+    """Publishes decisions as events, annotations, statuses and metrics.
 
     Parameters
     ----------
-    board, annotator, recorder, calibration, telemetry, nominator, alarms :
-        Who is told; see their modules.
+    sinks : Sinks
+    mirror : ObjectCache
+        A pod of which it can't be told is set aside there.
     pod_of : callable
         A pod as the engine was told, by key.
-    job_uid_of : callable
-        The uid of a Job of ours by its key, None when there is no such Job.
+    clock : Clock
     policy : str
         Name of the policy, for the metrics.
-    plan_words : PlanWords
-        Tells what a policy that plans has in mind for a pod.
-    view : TenantView
-        Takes the names of other namespaces out of what is written in one.
-    set_aside : callable, optional
-        Takes the key of a pod of which it can't be told, and why; without it that is raised.
     """
 
     def __init__(
-        self,
-        *,
-        board: DecisionStore,
-        annotator: PodAnnotator,
-        recorder: EventRecorder,
-        calibration: ForecastScores,
-        telemetry: Metrics,
-        nominator: Nominator,
-        alarms: OverloadReporter,
-        pod_of: Callable[[str], Pod | None],
-        job_uid_of: Callable[[str], str | None],
-        policy: str,
-        plan_words: PlanMessages,
-        view: TenantView,
-        set_aside: Callable[[str, Exception], None] | None = None,
+        self, sinks: Sinks, mirror: ObjectCache, pod_of: Callable[[str], Pod | None], clock: Clock, policy: str
     ) -> None:
-        self._board = board
-        self._annotator = annotator
-        self._recorder = recorder
-        self._calibration = calibration
-        self._telemetry = telemetry
-        self._nominator = nominator
-        self._alarms = alarms
+        self._board = sinks.board
+        self._annotator = sinks.annotator
+        self._recorder = sinks.recorder
+        self._calibration = sinks.calibration
+        self._telemetry = sinks.telemetry
+        self._nominator = sinks.nominator
+        self._alarms = sinks.alarms
+        self._mirror = mirror
         self._pod_of = pod_of
-        self._job_uid_of = job_uid_of
+        self._clock = clock
         self._policy = policy
-        self._plan_words = plan_words
-        self._view = view
-        self._set_aside = set_aside
-        self._now = 0.0
+        self._plan_words = PlanMessages(clock.to_wall)
+        self._view = TenantView(mirror)
         self._said: dict[int, tuple[float, int]] = {}
-        self._shares: dict[str, float] = {}
-        """Wall seconds of its decision cycle that fell to each binding under way."""
-        self._sent: dict[str, Decision] = {}
-        """What each binding under way writes on its pod."""
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
 
@@ -103,14 +93,8 @@ class DecisionReporter:
         """Write the decision about a pod of another scheduler onto it, some time."""
         self._annotator.annotate(key)
 
-    def annotations(self, bind: Bind) -> dict[str, str]:
-        """Return what a Binding should write on the pod."""
-        decision = self._sent[bind.key] = _of_bind(bind, self._now)
-        return {DECISION_ANNOTATION: encode(self._view.decision(decision))}
-
-    def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
+    def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
         """Follow pods that changed or went."""
-        self._now = now
         if arrivals:
             self._telemetry.incoming.labels("active", "PodAdd").inc(len(arrivals))
         for event in events:
@@ -136,9 +120,7 @@ class DecisionReporter:
 
     def _failed(self, key: str, error: Exception) -> None:
         """Set a pod aside of which we could not tell; everything that is told of others goes on."""
-        if self._set_aside is None:
-            raise error
-        self._set_aside(key, error)
+        self._mirror.set_aside("pods", key, "reporting", error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
         """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""
@@ -170,22 +152,28 @@ class DecisionReporter:
             )
         )
 
-    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> None:
-        """Take the instructions of one cycle."""
+    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
+        """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""
+        notes: dict[str, BindNote] = {}
         if not instructions:
-            return
+            return notes
         share = cycle_seconds / len(instructions)
         for instruction in instructions:
             self._telemetry.algorithm_duration.observe(share)
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
                 self._telemetry.qos_answers.labels(_basis(instruction.forecast)).inc()
-            if isinstance(instruction, Bind):
-                self._shares[instruction.key] = share
-            elif isinstance(instruction, Wait):
-                try:
+            try:
+                if isinstance(instruction, Bind):
+                    notes[instruction.uid] = self._note(instruction, now, share)
+                elif isinstance(instruction, Wait):
                     self._waits(instruction, now, share)
-                except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-                    self._failed(instruction.key, error)
+            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+                self._failed(instruction.key, error)
+        return notes
+
+    def _note(self, bind: Bind, now: float, share: float) -> BindNote:
+        decision = _of_bind(bind, now)
+        return BindNote(decision, {DECISION_ANNOTATION: encode(self._view.decision(decision))}, share)
 
     def _waits(self, wait: Wait, now: float, share: float) -> None:
         pod = self._pod_of(wait.key)
@@ -225,18 +213,17 @@ class DecisionReporter:
         self._telemetry.incoming.labels(queue, "ScheduleAttemptFailure").inc()
         self._attempted("unschedulable", _class(pod), share)
 
-    def reported(self, report: Report, now: float) -> None:
+    def reported(self, report: Report) -> None:
         """Take the outcome of a binding or an eviction."""
         if isinstance(report, EvictReport):
             self._evicted(report)
             return
-        bind = report.bind
-        share = self._shares.pop(bind.key, 0.0)
+        bind, note, now = report.bind, report.note, self._clock.now()
+        share = note.cycle_seconds if note is not None else 0.0
         pod = self._pod_of(bind.key)
         if report.wall_seconds:
             self._telemetry.binding_duration.observe(report.wall_seconds)
         self._attempted("scheduled" if report.bound else "error", _class(pod), share + report.wall_seconds)
-        sent = self._sent.pop(bind.key, None)
         if not report.bound:
             self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
@@ -244,7 +231,7 @@ class DecisionReporter:
         if pod is not None:
             waited = max(0.0, now - pod.created_seconds)
             self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
-        self._board.publish(sent if sent is not None else _of_bind(bind, now))
+        self._board.publish(note.decision if note is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         self._annotator.bound(bind.key)
@@ -307,10 +294,10 @@ class DecisionReporter:
             self._recorder.preempted(evict.key, evict.uid, message)
         else:
             self._recorder.evicted(evict.key, evict.uid, message)
-        job = pod.job if pod is not None else None
-        job_uid = self._job_uid_of(job) if job is not None else None
-        if job is not None and job_uid is not None:
-            self._recorder.job(job, job_uid, event, evict.key.partition("/")[2], message)
+        key = pod.job if pod is not None else None
+        job = self._mirror.jobs.get(key) if key is not None else None
+        if key is not None and job is not None:
+            self._recorder.job(key, job.metadata.uid, event, evict.key.partition("/")[2], message)
 
     def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts; called about once a second."""

@@ -5,6 +5,8 @@ Called by `assembly`, once. Holds no state of its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import DecisionStore
@@ -12,62 +14,65 @@ from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.reporting.decision_reporter import DecisionReporter
+from cotide_operator.reporting.decision_reporter import DecisionReporter, Sinks
 from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.reporting.overload_reporter import OverloadReporter
-from cotide_operator.reporting.plan_messages import PlanMessages
 from cotide_operator.reporting.pod_annotator import PodAnnotator
-from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.event_source import EventSource
 
 
-def make_outcomes(
-    config: SchedulerConfig,
-    slot_seconds: float,
-    *,
-    client: KubeClient,
-    lane: ApiDispatcher,
-    clock: Clock,
-    mirror: ObjectCache,
-    intake: EventSource,
-    board: DecisionStore,
-    recorder: EventRecorder,
-    nominator: Nominator,
-    calibration: ForecastScores,
-    telemetry: Metrics,
-) -> DecisionReporter:
-    """Return the outcomes of one operator; ``slot_seconds`` is of its clock."""
-    pods, jobs = intake.pods, mirror.jobs
-    return DecisionReporter(
-        board=board,
-        annotator=PodAnnotator(
-            client,
-            lane,
-            mirror,
-            board,
-            telemetry,
-            class_of=lambda key: pods[key].workload_class.value if key in pods else None,
-        ),
-        recorder=recorder,
-        calibration=calibration,
-        telemetry=telemetry,
-        nominator=nominator,
-        alarms=OverloadReporter(
-            client,
-            lane,
-            clock,
+@dataclass(frozen=True, slots=True)
+class ReportingDependencies:
+    """What the parts of reporting are made of; the operator's own."""
+
+    client: KubeClient
+    lane: ApiDispatcher
+    clock: Clock
+    mirror: ObjectCache
+    intake: EventSource
+    board: DecisionStore
+    calibration: ForecastScores
+    telemetry: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """The parts that others ask, too."""
+
+    recorder: EventRecorder
+    nominator: Nominator
+    outcomes: DecisionReporter
+
+
+def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
+    """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
+    recorder = EventRecorder(of.client, of.lane, of.telemetry)
+    nominator = Nominator(of.client, of.lane, of.mirror, of.board)
+
+    def class_of(key: str) -> str | None:
+        pod = of.intake.pods.get(key)
+        return pod.workload_class.value if pod is not None else None
+
+    sinks = Sinks(
+        of.board,
+        PodAnnotator(of.client, of.lane, of.mirror, of.board, of.telemetry, class_of=class_of),
+        recorder,
+        of.calibration,
+        of.telemetry,
+        nominator,
+        OverloadReporter(
+            of.client,
+            of.lane,
+            of.clock,
             recorder,
-            telemetry,
+            of.telemetry,
             config.hierarchical or HierarchicalConfig(),
             slot_seconds,
-            mirror.nodes,
+            of.mirror.nodes,
         ),
-        pod_of=pods.get,
-        job_uid_of=lambda key: jobs[key].metadata.uid if key in jobs else None,
-        policy=config.policy,
-        plan_words=PlanMessages(clock.to_wall),
-        view=TenantView(mirror),
-        set_aside=lambda key, error: mirror.set_aside("pods", key, "reporting", error),
+    )
+    return Reporting(
+        recorder, nominator, DecisionReporter(sinks, of.mirror, of.intake.pods.get, of.clock, config.policy)
     )

@@ -1,6 +1,6 @@
 """Carries decisions out: posts bindings and evictions, and turns each answer into what the engine must know.
 
-Fed by the loop; answers go back to the loop as events. The states of one binding::
+Fed by the loop, with what is to be written on each pod; reports go to its listeners. The states of one binding::
 
     queued -> posted -> 201            bound; the watch confirms the assumption
        |        ^ |---- 404            the pod is gone
@@ -24,8 +24,8 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError, CotideError
@@ -33,6 +33,7 @@ from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
+from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 
@@ -53,6 +54,22 @@ _TRIPPED: Final = Answer(0, "InternalError", "the instruction could not be carri
 
 
 @dataclass(frozen=True, slots=True)
+class BindNote:
+    """What goes with a binding, made before it is handed over, and comes back with its report.
+
+    Attributes
+    ----------
+    decision : as the board is to show it once the pod is bound.
+    annotations : written on the pod in the same request.
+    cycle_seconds : wall seconds of its decision cycle that fell to it.
+    """
+
+    decision: Decision
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cycle_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BindReport:
     """How one binding ended."""
 
@@ -62,10 +79,12 @@ class BindReport:
     retry: bool
     """When not bound: whether the pod still waits and may be tried again."""
     wall_seconds: float
+    note: BindNote | None = None
+    """As it was handed over."""
 
 
 Report = BindReport | EvictReport
-Annotate = Callable[[Bind], dict[str, str]]
+Listener = Callable[[Report], None]
 
 
 class Binder:
@@ -76,10 +95,8 @@ class Binder:
     client : KubeClient
     mirror : Mirror
         To see that what was decided on is still so.
-    report : callable
-        Told of each outcome, in the loop's thread.
-    annotate : callable
-        Annotations to send with a binding.
+    listeners : sequence of callables
+        Each is told of each outcome, in this order and in the loop's thread.
     evictor : Evictor
         Who carries evictions out.
     concurrency : int
@@ -90,19 +107,17 @@ class Binder:
         self,
         client: KubeClient,
         mirror: ObjectCache,
-        report: Callable[[Report], None],
-        annotate: Annotate,
+        listeners: Sequence[Listener],
         evictor: Evictor,
         *,
         concurrency: int = 32,
     ) -> None:
         self._client = client
         self._mirror = mirror
-        self._report = report
-        self._annotate = annotate
+        self._listeners = tuple(listeners)
         self._evictor = evictor
         self._concurrency = concurrency
-        self._waiting: deque[Bind | Evict] = deque()
+        self._waiting: deque[tuple[Bind | Evict, BindNote | None]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._in_flight = 0
         self._under_way: set[str] = set()
@@ -142,28 +157,38 @@ class Binder:
         """Decisions that are not carried out yet."""
         return len(self._waiting) + self._in_flight
 
-    def carry_out(self, instructions: Sequence[Instruction]) -> None:
-        """Queue what one decision cycle wants done; evictions that only help together are refused together."""
+    def carry_out(self, instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
+        """Queue what one decision cycle wants done; evictions that only help together are refused together.
+
+        Parameters
+        ----------
+        instructions : sequence of Instruction
+        notes : mapping
+            What goes with the bindings, by the uid of the pod.
+        """
         refused = {one.evict.key: one for one in self._evictor.screen(_evictions(instructions))}
         for instruction in instructions:
             if isinstance(instruction, Evict) and instruction.key in refused:
                 self._report(refused[instruction.key])
-            elif isinstance(instruction, Bind | Evict):
+            elif isinstance(instruction, Bind):
+                self.submit(instruction, notes.get(instruction.uid))
+            elif isinstance(instruction, Evict):
                 self.submit(instruction)
 
-    def submit(self, instruction: Bind | Evict) -> None:
-        """Queue an instruction."""
+    def submit(self, instruction: Bind | Evict, note: BindNote | None = None) -> None:
+        """Queue an instruction, a binding with what is to be written on its pod."""
         self._asked = time.monotonic()
         if self._closed:
-            self._refuse(instruction, _STOPPED, retry=False)
+            self._refuse(instruction, _STOPPED, note, retry=False)
             return
         if isinstance(instruction, Bind):
             if instruction.uid in self._under_way:
                 # The engine gave up on a binding whose answer never came; until it does, there is no second one.
-                self._refuse(instruction, Answer(0, "UnderWay", "an earlier binding is not answered yet"), retry=True)
+                under_way = Answer(0, "UnderWay", "an earlier binding is not answered yet")
+                self._refuse(instruction, under_way, note, retry=True)
                 return
             self._under_way.add(instruction.uid)
-        self._waiting.append(instruction)
+        self._waiting.append((instruction, note))
         self._drained.clear()
         if self.backlog >= self._concurrency * ROOM_PER_BIND:
             self._room.clear()
@@ -181,7 +206,8 @@ class Binder:
         """Post nothing more from this moment on; what is in flight goes on."""
         self._closed = True
         while self._waiting:
-            self._refuse(self._waiting.popleft(), _STOPPED, retry=False)
+            instruction, note = self._waiting.popleft()
+            self._refuse(instruction, _STOPPED, note, retry=False)
         self._settle()
 
     async def drain(self) -> None:
@@ -202,11 +228,11 @@ class Binder:
                 turn = loop.create_future()
                 self._idle.append(turn)
                 await turn
-            instruction = self._waiting.popleft()
+            instruction, note = self._waiting.popleft()
             self._in_flight += 1
             try:
                 if isinstance(instruction, Bind):
-                    await self._bind(instruction)
+                    await self._bind(instruction, note)
                 else:
                     self._report(await self._evictor.carry_out(instruction))
             except CotideError:
@@ -214,7 +240,7 @@ class Binder:
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
                 self._mirror.set_aside("pods", instruction.key, "binder", error)
                 self._unknown.discard(instruction.uid)
-                self._refuse(instruction, _TRIPPED, retry=True)
+                self._refuse(instruction, _TRIPPED, note, retry=True)
             finally:
                 self._in_flight -= 1
                 self._under_way.discard(instruction.uid)
@@ -226,24 +252,29 @@ class Binder:
         if not self.busy:
             self._drained.set()
 
-    def _refuse(self, instruction: Bind | Evict, answer: Answer, *, retry: bool) -> None:
+    def _report(self, report: Report) -> None:
+        for listener in self._listeners:
+            listener(report)
+
+    def _refuse(self, instruction: Bind | Evict, answer: Answer, note: BindNote | None, *, retry: bool) -> None:
         if isinstance(instruction, Bind):
-            self._report(BindReport(instruction, answer, bound=False, retry=retry, wall_seconds=0.0))
+            self._report(BindReport(instruction, answer, bound=False, retry=retry, wall_seconds=0.0, note=note))
         else:
             self._report(EvictReport(instruction, answer))
 
-    async def _bind(self, bind: Bind) -> None:
+    async def _bind(self, bind: Bind, note: BindNote | None) -> None:
         stale = self._stale(bind)
         if stale is not None:
             answer, retry = stale
-            self._refuse(bind, answer, retry=retry)
+            self._refuse(bind, answer, note, retry=retry)
             return
+        annotations = note.annotations if note is not None else {}
         namespace, _, name = bind.key.partition("/")
         started = time.perf_counter()
         failures = 0
         self._unknown.add(bind.uid)
         while True:
-            answer = await self._client.bind(namespace, name, bind.uid, bind.node, self._annotate(bind))
+            answer = await self._client.bind(namespace, name, bind.uid, bind.node, annotations)
             fate = await self._fate(bind, answer, last=failures > 0 and answer.code != 0)
             if fate is not None:
                 break
@@ -254,7 +285,7 @@ class Binder:
         if fate is not None or not self._closed:
             self._unknown.discard(bind.uid)
         bound, retry = fate or (False, True)
-        self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started))
+        self._report(BindReport(bind, answer, bound, retry, time.perf_counter() - started, note))
 
     async def _fate(self, bind: Bind, answer: Answer, *, last: bool) -> tuple[bool, bool] | None:
         """Return what an answer means (bound here, worth another try), or None while nobody can tell.

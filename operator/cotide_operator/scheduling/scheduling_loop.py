@@ -2,12 +2,11 @@
 
 ::
 
-    mirror -> intake --events--> Scheduler.handle --instructions--> binder -> API server
-                ^                        |                             |
-                |                        v                             |
-                `--- watch        outcomes: board, events, notes  <- report
-                                                                       |
-    binder's refusals, service samples, new models --inbox--> next cycle
+    mirror -> intake --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
+                ^                                                   (board, events)        |
+                |                                                       ^------- report ---|
+                `--- watch                                                                 |
+    service samples, new models --inbox--> next cycle <--- what was refused ---------------'
 
 Woken by changes, by its inbox and by the engine's own timers; between two cycles it leaves the process at least as
 much time as the last cycle took, so that changes gather and one cycle serves many of them. Invariants: nothing is
@@ -20,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
@@ -31,7 +30,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
-from cotide_operator.scheduling.binder import Binder, BindReport, Report
+from cotide_operator.scheduling.binder import Binder, BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.translation.event_source import ENGINE, EventSource
 from cotide_operator.translation.pod_times import noted
@@ -57,16 +56,12 @@ PUBLISH_SHARE: Final = 50.0
 class Outcomes(Protocol):
     """Who publishes decisions (the reporter): events, annotations, statuses and metrics."""
 
-    def events(self, events: Sequence[Event], arrivals: Sequence[Pod], now: float) -> None:
+    def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
         """Follow pods that changed or went."""
         ...
 
-    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> None:
-        """Take the instructions of one cycle."""
-        ...
-
-    def reported(self, report: Report, now: float) -> None:
-        """Take the outcome of a binding or an eviction."""
+    def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
+        """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""
         ...
 
     def alarmed(self, alarms: Alarms, now: float) -> None:
@@ -186,9 +181,8 @@ class SchedulingLoop:
             self._awaited.append(handled)
             await handled
 
-    def report(self, report: Report) -> None:
-        """Take the outcome of a binding or an eviction from the binder."""
-        self._outcomes.reported(report, self._clock.now())
+    def refused(self, report: Report) -> None:
+        """Take what was not carried out into the next cycle; every report of the binder comes here."""
         if isinstance(report, BindReport) and not report.bound:
             bind, answer = report.bind, report.answer
             self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
@@ -212,7 +206,7 @@ class SchedulingLoop:
         Parameters
         ----------
         binder : Binder
-            Carries the instructions out; its reports must come to `report`.
+            Carries the instructions out; its reports must come to `refused`.
         ready : callable, optional
             Called once, after the first cycle.
         inheriting : callable, optional
@@ -278,10 +272,10 @@ class SchedulingLoop:
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
         self.cycles += 1
-        self._outcomes.events(events, self._take_arrivals(), now)
-        self._outcomes.decided(instructions, now, self._cycle_seconds)
+        self._outcomes.events(events, self._intake.take_arrivals())
+        notes = self._outcomes.decided(instructions, now, self._cycle_seconds)
         self._outcomes.alarmed(self.scheduler.alarms, now)
-        binder.carry_out(instructions)
+        binder.carry_out(instructions, notes)
         awaited, self._awaited = self._awaited, []
         for handled in awaited:
             if not handled.done():  # whoever waited may have been cancelled
@@ -312,10 +306,6 @@ class SchedulingLoop:
             self._inbox.insert(0, self._models)
         if self._record is not None:
             self._record.renew()
-
-    def _take_arrivals(self) -> list[Pod]:
-        arrivals, self._intake.arrivals = self._intake.arrivals, []
-        return arrivals
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
         # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.

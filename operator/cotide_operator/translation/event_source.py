@@ -11,7 +11,8 @@ that can't be translated is set aside and stops no other. Pods may be translated
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from cotide_core.events import (
@@ -64,6 +65,10 @@ class EventSource:
         Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
     set_aside : callable, optional
         Told of an object that can't be translated; without it the mirror is.
+
+    Attributes
+    ----------
+    pods : the pods as the engine was told of them, by key.
     """
 
     def __init__(
@@ -84,13 +89,12 @@ class EventSource:
         self._surroundings: dict[tuple[Kind, str], Any] = {}
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
-        self.pods: dict[str, Pod] = {}
-        """Pods as told."""
+        self._pods: dict[str, Pod] = {}
+        self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
         self._nodes: dict[str, Node] = {}
         self._workloads: dict[str, Workload] = {}
         self._namespaces: dict[str, Namespace] = {}
-        self.arrivals: list[Pod] = []
-        """Pods of ours that were told for the first time, unbound, since the loop last took them."""
+        self._arrivals: list[Pod] = []
         for kind in KINDS:  # the lists may have begun before we were there
             for key in list(mirror.objects(kind)):
                 self.mark(kind, key)
@@ -133,12 +137,17 @@ class EventSource:
         self._ahead = None
         return events
 
+    def take_arrivals(self) -> list[Pod]:
+        """Return the pods of ours that were told for the first time, unbound, since the last call."""
+        arrivals, self._arrivals = self._arrivals, []
+        return arrivals
+
     def restart(self) -> None:
         """Tell everything again, to an engine that knows nothing."""
-        self.pods.clear()
+        self._pods.clear()
         self._nodes.clear()
         self._workloads.clear()
-        self.arrivals.clear()
+        self._arrivals.clear()
         for kind in ("nodes", "workloads", "pods"):
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
 
@@ -274,11 +283,11 @@ class EventSource:
             events.append(WorkloadUpserted(told))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
-        pod, before = self._mirror.pods.get(key), self.pods.get(key)
+        pod, before = self._mirror.pods.get(key), self._pods.get(key)
         if pod is not None and self._left_out("pods", key):
             pod = None
         if before is not None and (pod is None or pod.metadata.uid != before.uid):
-            del self.pods[key]
+            del self._pods[key]
             events.append(PodDeleted(key, before.uid))
             before = None
         if pod is None:
@@ -286,7 +295,9 @@ class EventSource:
             return
         ahead = self._ahead.take(key) if self._ahead is not None else None
         if ahead is None:
-            told = self._translate(pod, self._observe(pod, key))
+            # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
+            known = self._sightings.of(pod) if self._live else None
+            told = self._translate(pod, known or self._observe(pod, key))
         else:
             seen, told = ahead
             self._sightings.keep(key, seen)
@@ -295,14 +306,14 @@ class EventSource:
                 _LOG.warning("pod %s: %s", key, fault)
         if told == before or (before is None and told.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched
-        self.pods[key] = told
+        self._pods[key] = told
         if before is not None and before.phase not in _ENDED and told.node is not None:
             reason = refusal_of(pod.status)
             if reason is not None:
                 events.append(PodRefused(key, told.uid, told.node, reason, self._clock.now()))
         events.append(PodUpserted(told))
         if before is None and told.ours and told.node is None:
-            self.arrivals.append(told)
+            self._arrivals.append(told)
 
 
 def _taken(changed: dict[str, None]) -> list[str]:

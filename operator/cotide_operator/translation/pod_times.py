@@ -1,9 +1,9 @@
 """When things happened to a pod, on the operator's clock, and what is known of its past.
 
-Called by the loop at the moment a change arrives, before it is translated. API timestamps carry whole seconds
-of the wall, which under simulated time is far too coarse: what was seen live is taken from the clock, and only
-what happened before this process watched is read from timestamps. Attempts and demotions of earlier runs come
-back from the note on the pod, or else from its Job's status, so that a restart does not reset anybody's turn.
+Called by `event_source` once for each change, at the moment it arrives and before it is translated. API timestamps
+carry whole seconds of the wall, which under simulated time is far too coarse: what was seen live is taken from the
+clock, and only what happened before this process watched is read from timestamps. Attempts and demotions of earlier
+runs come back from the note on the pod, or else from its Job's status, so that a restart does not reset anybody's turn.
 Invariant: the sighting of one pod (uid) never changes once a field is known.
 """
 
@@ -60,6 +60,11 @@ class Sightings:
     def forget(self, key: str) -> None:
         """Drop a pod that is gone."""
         self._known.pop(key, None)
+
+    def of(self, pod: PodObject) -> PodTimes | None:
+        """Return what was observed of a pod, None when it was not observed yet."""
+        known = self._known.get(key_of(pod.metadata))
+        return known if known is not None and known.uid == pod.metadata.uid else None
 
     def observe(self, pod: PodObject, *, live: bool, job_status: Mapping[str, Any] | None = None) -> PodTimes:
         """Return what is known of a pod after this change.

@@ -15,7 +15,7 @@ from cotide_core.errors import InputError
 from cotide_sim.offline.block_scheduling import block_schedule
 from cotide_sim.offline.hybrid import hybrid
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import ASSIGNMENTS, Assignment, list_schedule
+from cotide_sim.offline.lists.list_scheduling import ASSIGNMENTS, Assignment, list_schedule
 from cotide_sim.offline.orders import ORDERS, RANDOM
 from cotide_sim.offline.schedule import Schedule
 from cotide_sim.offline.single_machine import single_machine

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import earliest_feasible
+from cotide_sim.offline.lists.list_scheduling import earliest_feasible
 from cotide_sim.offline.orders import shortest_job_first, smallest_volume_first
 from cotide_sim.offline.schedule import Schedule, total_completion
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import on_given
+from cotide_sim.offline.lists.list_scheduling import on_given
 from cotide_sim.offline.schedule import Schedule
 from cotide_sim.offline.strip_packing import pack_levels
 

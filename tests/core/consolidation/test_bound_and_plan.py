@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packing_cases import instance_of, uniform_instances, vector_instances
 
 from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Instance, first_overfull
@@ -17,10 +16,6 @@ from cotide_core.consolidation.metrics import weighted_transfer
 from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_core.consolidation.transfer_plan import exchange, fill_in_turn, gap, plan
 from cotide_solvers.highs_once import Highs
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from packing_cases import instance_of, uniform_instances, vector_instances
 
 
 def best_of_all(instance: Instance) -> tuple[int, int]:

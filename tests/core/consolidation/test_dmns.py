@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from packing_cases import instance_of, obvious_kmns, uniform_instances, vector_instances
 
 from cotide_core.consolidation.dmas import by_largest_application, dmas
 from cotide_core.consolidation.dmns import dmns, search
@@ -24,10 +22,6 @@ from cotide_core.consolidation.metrics import (
 )
 from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_core.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from packing_cases import instance_of, obvious_kmns, uniform_instances, vector_instances
 
 
 @given(uniform_instances(12))

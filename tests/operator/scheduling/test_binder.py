@@ -14,10 +14,10 @@ import pytest
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
-from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling import binder as binder_module
-from cotide_operator.scheduling.binder import CALM_SECONDS, Binder, BindReport, Report
+from cotide_operator.scheduling.binder import CALM_SECONDS, Binder, BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import Evictor
 from cotide_operator.scheduling.nominator import Nominator
 
@@ -29,10 +29,12 @@ class Api:
         self.answers: list[Answer] = []
         self.pod: dict[str, Any] | int = 404
         self.posted: list[tuple[str, str]] = []
+        self.written: list[Any] = []
         self.gate: asyncio.Event | None = None
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any) -> Answer:
         self.posted.append((name, node))
+        self.written.append(annotations)
         if self.gate is not None:
             await self.gate.wait()
         return self.answers.pop(0) if self.answers else Answer(201)
@@ -53,7 +55,7 @@ class Bench:
         # The binder sees nothing of a client but the two calls above.
         client: Any = self.api
         evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
-        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, evictor, concurrency=concurrency)
+        self.binder = Binder(client, self.mirror, [self.take], evictor, concurrency=concurrency)
 
     def take(self, report: Report) -> None:
         self.reports.append(report)
@@ -260,6 +262,22 @@ async def test_a_binding_that_is_cut_short_may_be_carried_out_yet() -> None:
         while not bench.api.posted:
             await asyncio.sleep(0)
     assert (bench.binder.busy, bench.binder.unanswered) == (False, 1)
+
+
+async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_often_it_was_posted() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers = [LOST]  # and the second is taken
+    bench.api.pod = {"metadata": {"uid": "u"}, "spec": {}}
+    one = bind()
+    note = BindNote(
+        Decision(one.key, one.uid, 7.0, "n", "Scheduled", "because"), {"cotide.dev/decision": "made before"}
+    )
+    async with bench.at_work():
+        bench.binder.carry_out([one], {one.uid: note})
+        report = await bench.report()
+    assert bench.api.written == [note.annotations, note.annotations]
+    assert report.note is note
 
 
 async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:

@@ -36,7 +36,7 @@ class Heard:
         self.bound: list[str] = []
         self.records = 0
 
-    def carry_out(self, instructions: list[Any]) -> None:
+    def carry_out(self, instructions: list[Any], notes: Any) -> None:
         self.bound += [one.key for one in instructions if isinstance(one, Bind)]
 
     def renew(self) -> None:

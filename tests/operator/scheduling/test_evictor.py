@@ -34,7 +34,7 @@ class Bench:
         client: Any = self
         self.nominator = Nominator(client, client, self.mirror, self.board)
         evictor = Evictor(client, self.mirror, self.nominator)
-        self.binder = Binder(client, self.mirror, self.take, lambda bind: {}, evictor)
+        self.binder = Binder(client, self.mirror, [self.take], evictor)
         self.pod("x", {"cotide.dev/class": "batch"}, node="")
 
     def take(self, report: Report) -> None:
@@ -88,7 +88,7 @@ class Bench:
         """Code of the answer and whether it may be asked again at once, by pod name."""
         task = asyncio.create_task(self.binder.run())
         try:
-            self.binder.carry_out(instructions)
+            self.binder.carry_out(instructions, {})
             async with asyncio.timeout(5):
                 await self.binder._drained.wait()
         finally:
@@ -157,9 +157,9 @@ async def test_a_pod_that_became_online_while_it_waited_for_its_turn_is_refused_
     bench.gate = asyncio.Event()
     task = asyncio.create_task(bench.binder.run())
     bench.binder._concurrency = 1
-    bench.binder.carry_out([evict("a")])
+    bench.binder.carry_out([evict("a")], {})
     bench.pod("b")
-    bench.binder.carry_out([evict("b")])
+    bench.binder.carry_out([evict("b")], {})
     bench.pod("b", {"cotide.dev/class": "online"})
     bench.gate.set()
     async with asyncio.timeout(5):

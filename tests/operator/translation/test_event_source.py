@@ -10,10 +10,11 @@ from event_scene import Scene
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted, WorkloadUpserted
-from cotide_kube.objects import NamespaceObject
+from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.translation.event_source import EventSource
+from cotide_operator.translation.pod_times import PodTimes, Sightings
 
 BY_JOB = [{"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "o", "controller": True}]
 
@@ -87,7 +88,7 @@ def test_a_pod_that_ended_before_we_watched_is_not_told_but_one_that_ends_now_is
 def test_arrivals_are_pods_of_ours_that_wait(scene: Scene) -> None:
     scene.pod()
     scene.intake.collect()
-    assert [pod.key for pod in scene.intake.arrivals] == ["ns/p"]
+    assert [pod.key for pod in scene.intake.take_arrivals()] == ["ns/p"]
 
 
 def test_a_job_that_changes_class_takes_its_pods_along_and_its_status_does_not(scene: Scene) -> None:
@@ -110,6 +111,33 @@ def test_a_namespace_cap_reaches_the_pods_that_are_there(scene: Scene) -> None:
     (event,) = scene.intake.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.workload_class is WorkloadClass.GRATIS
+
+
+def test_a_pod_is_observed_once_for_each_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.intake.collect()  # from here on changes are live
+    seen: list[str] = []
+    observe = Sightings.observe
+
+    def counted(self: Sightings, pod: PodObject, **how: Any) -> PodTimes:
+        seen.append(pod.metadata.name)
+        return observe(self, pod, **how)
+
+    monkeypatch.setattr(Sightings, "observe", counted)
+    scene.pod()
+    scene.intake.collect()
+    scene.pod("MODIFIED", nodeName="n", phase="Running")
+    scene.pod("MODIFIED", nodeName="n", phase="Succeeded")
+    scene.intake.collect()
+    assert len(seen) == 3
+
+
+def test_what_others_see_of_pods_they_can_not_change(scene: Scene) -> None:
+    scene.pod()
+    scene.intake.collect()
+    for pods in (scene.intake.pods, scene.mirror.pods, scene.mirror.objects("pods")):
+        with pytest.raises(TypeError):
+            pods["ns/p"] = None  # type: ignore[index]  # what is to be refused
+    assert list(scene.mirror.pods) == ["ns/p"]
 
 
 def told(scene: Scene) -> Any:
@@ -206,7 +234,7 @@ def test_an_intake_that_comes_after_the_lists_tells_what_they_brought() -> None:
         scene.pod(name="b", created=990.0)
     late.intake = EventSource(late.mirror, late.clock, "cotide")
     assert late.intake.collect() == early.intake.collect()
-    assert [pod.key for pod in late.intake.arrivals] == ["ns/b", "ns/a"]
+    assert [pod.key for pod in late.intake.take_arrivals()] == ["ns/b", "ns/a"]
 
 
 def test_what_surrounds_a_pod_may_come_after_it_in_the_first_lists(scene: Scene) -> None:

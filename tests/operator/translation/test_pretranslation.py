@@ -76,7 +76,7 @@ def told(steps: list[Any], *, ahead: bool) -> list[Any]:
             mirror.apply(*step)
         elif ahead:
             intake.translate_ahead(step)
-    return [intake.collect(), intake.arrivals, intake.pods]
+    return [intake.collect(), intake.take_arrivals(), dict(intake.pods)]
 
 
 @settings(max_examples=300)

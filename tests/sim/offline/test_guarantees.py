@@ -14,7 +14,7 @@ from cotide_sim.offline.algorithms import ALGORITHMS
 from cotide_sim.offline.block_scheduling import block_schedule, gamma, size_classes
 from cotide_sim.offline.hybrid import hybrid
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import list_schedule, on_given
+from cotide_sim.offline.lists.list_scheduling import list_schedule, on_given
 from cotide_sim.offline.schedule import first_fault, total_completion
 from cotide_sim.offline.single_machine import completable, single_machine
 from cotide_sim.offline.strip_packing import pack_levels

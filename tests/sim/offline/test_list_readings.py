@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from cotide_sim.offline import bounds
 from cotide_sim.offline.hybrid import high_demand, hybrid
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import list_schedule, on_given
+from cotide_sim.offline.lists.list_scheduling import list_schedule, on_given
+from cotide_sim.offline.lists.whatever_fits import whatever_fits
+from cotide_sim.offline.lists.without_overtaking import in_order
 from cotide_sim.offline.schedule import Schedule, first_fault, total_completion
-from cotide_sim.offline.whatever_fits import whatever_fits
-from cotide_sim.offline.without_overtaking import in_order
 
 
 def jobs_of(*pairs: tuple[int, int], capacity: int = 10) -> JobList:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import ASSIGNMENTS, list_schedule
+from cotide_sim.offline.lists.list_scheduling import ASSIGNMENTS, list_schedule
+from cotide_sim.offline.lists.timeline import NEVER, earliest_start, empty_timelines, leave_behind, reserve
 from cotide_sim.offline.orders import ORDERS
 from cotide_sim.offline.schedule import Schedule, first_fault, stretches, total_completion
-from cotide_sim.offline.timeline import NEVER, earliest_start, empty_timelines, leave_behind, reserve
 
 
 def jobs_of(*pairs: tuple[int, int], capacity: int = 10) -> JobList:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.tenant_view import TenantView
+from cotide_operator.scheduling.binder import CALM_SECONDS
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_operator.webhooks.extender.server import ExtenderServer
@@ -77,6 +79,7 @@ class Extender:
         self._telemetry = telemetry
         self._hand_over = hand_over
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._answered = float("-inf")
         self._decided: deque[Told] = deque()
         self._called = False
         self.follower = ClusterFollower(
@@ -99,6 +102,11 @@ class Extender:
     def listening(self) -> bool:
         """Whether kube-scheduler is answered."""
         return self._certificate.listening
+
+    @property
+    def rushed(self) -> bool:
+        """Whether kube-scheduler was answered a moment ago: more may come."""
+        return time.monotonic() - self._answered < CALM_SECONDS
 
     def use(self, forecaster: QosForecaster) -> None:
         """Ask another forecaster from now on: a copy, since forecasters remember what they worked out last."""
@@ -140,6 +148,7 @@ class Extender:
         """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
         self._telemetry.extender_assumed.set(self.follower.advisor.assumed)
         self._decided.append(told)
+        self._answered = time.monotonic()
         if self._loop is not None and not self._called:
             self._called = True
             with contextlib.suppress(RuntimeError):  # the operator's loop is closed: nobody is left who must know

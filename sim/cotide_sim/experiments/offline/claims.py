@@ -15,7 +15,7 @@ import numpy as np
 from cotide_sim.offline import bounds
 from cotide_sim.offline.block_scheduling import gamma
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import list_schedule
+from cotide_sim.offline.lists.list_scheduling import list_schedule
 from cotide_sim.offline.schedule import total_completion
 from cotide_sim.offline.single_machine import single_machine
 

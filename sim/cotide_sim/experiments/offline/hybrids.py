@@ -17,11 +17,11 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.planning.high_demand_partition import machine_shares
 from cotide_sim.offline.hybrid import high_demand
 from cotide_sim.offline.job_list import JobList
-from cotide_sim.offline.list_scheduling import earliest_feasible, on_given
+from cotide_sim.offline.lists.list_scheduling import earliest_feasible, on_given
+from cotide_sim.offline.lists.whatever_fits import whatever_fits
+from cotide_sim.offline.lists.without_overtaking import in_order, in_order_within
 from cotide_sim.offline.orders import shortest_job_first, smallest_volume_first
 from cotide_sim.offline.schedule import Schedule
-from cotide_sim.offline.whatever_fits import whatever_fits
-from cotide_sim.offline.without_overtaking import in_order, in_order_within
 
 Place = Callable[[JobList, int, Integers, "Integers | None"], Schedule]
 """Jobs, machines, order and the machine of each job (None for EF) to a schedule."""

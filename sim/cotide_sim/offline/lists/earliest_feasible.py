@@ -11,7 +11,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_sim.offline.timeline import NEVER, Timelines, earliest_start, leave_behind, reserve
+from cotide_sim.offline.lists.timeline import NEVER, Timelines, earliest_start, leave_behind, reserve
 
 
 @compiled

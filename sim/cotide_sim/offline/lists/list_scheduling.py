@@ -13,13 +13,13 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
-from cotide_sim.offline.earliest_feasible import place_earliest_feasible
-from cotide_sim.offline.given_machine import place_on_given
 from cotide_sim.offline.job_list import JobList, require_machines
-from cotide_sim.offline.least_work import least_work_machines
+from cotide_sim.offline.lists.earliest_feasible import place_earliest_feasible
+from cotide_sim.offline.lists.given_machine import place_on_given
+from cotide_sim.offline.lists.least_work import least_work_machines
+from cotide_sim.offline.lists.timeline import empty_timelines
 from cotide_sim.offline.orders import ORDERS, RANDOM
 from cotide_sim.offline.schedule import Schedule
-from cotide_sim.offline.timeline import empty_timelines
 
 Assignment = Literal["ef", "lw", "random"]
 ASSIGNMENTS: Final[tuple[Assignment, ...]] = ("ef", "lw", "random")

@@ -19,13 +19,14 @@ import time
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from chaos_plan import ALL, Plan, Step
+from chaos_steps import ALL, Plan, Step
 from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from fork_server import Birth, ForkServer
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, InvariantChecker
 from replica import Replica
 from report import Report
+from settling import pods_of, unsettled
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
@@ -341,46 +342,18 @@ class Run:
             await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
 
     def _unsettled(self) -> str:
-        waiting = [f"{pod.key} ({pod.phase} on {pod.node or '-'})" for pod in self._mine() if not self._settled(pod)]
-        jobs = [
-            f"{key}: {job.get('status', {}).get('phase')}, {job.get('status', {}).get('succeeded')} succeeded"
-            for key, job in self._checker.jobs.items()
-            if not self._complete(key, job)
-        ]
-        wanted = [f"{self.namespace}/{step.how['name']}" for step in self.plan.steps if step.what == "job"]
-        missing = [name for name in wanted if name not in self._checker.jobs]
-        services = [
-            f"{step.how['name']} has {alive} of {step.how['replicas']} pods"
-            for step in self.plan.steps
-            if step.what == "service"
-            and (alive := sum(1 for pod in self._mine() if pod.service == step.how["name"])) != step.how["replicas"]
-        ]
-        return "; ".join([*waiting, *jobs, *missing, *services])
-
-    def _mine(self) -> list[SeenPod]:
-        return [pod for pod in self._checker.pods.values() if pod.key.partition("/")[0] == self.namespace]
-
-    @staticmethod
-    def _settled(pod: SeenPod) -> bool:
-        return not pod.kept and (
-            pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving)
-        )
-
-    def _complete(self, key: str, job: dict[str, Any]) -> bool:
-        status, wanted = job.get("status", {}), job["spec"]["completions"]
-        done = {index for (name, index) in self._checker.succeeded if name == key}
-        return (
-            status.get("phase") == "Succeeded"
-            and status.get("succeeded") == wanted
-            and done == {str(index) for index in range(wanted)}
-        )
+        return unsettled(self.plan, self._checker, self.namespace)
 
     async def _disagreement(self) -> str:
         state = await self._leader().state()
         if not state:
             return "no operator tells its state"
         believed = {key: (uid, node) for key, (uid, node, _, phase) in state["pods"].items() if phase not in ENDED}
-        true = {pod.key: (pod.uid, pod.node or None) for pod in self._mine() if pod.phase not in ENDED}
+        true = {
+            pod.key: (pod.uid, pod.node or None)
+            for pod in pods_of(self._checker, self.namespace)
+            if pod.phase not in ENDED
+        }
         assumed = [key for key, (_, _, assumed, _) in state["pods"].items() if assumed]
         wrong = {key: (believed.get(key), true.get(key)) for key in believed.keys() | true.keys()}
         wrong = {key: pair for key, pair in wrong.items() if pair[0] != pair[1]}

@@ -1,0 +1,119 @@
+"""Deletions of the embedded API server: finalizers, preconditions, namespaces, collections, evictions."""
+
+from __future__ import annotations
+
+from emulator_client import CRDS, GADGETS, MERGE, PODS, definition, pod, serving
+
+
+async def test_bound_pod_goes_when_its_kubelet_lets_go_and_unbound_at_once() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("waiting"))
+        assert (await call("DELETE", f"{PODS}/waiting"))[0] == 200
+        assert (await call("GET", f"{PODS}/waiting"))[0] == 404
+        await call("POST", PODS, pod("bound"))
+        await call("POST", f"{PODS}/bound/binding", {"target": {"name": "n"}})
+        going = (await call("DELETE", f"{PODS}/bound"))[1]
+        assert going["metadata"]["deletionGracePeriodSeconds"] == 30
+        assert (await call("GET", f"{PODS}/bound"))[1]["metadata"]["deletionTimestamp"]
+        assert (await call("DELETE", f"{PODS}/bound", {"gracePeriodSeconds": 0}))[0] == 200
+        assert (await call("GET", f"{PODS}/bound"))[0] == 404
+
+
+async def test_finalizer_holds_an_object_until_it_is_taken_off() -> None:
+    async with serving() as (_, call):
+        await call("POST", CRDS, definition())
+        await call("POST", GADGETS, {"metadata": {"name": "a", "finalizers": ["example.dev/f"]}})
+        assert (await call("DELETE", f"{GADGETS}/a"))[1]["metadata"]["deletionTimestamp"]
+        more = {"metadata": {"finalizers": ["example.dev/f", "example.dev/g"]}}
+        assert (await call("PATCH", f"{GADGETS}/a", more, MERGE))[0] == 422
+        other = {"metadata": {"labels": {"x": "y"}}}
+        assert (await call("PATCH", f"{GADGETS}/a", other, MERGE))[0] == 200
+        assert (await call("GET", f"{GADGETS}/a"))[0] == 200
+        assert (await call("PATCH", f"{GADGETS}/a", {"metadata": {"finalizers": None}}, MERGE))[0] == 200
+        assert (await call("GET", f"{GADGETS}/a"))[0] == 404
+
+
+async def test_delete_preconditions_are_checked() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod()))[1]["metadata"]
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"uid": "other"}}))[0] == 409
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"resourceVersion": "1"}}))[0] == 409
+        assert (await call("DELETE", f"{PODS}/web", {"preconditions": {"uid": made["uid"]}}))[0] == 200
+
+
+async def test_collection_delete_takes_the_selected() -> None:
+    async with serving() as (_, call):
+        for name in ("a", "b", "c"):
+            await call("POST", PODS, pod(name, labels={"keep": str(name == "b").lower()}))
+        assert (await call("DELETE", f"{PODS}?labelSelector=keep=false"))[0] == 200
+        assert [item["metadata"]["name"] for item in (await call("GET", PODS))[1]["items"]] == ["b"]
+
+
+async def test_deleting_a_namespace_takes_what_it_holds() -> None:
+    async with serving() as (_, call):
+        await call("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        inside = "/api/v1/namespaces/shop"
+        await call("POST", f"{inside}/configmaps", {"metadata": {"name": "held", "finalizers": ["a/b"]}})
+        await call("POST", f"{inside}/pods", pod())
+        assert (await call("DELETE", inside))[1]["status"]["phase"] == "Terminating"
+        code, answer = await call("POST", f"{inside}/pods", pod("late"))
+        assert code == 403
+        assert "being terminated" in answer["message"]
+        assert (await call("GET", f"{inside}/pods"))[1]["items"] == []
+        assert (await call("GET", inside))[0] == 200
+        async with call.watch("/api/v1/namespaces?watch=1&fieldSelector=metadata.name=shop") as events:
+            assert (await anext(events))[0] == "ADDED"
+            await call("PATCH", f"{inside}/configmaps/held", {"metadata": {"finalizers": None}}, MERGE)
+            assert (await anext(events))[0] == "DELETED"
+        assert (await call("GET", inside))[0] == 404
+
+
+async def test_namespaces_of_every_cluster_stay() -> None:
+    async with serving() as (_, call):
+        assert (await call("DELETE", "/api/v1/namespaces/kube-system"))[0] == 403
+        assert (await call("GET", "/api/v1/namespaces/kube-system"))[1]["status"]["phase"] == "Active"
+
+
+async def test_eviction_respects_a_disruption_budget() -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    async with serving() as (_, call):
+        for name in ("a", "b"):
+            await call("POST", PODS, pod(name, labels={"app": "web"}))
+            await call("POST", f"{PODS}/{name}/binding", {"target": {"name": "n"}})
+            await call("PATCH", f"{PODS}/{name}/status", ready, MERGE)
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        await call("POST", budgets, {"metadata": {"name": "one"}, "spec": spec})
+        # Two healthy pods, one needed: one may be disturbed.
+        status = (await call("GET", f"{budgets}/one"))[1]["status"]
+        assert (status["currentHealthy"], status["desiredHealthy"], status["disruptionsAllowed"]) == (2, 1, 1)
+        assert (await call("POST", f"{PODS}/a/eviction", {"metadata": {"name": "a"}}))[0] == 201
+        code, answer = await call("POST", f"{PODS}/b/eviction", {"metadata": {"name": "b"}})
+        assert code == 429
+        assert call.headers["Retry-After"] == "10"
+        assert answer["details"]["causes"][0]["reason"] == "DisruptionBudget"
+        assert (await call("GET", f"{PODS}/b"))[1]["metadata"].get("deletionTimestamp") is None
+
+
+async def test_an_evicted_pod_says_so_before_it_goes() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("a"))
+        await call("POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+        uid = (await call("GET", f"{PODS}/a"))[1]["metadata"]["uid"]
+
+        async def evict(wanted: str) -> int:
+            body = {"metadata": {"name": "a"}, "deleteOptions": {"preconditions": {"uid": wanted}}}
+            return int((await call("POST", f"{PODS}/a/eviction", body))[0])
+
+        assert await evict("another") == 409
+        conditions = (await call("GET", f"{PODS}/a"))[1]["status"]["conditions"]
+        assert [one["type"] for one in conditions] == ["PodScheduled"]
+        assert await evict(uid) == 201
+        left = (await call("GET", f"{PODS}/a"))[1]
+        assert left["metadata"]["deletionGracePeriodSeconds"] == 30
+        disrupted = left["status"]["conditions"][-1]
+        assert (disrupted["type"], disrupted["status"], disrupted["reason"]) == (
+            "DisruptionTarget",
+            "True",
+            "EvictionByEvictionAPI",
+        )

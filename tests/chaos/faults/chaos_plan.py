@@ -1,0 +1,171 @@
+"""What happens in one run: drawn from its seed, and from nothing else.
+
+A plan says who comes when, what breaks when, and which requests are spoiled. The seed fixes the plan, not how the
+processes interleave: the same seed meets the same faults, at other instructions. Each seed has a theme, in turn, so
+that a row of seeds visits every kind of fault; a fifth of them mixes all themes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from chaos_steps import SCRIPT_SECONDS, Plan, Step, moment
+from fault_catalogue import FAULTS
+from fault_proxy import Rule
+
+THEMES: Final = (
+    "kills",
+    "lost-answers",
+    "api-restart",
+    "watches",
+    "nodes",
+    "throttled",
+    "errors",
+    "taken",
+    "clock",
+    "mixture",
+    "compaction",
+    "slow",
+    "failover",
+    "store-restart",
+    "preemption",
+    "late",
+    "frozen",
+    "unwatched",
+    "conflicts",
+    "mixture",
+)
+POLICIES: Final = ("qpsm", "fifo", "qpsm", "easy", "random", "conservative", "qpsm", "svf", "fifo-guarded")
+CLASSES: Final = ("online", "batch", "gratis")
+
+
+def plan_of(seed: int) -> Plan:
+    """Draw the plan of a seed."""
+    rng = random.Random(f"chaos {seed}")
+    theme = THEMES[seed % len(THEMES)]
+    cores = tuple(rng.choice((4, 6, 8)) for _ in range(rng.randint(3, 5)))
+    rules: list[Rule] = []
+    drawn = [theme] if theme != "mixture" else rng.sample(sorted(set(THEMES) - {"mixture"}), 4)
+    steps = _load(rng, sum(cores), crowded=rng.random() < 0.5, preemption="preemption" in drawn)
+    for one in drawn:
+        FAULTS[one](rng, steps, rules, len(cores))
+    together = {"failover", "frozen"} & set(drawn)
+    if "preemption" not in drawn and random.Random(f"service {seed}").random() < 0.4:
+        # A service that the operator runs itself; beside the other draws, which it leaves as they were.
+        steps.append(Step(0.1, "service", {"name": "own", "replicas": 2, "cpu": "500m"}))
+    kill_path = rng.choice(("bind", "bind", "job", "note"))
+    kills = tuple(rng.randint(1, 60) for _ in range(rng.randint(1, 3))) if "kills" in drawn else ()
+    return Plan(
+        seed=seed,
+        theme=theme if theme != "mixture" else f"mixture of {', '.join(drawn)}",
+        policy="hierarchical" if "preemption" in drawn else rng.choice(POLICIES),
+        nodes=cores,
+        election=bool(together) or rng.random() < 0.2,
+        standby=bool(together),
+        jumps=tuple(rng.choice((-7200.0, -90.0, 90.0, 7200.0)) for _ in range(4)),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        rules=tuple(rules),
+        kill_path=kill_path,
+        kill_at=kills,
+        tidy="unwatched" in drawn or random.Random(f"tidy {seed}").random() < 0.4,
+        warm=rng.random() < 0.75,
+    )
+
+
+def kill_plan(path: str, at: int) -> Plan:
+    """Return the small run in which the first operator is killed at one point of a path.
+
+    Somebody waits for two seconds where evictions are asked for, and where notes are written: those of pods that are
+    bound while others are, are withdrawn.
+    """
+    evicting, full = path == "evict", path in ("evict", "note")
+    first, then = ("gratis", "online") if evicting else ("batch" if full else "online", "gratis")
+    steps = [
+        Step(0.0, "pods", _pods("first", first, 4 if full else 2, 1.0, 2.0 if full else None)),
+        Step(0.6 if evicting else 0.0, "pods", _pods("then", then, 2, 1.0, None if evicting else 0.1)),
+        Step(0.0, "job", {"name": "j", "cls": "batch", "completions": 3, "parallelism": 2, "cpu": "1", "seconds": 0.1}),
+    ]
+    return Plan(
+        seed=at,
+        theme=f"killed on path {path}",
+        policy="hierarchical" if evicting else "fifo",
+        nodes=(2, 2),
+        election=path == "lease",
+        standby=False,
+        jumps=(),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        rules=(),
+        kill_path=path,
+        kill_at=(at,),
+        tidy=path == "job",
+    )
+
+
+def burst_plan(pods: int, nodes: int) -> Plan:
+    """Return the run in which everybody comes at once; killed and cut on the way."""
+    cores = 64
+    each = pods // 10
+    steps = [
+        *(Step(0.0, "pods", _pods(f"burst{part}", "batch", each, 0.25, 1.0)) for part in range(8)),
+        *(Step(0.0, "pods", _pods(f"web{part}", "online", each, 0.25, None)) for part in range(2)),
+        Step(4.0, "kill"),
+        Step(8.0, "cut", {"how": "gone", "plural": ""}),
+        Step(10.0, "restart-api", {"down": 0.3}),
+    ]
+    return Plan(
+        seed=pods,
+        theme=f"{pods} pods in a burst",
+        policy="qpsm",
+        nodes=(cores,) * nodes,
+        election=False,
+        standby=False,
+        jumps=(),
+        steps=tuple(steps),
+        rules=(),
+        liveness_seconds=900.0,
+    )
+
+
+def _load(rng: random.Random, cores: int, *, crowded: bool, preemption: bool) -> list[Step]:
+    """Who comes: 20-60 pods; online ones never ask for more than half of all nodes together.
+
+    Where it is crowded, pods wait for room from the beginning, so that a place that is given away twice is seen. For a
+    preemption there are gratis pods on the nodes before the online ones come.
+    """
+    steps: list[Step] = []
+    budget = cores / 2
+    for number in range(rng.randint(2, 4)):
+        count, cpu = rng.randint(1, 4), rng.choice((0.5, 1.0, 1.5))
+        if count * cpu > budget:
+            continue
+        budget -= count * cpu
+        at = moment(rng) if number or preemption else 0.0
+        steps.append(Step(at, "pods", _pods(f"web{number}", "online", count, cpu, None)))
+    asked = 0.0
+    for number in range(8 if crowded else rng.randint(2, 4)):
+        cls = "gratis" if preemption else rng.choice(("batch", "gratis"))
+        count, cpu = rng.randint(4, 12) if crowded else rng.randint(2, 8), rng.choice((0.5, 1.0, 2.0))
+        long = crowded or preemption
+        seconds = round(rng.uniform(0.3, 1.0) if long else rng.uniform(0.05, 0.4), 2)
+        at = 0.0 if preemption else moment(rng, 0.5 if crowded else SCRIPT_SECONDS)
+        steps.append(Step(at, "pods", _pods(f"run{number}", cls, count, cpu, seconds)))
+        asked += count * cpu
+        if crowded and asked > 2 * cores:
+            break
+    for number in range(rng.randint(1, 3)):
+        completions = rng.randint(2, 7)
+        how = {
+            "name": f"job{number}",
+            "cls": rng.choice(("batch", "gratis")),
+            "completions": completions,
+            "parallelism": rng.randint(1, completions),
+            "cpu": f"{rng.choice((0.5, 1.0, 2.0)):g}",
+            "seconds": round(rng.uniform(0.05, 0.3), 2),
+        }
+        steps.append(Step(moment(rng, 1.0), "job", how))
+    return steps
+
+
+def _pods(prefix: str, cls: str, count: int, cpu: float, seconds: float | None) -> dict[str, Any]:
+    return {"prefix": prefix, "cls": cls, "count": count, "cpu": f"{cpu:g}", "seconds": seconds}

@@ -1,0 +1,73 @@
+"""What a plan is made of: its steps, the requests that it spoils, and how it reads."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fault_proxy import Rule
+
+SCRIPT_SECONDS: Final = 1.6
+"""How long things happen; what then remains is the operator's to bring to an end. Chosen: 200 runs in 20 minutes."""
+ALL: Final = ("bind", "make", "status", "note", "lease", "event", "list", "look", "end", "evict", "watch", "other")
+KINDS: Final = ("bind", "make", "status", "note", "lease", "event", "list", "look", "end", "evict")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens, some seconds after the start."""
+
+    at: float
+    what: str
+    how: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        said = " ".join(f"{key}={value}" for key, value in self.how.items())
+        return f"{self.at:5.2f} s  {self.what} {said}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    theme: str
+    policy: str
+    nodes: tuple[int, ...]
+    """Cores of each."""
+    election: bool
+    standby: bool
+    jumps: tuple[float, ...]
+    steps: tuple[Step, ...]
+    rules: tuple[Rule, ...]
+    kill_path: str = "bind"
+    kill_at: tuple[int, ...] = ()
+    """Of the first operators that are started: at which point of the path each is killed; 0 is never."""
+    tidy: bool = False
+    """Whether somebody deletes each pod of a Job as soon as it has ended."""
+    warm: bool = False
+    """Whether things begin when the first operator decides, and not while it starts."""
+    broken: str = ""
+    """How the operators are broken on purpose; see `mutants`."""
+    liveness_seconds: float = 60.0
+    """After everything was healed, by when all must have come to an end; chosen for a busy machine."""
+
+    def words(self) -> str:
+        lines = [
+            f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
+            f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
+            f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}"
+            f"{', ended pods of Jobs are deleted' if self.tidy else ''}",
+            *(str(step) for step in self.steps),
+            *(str(rule) for rule in self.rules),
+        ]
+        return "\n".join(f"  {line}" for line in lines)
+
+
+def moment(rng: random.Random, latest: float = SCRIPT_SECONDS) -> float:
+    return round(rng.uniform(0.05, latest), 2)
+
+
+Steps = list[Step]
+Rules = list[Rule]

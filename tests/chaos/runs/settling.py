@@ -1,0 +1,47 @@
+"""Whether a run has come to its end: every pod where it belongs, every Job and service as it was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaos_steps import Plan
+from invariant_checker import ENDED, InvariantChecker, SeenPod
+
+
+def unsettled(plan: Plan, checker: InvariantChecker, namespace: str) -> str:
+    """Say what has not come to its end yet; empty where all has."""
+    mine = pods_of(checker, namespace)
+    waiting = [f"{pod.key} ({pod.phase} on {pod.node or '-'})" for pod in mine if not _settled(pod)]
+    jobs = [
+        f"{key}: {job.get('status', {}).get('phase')}, {job.get('status', {}).get('succeeded')} succeeded"
+        for key, job in checker.jobs.items()
+        if not _complete(checker, key, job)
+    ]
+    wanted = [f"{namespace}/{step.how['name']}" for step in plan.steps if step.what == "job"]
+    missing = [name for name in wanted if name not in checker.jobs]
+    services = [
+        f"{step.how['name']} has {alive} of {step.how['replicas']} pods"
+        for step in plan.steps
+        if step.what == "service"
+        and (alive := sum(1 for pod in mine if pod.service == step.how["name"])) != step.how["replicas"]
+    ]
+    return "; ".join([*waiting, *jobs, *missing, *services])
+
+
+def pods_of(checker: InvariantChecker, namespace: str) -> list[SeenPod]:
+    """Return the pods of a run's own namespace, as the server has them."""
+    return [pod for pod in checker.pods.values() if pod.key.partition("/")[0] == namespace]
+
+
+def _settled(pod: SeenPod) -> bool:
+    return not pod.kept and (pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving))
+
+
+def _complete(checker: InvariantChecker, key: str, job: dict[str, Any]) -> bool:
+    status, wanted = job.get("status", {}), job["spec"]["completions"]
+    done = {index for (name, index) in checker.succeeded if name == key}
+    return (
+        status.get("phase") == "Succeeded"
+        and status.get("succeeded") == wanted
+        and done == {str(index) for index in range(wanted)}
+    )
