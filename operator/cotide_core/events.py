@@ -326,6 +326,8 @@ class ModelsChanged:
     completion: str = ""
     own: tuple[OwnModels, ...] = ()
     """In order of their namespaces; where one has no model of a kind of its own, the pooled one above answers."""
+    decides_for: tuple[str, ...] | None = None
+    """Workloads for which a QoS model decides, the heuristic for all others; None: the models for all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.access import AccessReviews
@@ -239,6 +241,8 @@ class Operator:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
+                if self._retraining is not None:
+                    await self._retraining.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
@@ -431,11 +435,31 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
+        kept: LearnedStore | None = None
+        if settings.store == "directory" and self.settings.models.directory is not None:
+            kept = DirectoryStore(self.settings.models.directory / LEARNED)
+        elif settings.store == "configMaps":
+            kept = ConfigMapStore(self.client, self.settings.leader_election.namespace)
+
+        def learn(learner: str) -> QosLearning:
+            return QosLearning(
+                settings,
+                self.models,
+                learner,
+                threshold=self.settings.qos.risk_threshold_probability,
+                slot_seconds=self.settings.slot_seconds,
+                seed=self.settings.seed,
+                telemetry=self.telemetry,
+                kept=kept,
+            )
+
         return Retraining(
             settings,
             self.models,
             seed=self.settings.seed,
             telemetry=self.telemetry,
+            learn=learn,
+            kept=kept,
             is_there=self.mirror.namespaces.__contains__,
         )
 

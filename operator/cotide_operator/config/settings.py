@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from cotide_core.config import DEPTH_MAX, HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.config import DEPTH_MAX, ExplorationConfig, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
 from cotide_operator.config.extender_settings import ExtenderSettings
@@ -119,6 +119,19 @@ class RetrainingSettings(Section):
     pooled_namespaces: tuple[str, ...] = ()
     """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
     namespace alone: a tenant could otherwise bend what is predicted for the others."""
+    promotion: Literal["whenTrusted", "never", "atOnce"] = "whenTrusted"
+    """When the QoS model decides for a service: once its forecasts of it are trusted, never (it is only scored), or as
+    soon as there is one."""
+    exploration_share: float = Field(default=0.01, ge=0.0, le=0.1)
+    """Refused placements that are tried after all, per accepted one beside the same service; chosen: with half of them
+    breaking it costs .5 % of what is accepted. Never beside an exclusive service."""
+    exploration_probability: float = Field(default=0.3, ge=0.0, le=0.5)
+    """Highest probability of a violation that is tried; chosen: above it a refusal is hardly uncertain."""
+    store: Literal["directory", "configMaps", "memory"] = "directory"
+    """Where samples and trust outlive the process: beside the models (a volume), in two ConfigMaps of the operator's
+    namespace (a digest), or nowhere."""
+    keep_seconds: float = Field(default=300.0, gt=0)
+    """Wall seconds between two writes of it; chosen."""
     own_models_most: int = Field(default=64, ge=0)
     """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
     kept_models: int = Field(default=5, ge=2)
@@ -295,7 +308,15 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         max_queue=settings.queue.max_pods,
         hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
+        exploration=_exploration(settings.models.retraining),
     )
+
+
+def _exploration(retraining: RetrainingSettings) -> ExplorationConfig | None:
+    """Return None where nothing learns from a trial."""
+    if not retraining.enabled or not retraining.exploration_share:
+        return None
+    return ExplorationConfig(retraining.exploration_share, retraining.exploration_probability)
 
 
 def _plans(settings: Settings) -> PlansConfig | None:

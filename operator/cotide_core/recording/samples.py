@@ -31,7 +31,9 @@ POOL: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class MeasuredMix:
+    """A service's p95 beside what ran on its node; ``jobs`` are (type, count, summed input bytes)."""
+
     service: str
     rate: float
     other_rate: float
@@ -39,6 +41,11 @@ class _Measured:
     pressure: float
     jobs: tuple[tuple[str, int, int], ...]
     latency: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether it was over its limit."""
+        return self.latency > self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,9 @@ class _Finished:
 
 @dataclass(slots=True)
 class _Samples:
-    measured: deque[_Measured]
+    measured: deque[MeasuredMix]
+    fresh: deque[MeasuredMix]
+    """Of the measured ones those that nobody took yet."""
     finished: deque[_Finished]
     measured_ever: int = field(default=0)
     finished_ever: int = field(default=0)
@@ -123,29 +132,14 @@ class SampleCollector:
 
     def qos(self, learner: str = POOL) -> QosSamples:
         """Return the measured mixes that teach a learner, oldest first."""
-        measured = list(self._samples[learner].measured) if learner in self._samples else []
-        types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
-        column = {name: index for index, name in enumerate(types)}
-        counts = np.zeros((len(measured), len(types)))
-        input_bytes = np.zeros((len(measured), len(types)))
-        for index, sample in enumerate(measured):
-            for name, count, size in sample.jobs:
-                counts[index, column[name]] = count
-                input_bytes[index, column[name]] = size
-        services = tuple(sorted({sample.service for sample in measured}))
-        place = {name: index for index, name in enumerate(services)}
-        mixes = MixBatch(
-            requests_per_second=np.array([sample.rate for sample in measured], np.float64),
-            other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
-            limit_milliseconds=np.array([sample.limit for sample in measured], np.float64),
-            cpu_pressure=np.array([sample.pressure for sample in measured], np.float64),
-            types=types,
-            counts=counts,
-            input_bytes=input_bytes,
-            services=services or ("",),
-            service=np.array([place[sample.service] for sample in measured], np.int64),
-        )
-        return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
+        return qos_samples(list(self._samples[learner].measured) if learner in self._samples else [])
+
+    def take_fresh(self) -> dict[str, list[MeasuredMix]]:
+        """Return by learner what was measured since the last call, oldest first: at most `capacity` of it."""
+        fresh = {learner: list(one.fresh) for learner, one in self._samples.items() if one.fresh}
+        for learner in fresh:
+            self._samples[learner].fresh.clear()
+        return fresh
 
     def completion(self, learner: str = POOL) -> CompletionSamples:
         """Return the finished jobs that teach a learner, oldest first."""
@@ -195,7 +189,9 @@ class SampleCollector:
         pressure = float(self._pressures[row])
         limit = workload.latency_p95_milliseconds
         taught = self._taught(learner)
-        taught.measured.append(_Measured(workload.key, rate, other, limit, pressure, jobs, latency))
+        measured = MeasuredMix(workload.key, rate, other, limit, pressure, jobs, latency)
+        taught.measured.append(measured)
+        taught.fresh.append(measured)
         taught.measured_ever += 1
 
     def _learner(self, pod: Pod) -> str | None:
@@ -208,7 +204,8 @@ class SampleCollector:
             own = [name for name in self._samples if name != POOL]
             if learner != POOL and own and len(own) >= self._learners_most:
                 del self._samples[own[0]]
-            found = _Samples(deque(maxlen=self._capacity), deque(maxlen=self._capacity))
+            measured: deque[MeasuredMix] = deque(maxlen=self._capacity)
+            found = _Samples(measured, deque(maxlen=self._capacity), deque(maxlen=self._capacity))
         self._samples[learner] = found
         return found
 
@@ -241,6 +238,32 @@ class SampleCollector:
             taught = self._taught(learner)
             taught.finished.append(_Finished(pod.type, pod.input_bytes, rate, pressure, seconds))
             taught.finished_ever += 1
+
+
+def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
+    """Return measured mixes as columns, in the same order."""
+    types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
+    column = {name: index for index, name in enumerate(types)}
+    counts = np.zeros((len(measured), len(types)))
+    input_bytes = np.zeros((len(measured), len(types)))
+    for index, sample in enumerate(measured):
+        for name, count, size in sample.jobs:
+            counts[index, column[name]] = count
+            input_bytes[index, column[name]] = size
+    services = tuple(sorted({sample.service for sample in measured}))
+    place = {name: index for index, name in enumerate(services)}
+    mixes = MixBatch(
+        requests_per_second=np.array([sample.rate for sample in measured], np.float64),
+        other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
+        limit_milliseconds=np.array([sample.limit for sample in measured], np.float64),
+        cpu_pressure=np.array([sample.pressure for sample in measured], np.float64),
+        types=types,
+        counts=counts,
+        input_bytes=input_bytes,
+        services=services or ("",),
+        service=np.array([place[sample.service] for sample in measured], np.int64),
+    )
+    return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
 
 
 def batch_on(state: ClusterState, row: int) -> list[PodRecord]:

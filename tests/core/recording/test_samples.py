@@ -21,7 +21,7 @@ from cotide_core.events import (
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.samples import POOL, SampleCollector, samples_from_ledger
+from cotide_core.recording.samples import POOL, SampleCollector, samples_from_ledger
 from cotide_core.state.cluster_state import ClusterState
 
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
