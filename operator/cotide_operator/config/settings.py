@@ -7,6 +7,7 @@ something behind it in this version.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -408,8 +409,10 @@ def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     if fault["type"] == "sections_disagree":
         path = tuple(fault["ctx"]["path"])
     elif fault["type"] == "extra_forbidden":
-        known = ", ".join(_keys(path[:-1]))
-        message = "is not a setting" + (f"; there are {known}" if known else "")
+        known = list(_keys(path[:-1]))
+        near = get_close_matches(str(path[-1]), known, n=1)
+        message = "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
+        message += f"; did you mean {near[0]}?" if near else ""
     else:
         message = message.removeprefix("Value error, ")
         message = message[0].lower() + message[1:]
