@@ -41,8 +41,8 @@ COMMANDS: Final[dict[str, str]] = {
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
 
-PROVISIONING: Final = ("capacity", "place")
-"""Commands whose module stands in ``cotide_cli.provisioning``."""
+FOLDERS: Final = {"capacity": "provisioning", "place": "provisioning", "lab": "lab"}
+"""Commands whose module stands in another folder of ``cotide_cli`` than ``commands``."""
 
 
 class LazyGroup(click.Group):
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
             if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, COMMANDS, n=1)):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
-        folder = "provisioning" if cmd_name in PROVISIONING else "commands"
+        folder = FOLDERS.get(cmd_name, "commands")
         module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
         command: click.Command = module.command
         return command
