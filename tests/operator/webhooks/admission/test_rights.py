@@ -10,11 +10,11 @@ from repository import ROOT
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.admission.shared_certificate import Lives
-from cotide_operator.admission.webhook import AdmissionWebhook
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+from cotide_operator.webhooks.serving.shared_certificate import Lives
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.http.http_protocol import Request
 from cotide_sim.apiserver.testing import running_server

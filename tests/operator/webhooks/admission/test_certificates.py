@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.errors import ClusterError
-from cotide_operator.admission.certificates import (
+from cotide_operator.webhooks.serving.certificates import (
     AUTHORITY_LIFE,
     SERVING_LIFE,
     due,
@@ -33,7 +33,7 @@ from cotide_operator.admission.certificates import (
     read_certificates,
     signed_by,
 )
-from cotide_operator.admission.shared_certificate import Lives, StoredCertificate, renewed
+from cotide_operator.webhooks.serving.shared_certificate import Lives, StoredCertificate, renewed
 from cotide_sim.apiserver.http.faults import Fault
 
 

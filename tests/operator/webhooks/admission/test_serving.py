@@ -25,19 +25,19 @@ from admission_scene import (
 )
 
 from cotide_core.errors import InputError
-from cotide_operator.admission.certificates import (
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+from cotide_operator.webhooks.serving.certificates import (
     Pair,
     expires,
     make_authority,
     make_serving,
     read_certificates,
 )
-from cotide_operator.admission.shared_certificate import Lives
-from cotide_operator.admission.tls import ServingContext
-from cotide_operator.admission.webhook import AdmissionWebhook
-from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.config.host_load_settings import AdmissionSettings
-from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.serving.shared_certificate import Lives
+from cotide_operator.webhooks.serving.tls import ServingContext
 from cotide_sim.apiserver.http.faults import Fault
 
 

@@ -1,7 +1,7 @@
 """A serving certificate from a mounted Secret, as cert-manager and others keep it.
 
-Used by `webhook` where ``admission.certificateDirectory`` is given; whoever renews it also tells the API server whom to
-trust (cert-manager's ``cert-manager.io/inject-ca-from``). The directory is read at each look, since a mounted Secret
+Used by `served_certificate`, where a directory of one is configured; whoever renews it also tells the API server whom
+to trust (cert-manager's ``cert-manager.io/inject-ca-from``). The directory is read at each look, since a mounted Secret
 gives no notice of a change; the two files are small.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_operator.admission.certificates import Pair
+from cotide_operator.webhooks.serving.certificates import Pair
 
 FILES: Final = ("tls.crt", "tls.key")
 """The keys of a Secret of type kubernetes.io/tls."""

@@ -1,7 +1,8 @@
 """A self-made authority and serving certificate, kept in one Secret that all replicas share and any of them renews.
 
-Used by `webhook` where no certificate is given. Each look does at most one step and writes it with the version that
-was read, so that of two replicas that renew at once one is refused (409) and takes over what the other wrote::
+Used by `served_certificate` where no certificate is given. Each look does at most one step and writes it with the
+version that was read, so that of two replicas that renew at once one is refused (409) and takes over what the other
+wrote::
 
     nothing, or unusable -------------> authority and certificate
     authority past 2/3 of its life ---> a new authority in front of the old one in ca.crt; the certificate stays
@@ -24,7 +25,7 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.admission.certificates import (
+from cotide_operator.webhooks.serving.certificates import (
     AUTHORITY_LIFE,
     SERVING_LIFE,
     Pair,

@@ -1,8 +1,8 @@
 """TLS settings of a listening socket whose certificate is exchanged while it listens.
 
-Used by `webhook`. A certificate is loaded aside and checked, then swapped in at once: connections that are open keep
-what they began with, new ones get the new one. Loading it into the context that is in use would not do: OpenSSL keeps
-one certificate for each kind of key, and would go on preferring the old one when the kind changes.
+Used by `served_certificate`. A certificate is loaded aside and checked, then swapped in at once: connections that are
+open keep what they began with, new ones get the new one. Loading it into the context that is in use would not do:
+OpenSSL keeps one certificate for each kind of key, and would go on preferring the old one when the kind changes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from datetime import datetime
 from pathlib import Path
 
 from cotide_core.errors import InputError
-from cotide_operator.admission.certificates import Pair, expires
+from cotide_operator.webhooks.serving.certificates import Pair, expires
 
 
 class ServingContext:
     """The certificate in use, and the context that a socket is opened with.
+
+    Parameters
+    ----------
+    client_authority : file of the authorities that sign the certificates of clients, which then must show one; None
+        asks for none.
 
     Attributes
     ----------
@@ -25,7 +30,8 @@ class ServingContext:
         What is served.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, client_authority: Path | None = None) -> None:
+        self._client_authority = client_authority
         self.pair: Pair | None = None
         self._current: ssl.SSLContext | None = None
         self._listening: ssl.SSLContext | None = None
@@ -50,9 +56,9 @@ class ServingContext:
         end = expires(pair.certificate_pem)
         if now >= end:
             raise InputError(f"the certificate expired at {end:%Y-%m-%dT%H:%M:%SZ}")
-        self._current = _context(pair)
+        self._current = self._context(pair)
         if self._listening is None:
-            self._listening = _context(pair)
+            self._listening = self._context(pair)
             # Called in each handshake, whether the client names a server or not.
             self._listening.sni_callback = self._choose
         self.pair = pair
@@ -62,6 +68,17 @@ class ServingContext:
         del name, context
         if self._current is not None:
             connection.context = self._current
+
+    def _context(self, pair: Pair) -> ssl.SSLContext:
+        context = _context(pair)
+        if self._client_authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self._client_authority)
+            except (OSError, ssl.SSLError) as error:
+                why = error.strerror or "it holds no certificate"
+                raise InputError(f"can't be read: {why}", file=str(self._client_authority)) from None
+        return context
 
 
 def _context(pair: Pair) -> ssl.SSLContext:

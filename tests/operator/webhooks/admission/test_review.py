@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import Metadata, NamespaceObject, PriorityClassObject
-from cotide_operator.admission.review import ORIGINAL_RESOURCES_ANNOTATION, Reviewer
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
+from cotide_operator.webhooks.admission.review import ORIGINAL_RESOURCES_ANNOTATION, Reviewer
 from cotide_sim.apiserver.patch.json_patch import json_patch
 
 Json = dict[str, Any]

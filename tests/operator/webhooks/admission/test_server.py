@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_operator.admission.certificates import make_authority, make_serving
-from cotide_operator.admission.review import Answer, Reviewer
-from cotide_operator.admission.server import BODY_LIMIT, PATH, AdmissionServer
-from cotide_operator.admission.tls import ServingContext
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.review import Answer, Reviewer
+from cotide_operator.webhooks.admission.server import BODY_LIMIT, PATH, AdmissionServer
+from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
+from cotide_operator.webhooks.serving.tls import ServingContext
 
 
 class Held:
