@@ -31,6 +31,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
+from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue
@@ -230,8 +231,8 @@ class Scheduler:
             case NodeUpserted() | EvictRefused():
                 self.state.apply(event)
                 self._capacity.take(event, now)
-            case ModelsChanged(qos, completion):
-                self._change_models(qos, completion, now)
+            case ModelsChanged():
+                self._change_models(event, now)
             case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
                 self.state.apply(event)
                 self._admit_concerned(event)
@@ -412,9 +413,12 @@ class Scheduler:
         retry_at = self._queue.back_off(entry, now)
         self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 
-    def _change_models(self, qos: str, completion: str, now: float) -> None:
-        self._qos = self._catalogue.qos(qos)
-        self._run_times = RunTimes(self._catalogue.completion(completion))
+    def _change_models(self, event: ModelsChanged, now: float) -> None:
+        found = self._catalogue
+        own_qos = {one.namespace: found.qos(one.qos) for one in event.own if one.qos}
+        own_completion = {one.namespace: found.completion(one.completion) for one in event.own if one.completion}
+        self._qos = qos_by_namespace(found.qos(event.qos), own_qos)
+        self._run_times = RunTimes(completion_by_namespace(found.completion(event.completion), own_completion))
         self._estimates = RunTimes(self._run_times.forecaster)
         self._placer.forget_answers()
         self._run_times.learn(entry.pod for entry in self._queue)

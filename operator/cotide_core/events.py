@@ -310,11 +310,22 @@ class ForecastScored:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnModels:
+    """Models that a namespace's own pods taught, and that answer for nobody else; ids as in `ModelsChanged`."""
+
+    namespace: str
+    qos: str = ""
+    completion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelsChanged:
     """The driver put other models into the catalogue; ids are sha256 of the model file, empty for none."""
 
     qos: str = ""
     completion: str = ""
+    own: tuple[OwnModels, ...] = ()
+    """In order of their namespaces; where one has no model of a kind of its own, the pooled one above answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 Fed after each cycle by the live loop, or from a ledger by `samples_from_ledger`; read by the training of both
 predictors. The contention of a job is the mean over its run: each node keeps running integrals of its rate and
-pressure, so that a job only remembers where they stood when it started. Invariant: at most `capacity` samples of
-each sort are kept, the latest.
+pressure, so that a job only remembers where they stood when it started. Samples are kept by *learner*: whose forecasts
+they teach. Invariants: at most `capacity` samples of each sort are kept for a learner, the latest; no learner's samples
+take the room of another's.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +23,11 @@ from cotide_core.instructions import Bind
 from cotide_core.kernels.array_types import Floats
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.node_columns import CPU_COLUMN
+
+POOL: Final = ""
+"""The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +59,34 @@ class _Finished:
     seconds: float
 
 
+@dataclass(slots=True)
+class _Samples:
+    measured: deque[_Measured]
+    finished: deque[_Finished]
+    measured_ever: int = field(default=0)
+    finished_ever: int = field(default=0)
+
+
 class SampleCollector:
     """Collects training samples from the state and the events of each cycle.
 
     Parameters
     ----------
-    capacity : samples of each sort that are kept.
-    teaches : whether the pods of a namespace teach the forecasts of all. A latency is kept where the service and all
-        batch and gratis pods beside it do: types are words of their users, and a foreign word must not be learned.
+    capacity : samples of each sort that are kept for a learner.
+    learner_of : whom the pods of a namespace teach: `POOL`, the namespace itself, or None for nobody. A latency is kept
+        where all batch and gratis pods beside the service teach the same learner or the pool: types are words of their
+        users, and a foreign word must not be learned.
+    learners_most : learners besides the pool; of more, those that were taught nothing for longest are forgotten.
     """
 
-    def __init__(self, capacity: int, teaches: Callable[[str], bool] = lambda _: True) -> None:
-        self._teaches = teaches
-        self._measured: deque[_Measured] = deque(maxlen=capacity)
-        self._finished: deque[_Finished] = deque(maxlen=capacity)
+    def __init__(
+        self, capacity: int, learner_of: Callable[[str], str | None] = lambda _: POOL, learners_most: int = 0
+    ) -> None:
+        self._learner_of = learner_of
+        self._capacity = capacity
+        self._learners_most = learners_most
+        self._samples: dict[str, _Samples] = {}
+        """By learner, the last that was taught at the end."""
         self._running: dict[str, _Running] = {}
         self._now: float | None = None
         self._rates: Floats = np.zeros(0)
@@ -81,16 +101,29 @@ class SampleCollector:
             match event:
                 case ServiceSampled(key, rate, latency) if latency is not None:
                     self._measure(state, key, rate, latency)
-                case PodUpserted(pod) if pod.workload_class is not WorkloadClass.ONLINE and self._may(pod.key):
+                case PodUpserted(pod) if pod.workload_class is not WorkloadClass.ONLINE:
                     self._follow(state, pod, now)
                 case PodDeleted(key, uid) if key in self._running and self._running[key].uid == uid:
                     del self._running[key]
                 case _:
                     pass
 
-    def qos(self) -> QosSamples:
-        """Return the measured mixes, oldest first."""
-        measured = list(self._measured)
+    def learners(self) -> list[str]:
+        """Return who was taught anything."""
+        return list(self._samples)
+
+    def forget(self, learner: str) -> None:
+        """Drop what a learner was taught."""
+        self._samples.pop(learner, None)
+
+    def counts(self, learner: str = POOL) -> tuple[int, int]:
+        """Return how many mixes and finished jobs taught a learner so far, those that made room since included."""
+        found = self._samples.get(learner)
+        return (0, 0) if found is None else (found.measured_ever, found.finished_ever)
+
+    def qos(self, learner: str = POOL) -> QosSamples:
+        """Return the measured mixes that teach a learner, oldest first."""
+        measured = list(self._samples[learner].measured) if learner in self._samples else []
         types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
         column = {name: index for index, name in enumerate(types)}
         counts = np.zeros((len(measured), len(types)))
@@ -114,9 +147,9 @@ class SampleCollector:
         )
         return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
 
-    def completion(self) -> CompletionSamples:
-        """Return the finished jobs, oldest first."""
-        done = list(self._finished)
+    def completion(self, learner: str = POOL) -> CompletionSamples:
+        """Return the finished jobs that teach a learner, oldest first."""
+        done = list(self._samples[learner].finished) if learner in self._samples else []
         return CompletionSamples(
             types=tuple(job.type for job in done),
             input_bytes=np.array([job.input_bytes for job in done], np.float64),
@@ -147,7 +180,8 @@ class SampleCollector:
         workload = state.workload(record.pod.workload) if record is not None else None
         if record is None or workload is None or record.row < 0:
             return
-        if not all(self._may(one.pod.key) for one in (record, *batch_on(state, record.row))):
+        learner = self._learner(record.pod)
+        if learner is None or not {self._learner(one.pod) for one in batch_on(state, record.row)} <= {learner, POOL}:
             return
         columns, row = state.columns, record.row
         if any(service.requests_per_second is None for service in columns.services[row]):
@@ -160,17 +194,30 @@ class SampleCollector:
         other = max(0.0, float(columns.service_rates[row]) - rate)
         pressure = float(self._pressures[row])
         limit = workload.latency_p95_milliseconds
-        self._measured.append(_Measured(workload.key, rate, other, limit, pressure, jobs, latency))
+        taught = self._taught(learner)
+        taught.measured.append(_Measured(workload.key, rate, other, limit, pressure, jobs, latency))
+        taught.measured_ever += 1
 
-    def _may(self, key: str) -> bool:
-        return self._teaches(key.partition("/")[0])
+    def _learner(self, pod: Pod) -> str | None:
+        return self._learner_of(namespace_of(pod))
+
+    def _taught(self, learner: str) -> _Samples:
+        """Return the samples of a learner, who is the latest taught now."""
+        found = self._samples.pop(learner, None)
+        if found is None:
+            own = [name for name in self._samples if name != POOL]
+            if learner != POOL and own and len(own) >= self._learners_most:
+                del self._samples[own[0]]
+            found = _Samples(deque(maxlen=self._capacity), deque(maxlen=self._capacity))
+        self._samples[learner] = found
+        return found
 
     def _follow(self, state: ClusterState, pod: Pod, now: float) -> None:
         known = self._running.get(pod.key)
         if known is not None and known.uid != pod.uid:
             known = None
             del self._running[pod.key]
-        if pod.phase is PodPhase.RUNNING and known is None and pod.node is not None:
+        if pod.phase is PodPhase.RUNNING and known is None and pod.node is not None and self._learner(pod) is not None:
             row = state.columns.row_of.get(pod.node)
             if row is not None:
                 rate, pressure = float(self._rate_integrals[row]), float(self._pressure_integrals[row])
@@ -189,7 +236,11 @@ class SampleCollector:
         watched = now - known.since
         rate = (float(self._rate_integrals[known.row]) - known.rate_integral) / watched
         pressure = (float(self._pressure_integrals[known.row]) - known.pressure_integral) / watched
-        self._finished.append(_Finished(pod.type, pod.input_bytes, rate, pressure, seconds))
+        learner = self._learner(pod)
+        if learner is not None:
+            taught = self._taught(learner)
+            taught.finished.append(_Finished(pod.type, pod.input_bytes, rate, pressure, seconds))
+            taught.finished_ever += 1
 
 
 def batch_on(state: ClusterState, row: int) -> list[PodRecord]:

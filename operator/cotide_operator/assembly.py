@@ -101,6 +101,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
+        """One function, because it is the order in which the parts need each other, from top to bottom."""
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -369,7 +370,13 @@ class Operator:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        return Retraining(settings, self.models, seed=self.settings.seed, telemetry=self.telemetry)
+        return Retraining(
+            settings,
+            self.models,
+            seed=self.settings.seed,
+            telemetry=self.telemetry,
+            is_there=self.mirror.namespaces.__contains__,
+        )
 
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:

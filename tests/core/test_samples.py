@@ -21,7 +21,7 @@ from cotide_core.events import (
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.samples import SampleCollector, samples_from_ledger
+from cotide_core.samples import POOL, SampleCollector, samples_from_ledger
 from cotide_core.state.cluster_state import ClusterState
 
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
@@ -132,10 +132,42 @@ def test_a_ledger_gives_the_samples_that_were_taken_live() -> None:
 
 def test_only_namespaces_that_are_pooled_teach_and_no_foreign_type_is_learned_beside_them() -> None:
     tape = Tape()
-    tape.collector = SampleCollector(100, lambda namespace: namespace == "d")
+    tape.collector = SampleCollector(100, lambda namespace: POOL if namespace == "d" else None)
     foreign = SECOND._replace(key="hostile/second")
     tape(1.0, PodUpserted(JOB), ServiceSampled("d/web", 500.0, 3.5))
     tape(2.0, PodUpserted(foreign), ServiceSampled("d/web", 500.0, 1e9))
     assert tape.collector.qos().latency_milliseconds.tolist() == [3.5]
     tape(20.0, finished(JOB, started=1.0, ended=20.0), finished(foreign, started=2.0, ended=1e12))
     assert tape.collector.completion().types == ("sort",)
+
+
+def own(namespace: str) -> str:
+    return POOL if namespace == "pooled" else namespace
+
+
+def test_a_namespace_learns_from_its_own_pods_and_keeps_what_the_pool_runs_beside_it() -> None:
+    tape = Tape()
+    tape.collector = SampleCollector(100, own, 9)
+    pooled, foreign = SECOND._replace(key="pooled/second"), SECOND._replace(key="other/second")
+    tape(1.0, PodUpserted(JOB), PodUpserted(pooled), ServiceSampled("d/web", 500.0, 3.5))
+    tape(2.0, PodUpserted(foreign), ServiceSampled("d/web", 500.0, 1e9))
+    assert tape.collector.qos("d").latency_milliseconds.tolist() == [3.5], "a foreign word stood beside the second"
+    tape(9.0, finished(JOB, started=1.0, ended=9.0), finished(foreign, started=2.0, ended=9.0))
+    tape(9.0, finished(pooled, started=1.0, ended=8.0))
+    seconds = {name: tape.collector.completion(name).seconds.tolist() for name in ("d", "other", POOL)}
+    assert seconds == {"d": [8.0], "other": [7.0], POOL: [7.0]}
+
+
+def test_no_namespace_takes_the_room_of_another_and_of_too_many_the_longest_silent_goes() -> None:
+    tape = Tape()
+    tape.collector = SampleCollector(2, own, 2)
+    for number, namespace in enumerate(("d", "loud", "loud", "loud", "pooled", "third")):
+        job = JOB._replace(key=f"{namespace}/{number}", uid=f"{number}")
+        tape(number + 1.0, PodUpserted(job))
+        tape(number + 1.5, finished(job, started=number + 1.0, ended=number + 1.5))
+        if number == 4:
+            assert len(tape.collector.completion("d").types) == 1, (
+                "three of another namespace are no reason to forget it"
+            )
+    assert tape.collector.learners() == ["loud", POOL, "third"]
+    assert (len(tape.collector.completion("loud").types), tape.collector.counts("loud")) == (2, (0, 3))

@@ -14,6 +14,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
+from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import CompletionForecaster
 
 REMEMBERED: Final = 65_536
@@ -35,7 +36,7 @@ class RunTimes:
         fresh = dict.fromkeys(
             job
             for pod in pods
-            if pod.workload_class is not WorkloadClass.ONLINE and (job := _job(pod)) not in self._known
+            if pod.workload_class is not WorkloadClass.ONLINE and (job := self._job(pod)) not in self._known
         )
         if not fresh:
             return
@@ -50,12 +51,11 @@ class RunTimes:
         """Return (p50, p90) in seconds; zeros for an online pod, which has no end."""
         if pod.workload_class is WorkloadClass.ONLINE:
             return 0.0, 0.0
-        found = self._known.get(_job(pod))
+        found = self._known.get(self._job(pod))
         if found is None:
             self.learn([pod])
-            found = self._known[_job(pod)]
+            found = self._known[self._job(pod)]
         return found
 
-
-def _job(pod: Pod) -> _Job:
-    return pod.type, pod.input_bytes, pod.requested_seconds
+    def _job(self, pod: Pod) -> _Job:
+        return type_for(self.forecaster, pod), pod.input_bytes, pod.requested_seconds

@@ -14,6 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from cotide_core.events import Pod
+from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.kernels.array_types import Floats
 
@@ -31,6 +33,10 @@ class SlowdownCache:
     def __init__(self, forecaster: CompletionForecaster) -> None:
         self._forecaster = forecaster
         self._known: dict[tuple[str, int], float] = {}
+
+    def type_of(self, pod: Pod) -> str:
+        """Return the type under which to ask about a pod."""
+        return type_for(self._forecaster, pod)
 
     def factor(self, job_type: str, rate: float) -> float:
         """Return the factor beside services with this summed rate of requests per second."""

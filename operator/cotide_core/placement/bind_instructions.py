@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import NO_FORECAST, Bind, Forecast
 from cotide_core.placement.placer import Placement
@@ -40,7 +41,7 @@ def bind_instructions(
     if jobs:
         rates = np.array([bind.service_rate for bind in jobs], np.float64)
         pressures = np.array([bind.cpu_pressure for bind in jobs], np.float64)
-        factors = forecaster.slowdown([bind.entry.pod.type for bind in jobs], rates, pressures)
+        factors = forecaster.slowdown([type_for(forecaster, bind.entry.pod) for bind in jobs], rates, pressures)
         slowdowns = {id(bind): factor for bind, factor in zip(jobs, factors.tolist(), strict=True)}
     out = []
     for bind in decided:

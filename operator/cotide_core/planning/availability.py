@@ -172,7 +172,7 @@ class Availability:
             run = before.get(pod.uid)
             if run is None:
                 seconds = self._quantile.seconds(*self.run_times.of(pod)) * self.stretches.factor(
-                    pod.type, columns.service_rates[row]
+                    self.stretches.type_of(pod), columns.service_rates[row]
                 )
                 run = _Run(now, planned_length(seconds))
             if pod.started_seconds is not None:

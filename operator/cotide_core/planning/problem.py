@@ -53,13 +53,14 @@ class PlanProblem:
         seconds: Callable[[QueuedPod], float],
         guard: PlanGuard | None,
     ) -> None:
-        groups: dict[tuple[object, float], int] = {}
+        type_of = availability.stretches.type_of
+        groups: dict[tuple[object, float, str], int] = {}
         self.firsts: list[QueuedPod] = []
         members: list[int] = []
         lasts: list[int] = []
         for entry in waiting:
             planned = seconds(entry)
-            number = groups.setdefault((entry.shape, planned), len(groups))
+            number = groups.setdefault((entry.shape, planned, type_of(entry.pod)), len(groups))
             if number == len(self.firsts):
                 self.firsts.append(entry)
                 lasts.append(planned_length(planned))
@@ -72,7 +73,7 @@ class PlanProblem:
         self.group: Integers = np.array(members, np.int64)
         self.fit: Integers = np.array([fits.setdefault(shape, len(fits)) for shape in shapes], np.int64)
         kinds: dict[str, int] = {}
-        self.kind: Integers = np.array([kinds.setdefault(one.pod.type, len(kinds)) for one in firsts], np.int64)
+        self.kind: Integers = np.array([kinds.setdefault(type_of(one.pod), len(kinds)) for one in firsts], np.int64)
         take = np.array([availability.vector(one.pod.requests) for one in firsts])
         need = take.copy()
         if availability.capacity.by_requests:

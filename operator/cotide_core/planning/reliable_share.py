@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.events import Event, PodDeleted, PodPhase, PodUpserted
+from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasting.reliability import Reliability
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_plan import Plan
@@ -130,7 +131,7 @@ class ReliableShare(PlanMethod):
         pressure = float(columns.batch_millicores[row]) / max(1, int(columns.allocatable[CPU_COLUMN, row]))
         forecaster = self.around.availability.run_times.forecaster
         rate = np.array([columns.service_rates[row]], np.float64)
-        factor = float(forecaster.slowdown([entry.pod.type], rate, np.array([pressure]))[0])
+        factor = float(forecaster.slowdown([type_for(forecaster, entry.pod)], rate, np.array([pressure]))[0])
         self._runs[entry.pod.uid] = (amounts, seconds * factor)
 
     def _volume_key(self, entry: QueuedPod) -> tuple[float, ...]:

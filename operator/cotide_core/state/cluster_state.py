@@ -454,6 +454,7 @@ class ClusterState:
             if not taken[port]:
                 del taken[port]
         if pod.workload_class is WorkloadClass.ONLINE:
+            columns.online_counts[row] += sign
             self._count_service(record, sign)
         else:
             # Taken off where it was put: in the meantime another column may have become the type's.

@@ -116,8 +116,9 @@ class HostLoad:
         With a forecast in force beside fresh measurements it is max(forecast, latest measurement), which is the
         last-state correction within the slot (Jiang et al., section IV), and what online pods that came since ask for:
         of them the forecast knows nothing. Else it is what online pods ask for, or more where more was measured. Once
-        measurements stop, what was last known stays a lower bound: a feed that falls silent is no reason to think that
-        pods need less than before.
+        measurements stop, what was last known stays a lower bound while online pods are there: a feed that falls silent
+        is no reason to think that they need less than before. Of a node without any it says nothing: what was measured
+        has left, and the silence may last for ever.
         """
         used, fresh = self.used(now, stale_seconds)
         believed = fresh & self.in_force(now)
@@ -131,11 +132,13 @@ class HostLoad:
         return self._online[:, :size] + np.maximum(0.0, self.asked() - self._asked_then[:, :size])
 
     def _last_known(self) -> Floats:
-        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher."""
+        """Return (2, N) the last measurement, or the forecast that was in force beside it if that is higher; 0 where no
+        online pod is."""
         size = self._columns.size
         used_at = self._used_at[:size]
-        used = np.where(np.isfinite(used_at), self._used[:, :size], 0.0)
-        forecast = np.isfinite(used_at) & (self._until[:size] >= used_at)
+        known = np.isfinite(used_at) & (self._columns.online_counts[:size] > 0)
+        used = np.where(known, self._used[:, :size], 0.0)
+        forecast = known & (self._until[:size] >= used_at)
         return np.maximum(used, np.where(forecast, self._foreseen(), 0.0))
 
     def in_force(self, now: float) -> Booleans:

@@ -59,6 +59,7 @@ class NodeColumns:
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
     held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
         2 online).
+    online_counts : (capacity,) online pods, those that ask for nothing included.
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
     service_rates : (capacity,) their summed requests per second.
     promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
@@ -96,6 +97,7 @@ class NodeColumns:
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
         self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
         self.held: Integers = np.zeros((3, 2, self.capacity), np.int64)
+        self.online_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
         self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_rates: Floats = np.zeros(self.capacity, np.float64)
@@ -311,7 +313,7 @@ class NodeColumns:
         held[:, :, : self.held.shape[2]] = self.held
         self.held = held
         for name in (
-            "alive", "batch_millicores", "service_counts", "exclusive_counts",
+            "alive", "batch_millicores", "online_counts", "service_counts", "exclusive_counts",
             "service_rates", "versions", "relief_versions", "spec_versions",
         ):  # fmt: skip
             column: NDArray[Any] = getattr(self, name)

@@ -115,8 +115,10 @@ class RetrainingSettings(Section):
     capacity_samples: int = Field(default=20_000, ge=100)
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
     pooled_namespaces: tuple[str, ...] = ()
-    """Whose pods teach the forecasts of all; ``*`` for every namespace. Others are forecast by what is learned of
-    these, and teach nothing: a tenant could otherwise bend what is predicted for the others."""
+    """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
+    namespace alone: a tenant could otherwise bend what is predicted for the others."""
+    own_models_most: int = Field(default=64, ge=0)
+    """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
     kept_models: int = Field(default=5, ge=2)
     """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
 
@@ -133,9 +135,10 @@ class ModelSettings(Section):
     def _has_a_place(self) -> ModelSettings:
         if self.retraining.enabled and self.directory is None:
             raise ValueError("retraining needs a directory to put new models into")
-        if self.retraining.enabled and not self.retraining.pooled_namespaces:
+        if self.retraining.enabled and not (self.retraining.pooled_namespaces or self.retraining.own_models_most):
             raise ValueError(
-                "retraining needs pooledNamespaces: the namespaces whose pods teach the forecasts of all, or ['*']"
+                "retraining needs pooledNamespaces, the namespaces whose pods teach the forecasts of all or ['*'], "
+                "or ownModelsMost above 0"
             )
         return self
 

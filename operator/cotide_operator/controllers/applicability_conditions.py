@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotide_core.qos.applicability import CONDITION_OUTSIDE, CONDITION_RATE_UNKNOWN, NAMES, RATE_UNKNOWN
+from cotide_core.units import counted
 from cotide_operator.controllers.status_builder import ReconcileContext, Status, with_condition
 from cotide_operator.models.service_applicability import ServiceApplicability
 
@@ -36,11 +37,13 @@ def with_applicability(
         training["message"] = "no QoS model is in use: the request-based heuristic decides"
     elif outside:
         training["reason"] = "Outside"
-        training["message"] = f"outside what was learned by {', '.join(outside)} ({known.samples} samples): {_LARGER}"
+        training["message"] = (
+            f"outside what was learned by {', '.join(outside)} ({counted(known.samples, 'sample')}): {_LARGER}"
+        )
     else:
         training["status"] = "False"
         training["reason"] = "Inside"
-        training["message"] = f"alone it lies inside what was learned from {known.samples} samples of it"
+        training["message"] = f"alone it lies inside what was learned from {counted(known.samples, 'sample')} of it"
     found: Sequence[Mapping[str, Any]] = conditions
     for condition in (rate, training):
         found = with_condition(found, condition, look)

@@ -185,10 +185,8 @@ class JobController:
         try:
             manifests = [
                 job_pod(
-                    name=job.metadata.name,
-                    namespace=job.metadata.namespace,
-                    uid=job.metadata.uid,
-                    spec=spec,
+                    job.metadata,
+                    spec,
                     index=index,
                     retry=retry,
                     workload_class=workload_class,

@@ -1,10 +1,11 @@
 """Model files to forecasters in use: found, loaded aside, checked, swapped, and the previous one kept.
 
 A models directory holds one model in itself, or one per sub-directory (each with ``manifest.json``); the newest that
-can be used of each kind is used, and files that change are taken up without a restart. The engine learns of a swap by
-a `ModelsChanged` event and finds the forecaster here, by id (`ModelCatalogue`). Invariant: a model is in the
-catalogue before an event names it and stays there after the next one replaced it, so that no decision ever misses its
-model; a broken file changes nothing but a log line and a metric.
+can be used of each kind is used, and files that change are taken up without a restart. Models that a namespace's own
+pods taught lie the same way in ``namespaces/NAME``. The engine learns of a swap by a `ModelsChanged` event and finds
+the forecaster here, by id (`ModelCatalogue`). Invariant: a model is in the catalogue before an event names it and
+stays there after the next one replaced it, so that no decision ever misses its model; a broken file changes nothing
+but a log line and a metric.
 """
 
 from __future__ import annotations
@@ -12,40 +13,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import ModelError
-from cotide_core.events import Event, ModelsChanged
+from cotide_core.events import Event, ModelsChanged, OwnModels
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
+from cotide_core.samples import POOL
 from cotide_operator.models.service_applicability import ServiceApplicability, applicability_of
+from cotide_operator.models.shelf import COMPLETION, MANIFEST, QOS, Files, Loaded, Shelf
 from cotide_operator.observability.ledger_file import write_files
 from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
-_ID: Final = re.compile(r"[0-9a-f]{64}")
-MANIFEST: Final = "manifest.json"
-QOS: Final = "qos"
-COMPLETION: Final = "completion"
-Files = dict[str, bytes]
-Signature = tuple[tuple[str, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model that was read and checked."""
-
-    kind: str
-    model_id: str
-    model: QosForecaster | CompletionForecaster
-    files: Files
+NAMESPACES: Final = "namespaces"
+"""Folder of the models directory with a folder for each namespace that has models of its own."""
 
 
 class ModelStore:
@@ -81,11 +68,23 @@ class ModelStore:
         self._heuristics = HeuristicCatalogue()
         self._qos: dict[str, QosForecaster] = {}
         self._completion: dict[str, CompletionForecaster] = {}
-        self.current: dict[str, Loaded] = {}
-        self._previous: dict[str, str] = {}
-        """Id of the model that was in use before, by kind."""
-        self._seen: dict[Path, Signature] = {}
-        self._complaint = ""
+        self._shelves: dict[str, Shelf] = {} if directory is None else {POOL: Shelf(directory)}
+        """By whom they answer for: a namespace, or `POOL` for all that have none of their own."""
+
+    @property
+    def current(self) -> dict[str, Loaded]:
+        """The models of all that are in use, by kind."""
+        shelf = self._shelves.get(POOL)
+        return {} if shelf is None else shelf.current
+
+    def current_of(self, kind: str, namespace: str = POOL) -> Loaded | None:
+        """Return the model of a kind that is of all, or a namespace's own; None where there is none."""
+        shelf = self._shelves.get(namespace)
+        return None if shelf is None else shelf.current.get(kind)
+
+    def own_namespaces(self) -> list[str]:
+        """Return the namespaces that have models of their own."""
+        return sorted(name for name in self._shelves if name != POOL)
 
     def qos(self, model_id: str) -> QosForecaster:
         """Return the QoS forecaster of this id; the heuristic for an empty one."""
@@ -95,7 +94,7 @@ class ModelStore:
         self, service: str, requests_per_second: float | None, limit_milliseconds: float
     ) -> ServiceApplicability:
         """Return what the QoS model in use, or the heuristic, knows of a service; see `applicability_of`."""
-        current = self.current.get(QOS)
+        current = self.current_of(QOS, namespace_in(service)) or self.current_of(QOS)
         forecaster = self.qos("" if current is None else current.model_id)
         return applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
 
@@ -114,16 +113,35 @@ class ModelStore:
         """Take up what changed in the directory since the last look; reading and loading happen off the loop."""
         if self.directory is None:
             return
-        loaded, faults = await asyncio.to_thread(self._read_changed, self.directory)
-        for fault in faults:
-            self._telemetry.model_reloads.labels("refused").inc()
-            _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
-        self._use(loaded)
-        if loaded and self._kept_models is not None:
-            await asyncio.to_thread(self._prune, self.directory, self._kept_models)
+        await asyncio.to_thread(self._find_own, self.directory)
+        changed = False
+        for name, shelf in list(self._shelves.items()):
+            loaded, faults = await asyncio.to_thread(shelf.read_changed)
+            for fault in faults:
+                self._telemetry.model_reloads.labels("refused").inc()
+                _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
+            changed |= self._use(name, shelf, loaded)
+            if loaded and self._kept_models is not None:
+                await asyncio.to_thread(shelf.prune, self._kept_models)
+        if changed:
+            self._tell_engine()
 
-    def save(self, files: Files) -> None:
-        """Write a freshly trained model into the directory; the next `look` takes it up.
+    async def forget_own(self, namespace: str) -> None:
+        """Delete the models of a namespace that is gone."""
+        shelf = self._shelves.pop(namespace, None)
+        if shelf is None:
+            return
+        try:
+            await asyncio.to_thread(shutil.rmtree, shelf.directory)
+        except OSError as error:
+            _LOG.warning("the models in %s could not be deleted: %s", shelf.directory, error.strerror)
+        for one in shelf.current.values():
+            self._telemetry.model_info.remove(*_info(one))
+        _LOG.info("deleted the models of namespace %s, which is gone", namespace)
+        self._tell_engine()
+
+    def save(self, files: Files, namespace: str = POOL) -> None:
+        """Write a freshly trained model, of all or of a namespace, into the directory; the next `look` takes it up.
 
         Raises
         ------
@@ -134,7 +152,8 @@ class ModelStore:
             raise ModelError("there is no models directory to save into")
         from cotide_predictors import serialisation  # only where there are models
 
-        target = self.directory / serialisation.model_id(files)
+        folder = self.directory if namespace == POOL else self.directory / NAMESPACES / namespace
+        target = folder / serialisation.model_id(files)
         if target.exists():
             return
         try:
@@ -142,10 +161,21 @@ class ModelStore:
         except OSError as error:
             raise ModelError(f"the models directory {self.directory} can't be written: {error.strerror}") from error
 
-    def _use(self, loaded: list[Loaded]) -> None:
+    def _find_own(self, directory: Path) -> None:
+        """In a thread: find the folders of namespaces."""
+        try:
+            folders = [path for path in sorted((directory / NAMESPACES).iterdir()) if path.is_dir()]
+        except OSError:
+            return  # none has any, or the directory itself can't be read, which is said of it
+        for path in folders:
+            if not path.name.startswith("."):
+                self._shelves.setdefault(path.name, Shelf(path))
+
+    def _use(self, namespace: str, shelf: Shelf, loaded: list[Loaded]) -> bool:
         changed = False
+        whose = "" if namespace == POOL else f" of namespace {namespace}"
         for one in loaded:
-            before = self.current.get(one.kind)
+            before = shelf.current.get(one.kind)
             if before is not None and before.model_id == one.model_id:
                 continue
             if isinstance(one.model, QosForecaster):
@@ -154,112 +184,33 @@ class ModelStore:
                 self._completion[one.model_id] = one.model
             if self._keep is not None:
                 self._keep(one.model_id, one.files)
-            self.current[one.kind] = one
+            shelf.use(one)
             self._telemetry.model_reloads.labels("taken").inc()
             if before is not None:
-                self._previous[one.kind] = before.model_id
                 self._telemetry.model_info.remove(*_info(before))
             self._telemetry.model_info.labels(*_info(one)).set(1)
-            _LOG.info("%s model %s is in use", one.kind, one.model_id[:12])
+            _LOG.info("%s model %s%s is in use", one.kind, one.model_id[:12], whose)
             changed = True
-        if changed:
-            ids = {kind: one.model_id for kind, one in self.current.items()}
-            self._tell(ModelsChanged(qos=ids.get(QOS, ""), completion=ids.get(COMPLETION, "")))
-            self._forget_old()
+        return changed
+
+    def _tell_engine(self) -> None:
+        ids = {
+            name: {kind: one.model_id for kind, one in shelf.current.items()} for name, shelf in self._shelves.items()
+        }
+        own = tuple(
+            OwnModels(name, ids[name].get(QOS, ""), ids[name].get(COMPLETION, ""))
+            for name in self.own_namespaces()
+            if ids[name]
+        )
+        pool = ids.get(POOL, {})
+        self._tell(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own))
+        self._forget_old()
 
     def _forget_old(self) -> None:
         """Keep the current model of each kind and the one before."""
-        known: tuple[dict[str, QosForecaster] | dict[str, CompletionForecaster], ...] = (self._qos, self._completion)
-        for models in known:
-            while len(models) > 2:
-                del models[next(iter(models))]
-
-    def _prune(self, directory: Path, most: int) -> None:
-        """In a thread: delete old models that we saved, and what a save that failed left behind."""
-        used = {one.model_id for one in self.current.values()} | set(self._previous.values())
-        count: Counter[str] = Counter()
-        try:
-            for path, _ in _candidates(directory):  # newest first
-                if path == directory or path.is_symlink() or not _ID.fullmatch(path.name):
-                    continue
-                kind = _kind(path)
-                count[kind] += 1
-                if count[kind] > most and path.name not in used:
-                    shutil.rmtree(path)
-                    _LOG.info("deleted the old %s model %s", kind, path.name[:12])
-        except OSError as error:
-            _LOG.warning("old models in %s could not be deleted: %s", directory, error.strerror)
-
-    def _read_changed(self, directory: Path) -> tuple[list[Loaded], list[str]]:
-        """In a thread: read each model that changed, the newest usable one of each kind last decided by time."""
-        faults: list[str] = []
-        try:
-            found = _candidates(directory)
-        except FileNotFoundError:
-            # Usual on a first start: a training will make it, or somebody will mount it.
-            if self._complaint != "missing":
-                _LOG.info("there is no directory %s yet: until models come, the heuristics are in force", directory)
-            self._complaint = "missing"
-            return [], []
-        except OSError as error:
-            fault = f"{directory} can't be read: {error.strerror}"
-            fresh = fault != self._complaint
-            self._complaint = fault
-            return [], [fault] if fresh else []
-        self._complaint = ""
-        signatures = dict(found)
-        if signatures == self._seen:
-            return [], []
-        changed = {path for path, signature in found if self._seen.get(path) != signature}
-        self._seen = signatures
-        newest: dict[str, Loaded] = {}
-        for path, _ in found:  # newest first
-            kind = _kind(path)
-            if kind in newest:
-                continue
-            try:
-                newest_here = _load(path)
-            except (ModelError, OSError) as error:
-                if path in changed:
-                    faults.append(f"{path}: {error}")
-                continue
-            newest[newest_here.kind] = newest_here
-        return list(newest.values()), faults
-
-
-def _candidates(directory: Path) -> list[tuple[Path, Signature]]:
-    """Return model directories with what tells a change, the newest first."""
-    folders = [directory] if (directory / MANIFEST).exists() else sorted(directory.iterdir())
-    found: list[tuple[int, Path, Signature]] = []
-    for folder in folders:
-        # Names that begin with a dot are half-written, or the kubelet's own links behind a mounted ConfigMap.
-        if folder.name.startswith(".") and folder != directory:
-            continue
-        manifest = folder / MANIFEST
-        if not manifest.is_file():
-            continue
-        stats = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
-        signature = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
-        found.append((manifest.stat().st_mtime_ns, folder, signature))
-    found.sort(key=lambda one: (-one[0], one[1].name))
-    return [(folder, signature) for _, folder, signature in found]
-
-
-def _kind(folder: Path) -> str:
-    try:
-        document = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return ""
-    return str(document.get("kind", "")) if isinstance(document, dict) else ""
-
-
-def _load(folder: Path) -> Loaded:
-    from cotide_predictors import serialisation  # only where there are models
-
-    files = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
-    model = serialisation.from_files(files)
-    kind = QOS if isinstance(model, QosForecaster) else COMPLETION
-    return Loaded(kind, serialisation.model_id(files), model, files)
+        kept = {one.model_id for shelf in self._shelves.values() for one in shelf.in_use_or_before()}
+        self._qos = {model_id: model for model_id, model in self._qos.items() if model_id in kept}
+        self._completion = {model_id: model for model_id, model in self._completion.items() if model_id in kept}
 
 
 def _info(one: Loaded) -> tuple[str, str, str]:

@@ -67,7 +67,10 @@ def test_a_report_and_schedules_are_written(log, tmp_path):
     done = cotide("--trace", log, "--policy", "fcfs,easy", "--report", report, "--swf", schedules)
     assert done.returncode == 0, done.stderr
     text = report.read_text()
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 6
+    assert "Against easy" in text
+    assert f"cotide simulate --trace {log}" in text
+    assert 'name="viewport"' in text
     assert "http-equiv" not in text
     assert "<script src" not in text
     assert "easy" in text

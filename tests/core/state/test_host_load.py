@@ -17,6 +17,7 @@ from cotide_core.events import (
     NodeUpserted,
     NodeUsageSampled,
     Pod,
+    PodDeleted,
     PodUpserted,
 )
 from cotide_core.state.cluster_state import ClusterState
@@ -81,6 +82,16 @@ def test_fallen_back_a_burst_above_the_requests_counts() -> None:
     state = state_with(requested=800)
     state.apply(NodeUsageSampled("a", 0.0, 900.0, 100.0))
     assert offer(state, 10.0) == ([100, 200], False)
+
+
+def test_once_the_feed_is_silent_a_measurement_counts_only_while_online_pods_are_there() -> None:
+    state = state_with(requested=0)
+    state.apply(NodeUsageSampled("a", 0.0, 700.0, 100.0))
+    silent = 2 * STALE
+    assert offer(state, silent) == ([300, 900], False), "1000 - 700: a pod that asks for nothing may still use it"
+    state.apply(PodDeleted("d/web", "u"))
+    assert offer(state, 10.0) == ([300, 900], False), "still measured: something is there"
+    assert offer(state, silent) == ([1000, 1000], False), "nobody is left whom the measurement could be about"
 
 
 def test_online_pods_that_ask_for_more_than_there_is_leave_nothing_and_not_less() -> None:

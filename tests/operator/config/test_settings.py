@@ -74,7 +74,7 @@ MISTAKES = [
     ("metricsSource: {scrape: {url: 'http://s'}, intervalSeconds: 90}\n", "c.yaml:3: metricsSource: staleAfterSeconds must not be below"),
     ("seed: 1\nseed: 2\n", "c.yaml:4: seed: is written twice"),
     ("models: {retraining: {enabled: true}}\n", "c.yaml:3: models: retraining needs a directory"),
-    ("models: {directory: /m, retraining: {enabled: true}}\n", "c.yaml:3: models: retraining needs pooledNamespaces"),
+    ("models: {directory: /m, retraining: {enabled: true, ownModelsMost: 0}}\n", "c.yaml:3: models: retraining needs pooledNamespaces"),
     ("tenancy: {maxClassWithoutLabel: vip}\n", "c.yaml:3: tenancy.maxClassWithoutLabel: input should be 'unraised'"),
     ("leaderElection: {renewDeadlineSeconds: 20}\n", "c.yaml:3: leaderElection: must be ordered: retryPeriodSeconds"),
     ("seed: [\n", "c.yaml:4: is not YAML"),

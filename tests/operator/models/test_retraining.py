@@ -17,7 +17,8 @@ from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.retraining import Retraining
-from cotide_operator.models.store import COMPLETION, ModelStore
+from cotide_operator.models.shelf import COMPLETION
+from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import Files, train, train_apart
 from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
@@ -62,12 +63,12 @@ class Scene:
             self.state.apply(event)
         self.retraining.feed(self.state, events, self.now)
 
-    def run_jobs(self, count: int, job_type: str) -> None:
+    def run_jobs(self, count: int, job_type: str, namespace: str = "ns") -> None:
         for _ in range(count):
             self.jobs += 1
             seconds = 10.0 + self.jobs % 4
             job = {
-                "key": f"ns/j{self.jobs}",
+                "key": f"{namespace}/j{self.jobs}",
                 "uid": str(self.jobs),
                 "workload_class": WorkloadClass.BATCH,
                 "type": job_type,
@@ -179,9 +180,37 @@ async def test_a_training_that_nobody_waits_for_any_more_is_ended() -> None:
     assert not any(child.name == "training" for child in multiprocessing.active_children())
 
 
-async def test_a_tenant_that_is_not_pooled_teaches_nobody_and_makes_no_training(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",)}))
+async def test_where_no_namespace_learns_for_itself_one_that_is_not_pooled_teaches_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",), "own_models_most": 0}))
     scene.run_jobs(100, "sort")
     await scene.retraining.look()
     assert scene.trained == []
     assert scene.retraining.collector.completion().types == ()
+
+
+async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_and_of_nobody_else(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ("trusted",)}))
+    scene.run_jobs(20, "sort", "team")
+    scene.run_jobs(20, "grep", "trusted")
+    await scene.retraining.look()
+    event = scene.told[-1]
+    assert isinstance(event, ModelsChanged)
+    (own,) = event.own
+    assert own.namespace == "team"
+    ours, pooled = scene.store.completion(own.completion), scene.store.completion(event.completion)
+    assert (ours.knows("sort"), ours.knows("grep")) == (True, False)
+    assert (pooled.knows("sort"), pooled.knows("grep")) == (False, True)
+
+
+async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ()}))
+    scene.run_jobs(20, "sort", "team")
+    await scene.retraining.look()
+    assert scene.store.own_namespaces() == ["team"]
+    scene.retraining._is_there = lambda name: name != "team"
+    await scene.retraining.look()
+    assert scene.told[-1] == ModelsChanged()
+    assert scene.retraining.collector.learners() == []
+    assert not (tmp_path / "namespaces" / "team").exists(), "another tenant may get the name"

@@ -145,7 +145,7 @@ async def test_the_directory_may_be_the_model_itself(tmp_path: Path, models: lis
 async def test_a_directory_that_does_not_exist_yet_is_no_fault_and_is_looked_for_again(
     tmp_path: Path, models: list[dict[str, bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="cotide_operator.models.store")
+    caplog.set_level("INFO", logger="cotide_operator.models")
     scene = Scene(tmp_path / "later")
     for _ in range(3):
         await scene.store.look()

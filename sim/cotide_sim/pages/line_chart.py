@@ -1,7 +1,7 @@
 """Line charts as inline SVG: axes with round ticks, a line for each series, nothing loaded from anywhere.
 
-Called by `report`. Pure: numbers to text. Invariant: equal numbers give equal bytes; coordinates are rounded to a tenth
-of a pixel, and a long series is thinned to what the width can show.
+Called by `report` and the demo's page. Pure: numbers to text. Invariant: equal numbers give equal bytes; positions are
+rounded to a tenth of a pixel, and a long series is thinned to what the width can show.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 
-WIDTH: Final = 860
-HEIGHT: Final = 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 10, 10, 42
-_POINTS_MAX: Final = 600
+WIDTH: Final = 480
+"""Chosen: two side by side on a desktop, and letters that can still be read on a phone of 360 pixels."""
+HEIGHT: Final = 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 42
+_POINTS_MAX: Final = 480
 COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-    "#000000", "#7f7f7f", "#8c564b", "#9467bd", "#17becf",
+    "#7f7f7f", "#8c564b", "#9467bd", "#17becf",
 )  # fmt: skip
-"""The palette of Okabe and Ito, which readers with any colour vision can tell apart, and five more behind it."""
+"""The palette of Okabe and Ito, which readers with any colour vision can tell apart, but for its black and its yellow,
+which are lost on a dark and on a white page; and four more behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Axis:
         step = 10.0 ** math.floor(math.log10(span / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 6)
         first = math.ceil(self.low / step)
-        return [round(place * step, 10) for place in range(first, math.floor(self.high / step) + 1)]
+        return [round(multiple * step, 10) for multiple in range(first, math.floor(self.high / step) + 1)]
 
 
 def line_chart(series: Sequence[Series], x: Axis, y: Axis) -> str:
@@ -81,20 +83,24 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis) -> str:
     middle = _TOP + high / 2
     turned = f'transform="rotate(-90 14 {middle:.0f})" text-anchor="middle"'
     parts.append(f'<text x="14" y="{middle:.0f}" {turned}>{escape(y.title)}</text>')
-    for place, line in enumerate(series):
+    for number, line in enumerate(series):
         kept = np.unique(np.linspace(0, len(line.x) - 1, min(len(line.x), _POINTS_MAX)).astype(np.int64))
         across = _LEFT + wide * x.share(line.x[kept])
         down = _TOP + high * (1 - y.share(line.y[kept]))
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across.tolist(), down.tolist(), strict=True))
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         parts.append(f'<polyline points="{points}" stroke="{colour}"><title>{escape(line.name)}</title></polyline>')
     parts.append("</svg>")
     legend = "".join(
-        f'<li><i style="background:{COLOURS[place % len(COLOURS)]}"></i>{escape(line.name)}</li>'
-        for place, line in enumerate(series)
+        f'<li><i style="background:{COLOURS[number % len(COLOURS)]}"></i>{escape(line.name)}</li>'
+        for number, line in enumerate(series)
     )
-    return "".join(parts) + f'<ul class="legend">{legend}</ul>'
+    return "".join(parts) + (f'<ul class="legend">{legend}</ul>' if len(series) > 1 else "")
 
 
 def _label(value: float) -> str:
+    if abs(value) >= 1_000_000:
+        return f"{value / 1_000_000:,g}M"
+    if abs(value) >= 10_000:
+        return f"{value / 1000:,.0f}k"
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:g}"
