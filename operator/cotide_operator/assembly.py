@@ -47,7 +47,7 @@ from cotide_operator.observability.ledger_file import LedgerFile
 from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
-from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -330,9 +330,7 @@ class Operator:
             self.outlooks,
             self.clock,
             holdings_of=lambda node: holdings(self.loop.scheduler.state, node),
-            settings=self.settings.reclaimed,
-            publish=self.settings.publishes_reclaimed,
-            slot_seconds=self.settings.slot_seconds,
+            how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
         )
