@@ -343,6 +343,16 @@ class PodRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PodAssumed:
+    """Another scheduler is about to bind a pod: it counts there until the watch tells, or a `BindRefused` ends it."""
+
+    key: str
+    uid: str
+    node: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed and nothing else: back-offs may have run out."""
 
@@ -365,6 +375,7 @@ Event = (
     | NamespaceUpserted
     | NamespaceDeleted
     | PodRefused
+    | PodAssumed
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -385,4 +396,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NamespaceUpserted,
     NamespaceDeleted,
     PodRefused,
+    PodAssumed,
 )

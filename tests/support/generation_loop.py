@@ -19,7 +19,7 @@ from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasts import MixBatch, QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.learned_store import LearnedStore
 from cotide_operator.models.qos_learning import QosLearning

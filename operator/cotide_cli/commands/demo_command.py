@@ -24,7 +24,7 @@ from cotide_cli.demo.stage import raised, say_to_stderr
 from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_cli.demo.verdict import verdict_of
 from cotide_cli.printing import as_text, made, output_option
-from cotide_core.errors import CotideError
+from cotide_core.errors import CotideError, InputError
 from cotide_core.units import counted, format_seconds
 from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
 
@@ -115,6 +115,9 @@ def _workspace() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="cotide-demo-"))
     try:
         yield folder
+    except InputError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     except CotideError:
         say_to_stderr(f"logs are in {folder}")
         raise

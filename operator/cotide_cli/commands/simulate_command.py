@@ -160,7 +160,7 @@ def command(
     """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
     from cotide_sim.trace_replay.metrics import figures_of
 
-    _check_report(report)
+    _check_outputs(report, swf_directory)
     chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     check_machine_options(machines, machine_capacity, trace, processors, resources)
@@ -195,10 +195,14 @@ def command(
         _write_schedules(swf_directory, jobs, schedules)
 
 
-def _check_report(report: Path | None) -> None:
-    """Refuse a report that can't be written, before anything is replayed."""
+def _check_outputs(report: Path | None, schedules: Path | None) -> None:
+    """Refuse a report and schedules that can't be written, before anything is replayed."""
     if report is not None and not report.parent.is_dir():
         raise InputError(f"there is no folder {report.parent}", field="--report")
+    if report is not None and report.is_dir():
+        raise InputError(f"{report} is a folder; name a file", field="--report")
+    if schedules is not None and schedules.exists() and not schedules.is_dir():
+        raise InputError(f"{schedules} is a file; name a folder", field="--swf")
 
 
 def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:

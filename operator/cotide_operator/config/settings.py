@@ -7,6 +7,7 @@ something behind it in this version.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -16,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from cotide_core.config import DEPTH_MAX, ExplorationConfig, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
+from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.config.host_load_settings import (
     AdmissionSettings,
     HierarchicalSettings,
@@ -31,6 +33,7 @@ from cotide_operator.config.yaml_lines import line_of, load, written
 
 __all__ = [
     "AdmissionSettings",
+    "ExtenderSettings",
     "HierarchicalSettings",
     "HostLoadSettings",
     "LeaderElectionSettings",
@@ -217,6 +220,7 @@ class Settings(Section):
     overload: OverloadSettings = OverloadSettings()
     hierarchical: HierarchicalSettings = HierarchicalSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
     provisioning: ProvisioningSettings | None = None
 
@@ -266,6 +270,10 @@ class Settings(Section):
         if self.admission.enabled and not self.publishes_reclaimed:
             raise _disagreement(
                 "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
+            )
+        if self.scheduler_name in self.extender.scheduler_names:
+            raise _disagreement(
+                "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"
             )
         if self.host_load.history_seconds < self.slot_seconds:
             raise _disagreement("hostLoad.historySeconds", "must not be below slotSeconds: it would hold no record")
@@ -401,8 +409,10 @@ def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     if fault["type"] == "sections_disagree":
         path = tuple(fault["ctx"]["path"])
     elif fault["type"] == "extra_forbidden":
-        known = ", ".join(_keys(path[:-1]))
-        message = "is not a setting" + (f"; there are {known}" if known else "")
+        known = list(_keys(path[:-1]))
+        near = get_close_matches(str(path[-1]), known, n=1)
+        message = "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
+        message += f"; did you mean {near[0]}?" if near else ""
     else:
         message = message.removeprefix("Value error, ")
         message = message[0].lower() + message[1:]

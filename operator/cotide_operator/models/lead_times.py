@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotide_core.kernels.array_types import Booleans, Floats
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 from cotide_operator.observability.metrics import Metrics
 
 

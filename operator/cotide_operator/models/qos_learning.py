@@ -23,7 +23,7 @@ import numpy as np
 
 from cotide_core.errors import CotideError, ModelError
 from cotide_core.forecasting.heuristics import HeuristicQos
-from cotide_core.samples import POOL, MeasuredMix, qos_samples
+from cotide_core.recording.samples import POOL, MeasuredMix, qos_samples
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.lead_times import LeadTimes
 from cotide_operator.models.learned_store import MODEL, SAMPLES, LearnedStore

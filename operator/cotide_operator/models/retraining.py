@@ -21,7 +21,7 @@ from cotide_core.errors import CotideError
 from cotide_core.events import Event, WorkloadDeleted
 from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples
-from cotide_core.samples import POOL, SampleCollector
+from cotide_core.recording.samples import POOL, SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
 from cotide_operator.models.learned_store import LearnedStore

@@ -24,7 +24,7 @@ from cotide_core.events import Event, ModelsChanged, OwnModels
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
-from cotide_core.samples import POOL
+from cotide_core.recording.samples import POOL
 from cotide_operator.models.service_applicability import ServiceApplicability, applicability_of
 from cotide_operator.models.shelf import COMPLETION, MANIFEST, QOS, Files, Loaded, Shelf
 from cotide_operator.observability.ledger_file import write_files

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cotide_core.errors import CotideError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 
 if TYPE_CHECKING:
     from cotide_predictors.learning.renewal import Renewal

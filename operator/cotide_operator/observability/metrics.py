@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 ATTEMPT_BUCKETS: Final = tuple(0.001 * 2**exponent for exponent in range(15))
 SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
 ATTEMPTS_LABEL_CAP: Final = 15
+EXTENDER_BUCKETS: Final = tuple(0.00025 * 2**exponent for exponent in range(12))
+"""A quarter of a millisecond to half a second; chosen."""
 QOS_TRUST: Final = ("Learning", "Trusted", "FallenBack")
 """How a service's latency forecasts may stand; the words of its Workload's conditions."""
 
@@ -37,6 +39,7 @@ class Metrics:
         self._show_models()
         self._show_usage()
         self._show_admission()
+        self._show_extender()
         self._show_replica()
         self._count_faults()
 
@@ -229,6 +232,32 @@ class Metrics:
             " RateUnknown (the larger of model and heuristic counts), Heuristic (there is no model).",
             "basis",
         )
+
+    def _show_extender(self) -> None:
+        """Make what tells of kube-scheduler's questions."""
+        self.extender_requests = self._counter(
+            "extender_requests_total",
+            "Questions of kube-scheduler by verb and answer: chosen (one node), passed, refused (no node), scored, left"
+            " alone (not a scheduler that is looked after), unseen (the watch lags: answered, not assumed), bound,"
+            " failed (a binding), malformed.",
+            "verb",
+            "outcome",
+        )
+        self.extender_duration = self._histogram(
+            "extender_request_duration_seconds",
+            "Wall seconds of one answer, reading the request included.",
+            EXTENDER_BUCKETS,
+            "verb",
+        )
+        self.extender_assumed = self._gauge(
+            "extender_assumed_pods",
+            "Pods that count on the node that kube-scheduler was answered, before the watch tells.",
+        )
+        self.extender_certificate_expiry = self._gauge(
+            "extender_certificate_expiry_timestamp_seconds",
+            "When the extender's certificate ends; NaN where none is served.",
+        )
+        self.extender_certificate_expiry.set(math.nan)
 
     def _add_learning(self) -> None:
         """Make what tells how good latency forecasts are, by service, and what became of them."""

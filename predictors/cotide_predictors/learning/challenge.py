@@ -16,7 +16,7 @@ import numpy as np
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Floats
-from cotide_core.samples import MeasuredMix, qos_samples
+from cotide_core.recording.samples import MeasuredMix, qos_samples
 
 HELD_OUT: Final = 0.25
 """Share of each service's recent samples that is held out, the latest (the 3:1 of Ou 2024)."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import QosForecaster
-from cotide_core.samples import MeasuredMix, qos_samples
+from cotide_core.recording.samples import MeasuredMix, qos_samples
 from cotide_predictors import serialisation
 from cotide_predictors.learning.challenge import (
     LEAST_DIFFERENCE,

@@ -135,7 +135,7 @@ def test_a_trace_in_another_format_is_known_by_its_content_and_its_conversion_is
     assert found["recorded"] == {"jobs": 8, "wait_seconds_mean": 20.0, "bounded_slowdown_mean": 1.5}
     assert f"{trace}:10: skipped: cpu_milli: 'many' is not a number" in done.stderr
     forced = cotide("--trace", trace, "--format", "swf", "--policy", "easy")
-    assert f"{trace}:1: 1 fields where the format has 18" in forced.stderr
+    assert f"{trace}:1: 1 field where the format has 18" in forced.stderr
 
 
 def test_generated_jobs_are_those_of_the_seed_and_what_is_written_replays_alike(tmp_path):

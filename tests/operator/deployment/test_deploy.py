@@ -13,12 +13,12 @@ import pytest
 import yaml
 from repository import ROOT
 
-from cotide_operator.admission.server import PATH
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
 from cotide_operator.observability.http_server import BOARD
+from cotide_operator.webhooks.admission.server import PATH
 
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
@@ -106,7 +106,10 @@ def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
-    assert set(allowed) == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
+    # Who asks the extender is said beside it, by those who want one.
+    asking = {rule["ports"][0]["port"] for rule in found("NetworkPolicy", "cotide-extender")["spec"]["ingress"]}
+    assert asking == {"extender"}
+    assert set(allowed) | asking == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
     assert allowed["admission"] is None  # the API server's address is no pod's
     assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
 

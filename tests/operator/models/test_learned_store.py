@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import ModelError
-from cotide_core.samples import POOL
+from cotide_core.recording.samples import POOL
 from cotide_kube.answers import ApiError
 from cotide_operator.models.learned_store import MODEL, SAMPLES, ConfigMapStore, DirectoryStore, LearnedStore
 

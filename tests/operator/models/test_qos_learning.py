@@ -14,7 +14,7 @@ from cotide_core.errors import ModelError
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import QosSamples
-from cotide_core.samples import POOL
+from cotide_core.recording.samples import POOL
 from cotide_operator.models.learned_store import SAMPLES, DirectoryStore
 from cotide_operator.models.shelf import QOS
 from cotide_predictors import serialisation

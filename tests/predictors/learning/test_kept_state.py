@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import ModelError
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 from cotide_predictors.learning.kept_state import ARRAYS, from_files, to_files
 from cotide_predictors.learning.service_trust import SlotRecord
 from cotide_predictors.persistence.model_files import MANIFEST, pack, write_arrays

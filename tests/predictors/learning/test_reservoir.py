@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.samples import MeasuredMix
+from cotide_core.recording.samples import MeasuredMix
 from cotide_predictors.learning.reservoir import SampleReservoir, cell_of
 
 

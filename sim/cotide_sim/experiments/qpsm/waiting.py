@@ -189,10 +189,10 @@ def run(
     progress : told of each rate and the share that is done.
     """
     rows = []
-    for place, rate in enumerate(rates):
+    for index, rate in enumerate(rates):
         strategies = {**POLICIES, **UNGUARDED}
         for step, (strategy, policy) in enumerate(strategies.items()):
-            progress(f"{rate:,} requests/s, {strategy}", (place + step / len(strategies)) / len(rates))
+            progress(f"{rate:,} requests/s, {strategy}", (index + step / len(strategies)) / len(rates))
             rows.append(_row(rate, strategy, policy, interference, models, range(seed, seed + repeats)))
     named = [row for row in rows if row.strategy in POLICIES]
     unjudged = tuple(rate for rate in rates if not any(row.deployed for row in named if row.rate == rate))
