@@ -8,7 +8,16 @@ import pytest
 from cotide_core.forecasts import CompletionForecast, QosAnswers
 from cotide_sim.cluster.comparison import TrainedModels
 from cotide_sim.experiments.qpsm.waiting import (
-    ALONE, JOB_MILLICORES, PAPER, POLICIES, RATES, Gain, Row, _missed, plan_of, run,
+    ALONE,
+    JOB_MILLICORES,
+    PAPER,
+    POLICIES,
+    RATES,
+    Gain,
+    Row,
+    _missed,
+    plan_of,
+    run,
 )  # fmt: skip
 from cotide_sim.interference.model import GeneratedInterference
 
