@@ -106,7 +106,7 @@ def run(
 
 
 def _row(name: str, policy: str, summaries: Sequence[Summary]) -> Row:
-    by_seed = tuple({figure: float(one[figure]) for figure in FIGURES} for one in summaries)  # type: ignore[literal-required]  # each of them is a key
+    by_seed = tuple({figure: float(one[figure]) for figure in FIGURES} for one in summaries)
     means, intervals = {}, {}
     for figure in FIGURES:
         values = np.array([one[figure] for one in by_seed])
