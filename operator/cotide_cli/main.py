@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",
+    "report": "Say what shadow mode saw, and what Cotide would have done.",
     "completion": "Print the script that makes a shell complete this command.",
     "version": "Print the versions of Cotide and of what it decides with.",
 }

@@ -199,8 +199,11 @@ class Settings(Section):
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
     kind: Literal["CotideConfiguration"] = KIND
+    mode: Literal["live", "shadow"] = "live"
+    """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
     policy: str = "qpsm"
     scheduler_name: str = Field(default="cotide", min_length=1)
+    """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
@@ -223,6 +226,18 @@ class Settings(Section):
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
     provisioning: ProvisioningSettings | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether nothing is written."""
+        return self.mode == "shadow"
+
+    @property
+    def watched_scheduler(self) -> str:
+        """Whose pods are decided on."""
+        if self.shadow and "scheduler_name" not in self.model_fields_set:
+            return "default-scheduler"
+        return self.scheduler_name
 
     @property
     def speed(self) -> float:
@@ -271,6 +286,15 @@ class Settings(Section):
             raise _disagreement(
                 "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
             )
+        if self.shadow and self.ledger is None:
+            raise _disagreement("mode", "shadow needs a ledger: its report is made of it")
+        for section, on in (
+            ("admission.enabled", self.admission.enabled),
+            ("extender.enabled", self.extender.enabled),
+            ("models.retraining.enabled", self.models.retraining.enabled),
+        ):
+            if self.shadow and on:
+                raise _disagreement(section, "must be off in shadow, where nothing is written")
         if self.scheduler_name in self.extender.scheduler_names:
             raise _disagreement(
                 "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"
