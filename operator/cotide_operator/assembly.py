@@ -138,7 +138,7 @@ class Operator:
         self.mirror = self._following.mirror
         self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
         self.health = self._make_health()
-        self.intake = EventSource(self.mirror, self.clock, settings.watched_scheduler)
+        self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger

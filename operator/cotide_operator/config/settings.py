@@ -194,6 +194,10 @@ class SimulatedTimeSettings(Section):
     speed: float = Field(gt=0)
 
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The name of a pod's scheduler where it says none (k8s.io/api/core/v1, DefaultSchedulerName)."""
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -233,13 +237,6 @@ class Settings(Section):
         return self.mode == "shadow"
 
     @property
-    def watched_scheduler(self) -> str:
-        """Whose pods are decided on."""
-        if self.shadow and "scheduler_name" not in self.model_fields_set:
-            return "default-scheduler"
-        return self.scheduler_name
-
-    @property
     def speed(self) -> float:
         """Clock seconds per wall second."""
         return self.simulated_time.speed if self.simulated_time is not None else 1.0
@@ -270,6 +267,18 @@ class Settings(Section):
             return entry_of(value, Runner.LIVE).name
         except InputError as error:
             raise ValueError(error.message) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whom_shadow_watches(cls, data: Any) -> Any:
+        """In shadow the pods of the cluster's own scheduler are meant where nobody is named."""
+        if (
+            isinstance(data, dict)
+            and data.get("mode") == "shadow"
+            and not {"schedulerName", "scheduler_name"} & set(data)
+        ):
+            return {**data, "schedulerName": DEFAULT_SCHEDULER}
+        return data
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
