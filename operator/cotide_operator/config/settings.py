@@ -203,9 +203,9 @@ class Settings(Section):
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
     kind: Literal["CotideConfiguration"] = KIND
+    policy: str = "qpsm"
     mode: Literal["live", "shadow"] = "live"
     """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
-    policy: str = "qpsm"
     scheduler_name: str = Field(default="cotide", min_length=1)
     """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
     slot_seconds: float = Field(default=300.0, gt=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.commands.report_command import command
+from cotide_cli.ledgers.report_command import command
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler

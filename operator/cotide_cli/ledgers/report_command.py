@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from cotide_cli.commands.replay_command import LEDGER_NAME, MODELS_NAME, ModelDirectory
+from cotide_cli.ledgers.replay_command import LEDGER_NAME, MODELS_NAME, ModelDirectory
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 from cotide_core.recording.shadow_report import ShadowReport, shadow_report
