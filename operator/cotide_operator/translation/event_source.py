@@ -39,7 +39,13 @@ from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes, Sightings
-from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
+from cotide_operator.translation.pods_and_nodes import (
+    affiliation,
+    node_faults,
+    translate_node,
+    translate_pod,
+    translate_workload,
+)
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
 
 _LOG = logging.getLogger(__name__)
@@ -253,6 +259,8 @@ class EventSource:
             return
         told = translate_node(node, self._clock.from_wall)
         if self._nodes.get(name) != told:
+            for fault in node_faults(node):
+                _LOG.warning("node %s: %s", name, fault)
             self._nodes[name] = told
             events.append(NodeUpserted(told))
 
