@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from binaries import REQUIRED, Binaries, NotToBeHad, find_or_build, tell_on_stderr
+from binaries import REQUIRED, Binaries, NotToBeHad, find, find_or_build, tell_on_stderr
 from repository import DATA
 
 from cotide_core.kernels.compiled import compiles
+
+BUILT = find()
+if BUILT is not None and shutil.which("kubectl") is None:
+    # The one that was built with the control plane, so that no test is skipped for want of it.
+    os.environ["PATH"] = f"{os.environ['PATH']}:{BUILT.kubectl.parent}"
 
 compiles()  # loads numba here, and not within the first test that calls a kernel: Hypothesis looks how long tests take
 

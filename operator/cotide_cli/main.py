@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from cotide_cli.parent_watch import watch_parent
 from cotide_core.errors import CotideError, InputError
@@ -32,6 +34,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "replay": "Run a recorded ledger through the engine and compare.",
+    "completion": "Print the script that makes a shell complete this command.",
     "version": "Print the versions of Cotide and of what it decides with.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
@@ -52,13 +55,19 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
         if cmd_name not in COMMANDS:
-            if near := get_close_matches(cmd_name, COMMANDS, n=1):
+            if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, COMMANDS, n=1)):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
         folder = "provisioning" if cmd_name in PROVISIONING else "commands"
         module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands from their one-liners: a shell that waits for a list must not load kopf and numpy."""
+        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return found + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from their one-liners, without importing any."""
@@ -73,11 +82,16 @@ def cotide() -> None:
     """Fill the slack of a Kubernetes cluster, and predict before you bind."""
 
 
+def _called() -> str:
+    """Return what the user typed: as a plugin kubectl calls ``kubectl-cotide``."""
+    return "kubectl cotide" if Path(sys.argv[0]).name.startswith("kubectl-") else "cotide"
+
+
 def main() -> None:
     """Run the command line; the only place where an error becomes an exit code."""
     watch_parent()
     try:
-        outcome = cotide.main(standalone_mode=False)
+        outcome = cotide.main(prog_name=_called(), standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2 if isinstance(error, click.UsageError) else 1)

@@ -33,12 +33,14 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
 from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
 from cotide_core.placement.capacity import Capacity
+from cotide_core.placement.exploration import Exploration
 from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
 from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
@@ -81,7 +83,7 @@ class Scheduler:
         self.config = config
         self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
-        self._placer = Placer(build_policy(config))
+        self._placer = Placer(build_policy(config), Exploration(config.exploration))
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
         self._shapes = ShapeTable(by_class=policy.capacity is Capacity.SLACK, by_job=policy.tells_jobs_apart)
@@ -418,6 +420,8 @@ class Scheduler:
         own_qos = {one.namespace: found.qos(one.qos) for one in event.own if one.qos}
         own_completion = {one.namespace: found.completion(one.completion) for one in event.own if one.completion}
         self._qos = qos_by_namespace(found.qos(event.qos), own_qos)
+        if event.decides_for is not None:
+            self._qos = SharedDecision(self._qos, event.decides_for)
         self._run_times = RunTimes(completion_by_namespace(found.completion(event.completion), own_completion))
         self._estimates = RunTimes(self._run_times.forecaster)
         self._placer.forget_answers()

@@ -2,6 +2,10 @@
 
 Used by the client's retries and by the reflector. The random generator is passed in, so that a test can fix it.
 Jitter keeps a fleet of clients from coming back in step after an outage.
+
+Own code, because whether a try may be repeated is the matter here, not the waiting: it depends on the fence of a
+leader, on what the lost try may have done and on the server's ``Retry-After``. A loop costs a request that succeeds
+0.3 us, `tenacity` around it 120 us, as much as a binding.
 """
 
 from __future__ import annotations

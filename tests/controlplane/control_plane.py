@@ -18,7 +18,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -51,11 +51,20 @@ TRIES: Final = 3
 class ControlPlane:
     """One control plane; see `control_plane`."""
 
-    def __init__(self, binaries: Binaries, folder: Path, pen: Pen, *, storage_media: str = "") -> None:
-        self._binaries, self.folder, self._pen = binaries, folder, pen
+    def __init__(
+        self,
+        binaries: Binaries,
+        folder: Path,
+        pen: Pen,
+        *,
+        storage_media: str = "",
+        port: int = 0,
+        addresses: Sequence[str] = (),
+    ) -> None:
+        self._binaries, self.folder, self._pen, self._port = binaries, folder, pen, port
         self._storage = {"storage-media-type": storage_media} if storage_media else {}
         self.authority = Authority(folder)
-        self._server_files = self.authority.server("kube-apiserver")
+        self._server_files = self.authority.server("kube-apiserver", addresses)
         self._tokens_key = self.authority.signing_key()
         self._admin_files = self.authority.client("admin", "system:masters")
         self.etcd: Process
@@ -68,6 +77,11 @@ class ControlPlane:
     def pen(self) -> Pen:
         """Where tests start processes of their own."""
         return self._pen
+
+    @property
+    def kubectl(self) -> str:
+        """The kubectl that was built with the server."""
+        return str(self._binaries.kubectl)
 
     @property
     def etcd_url(self) -> str:
@@ -122,16 +136,24 @@ class ControlPlane:
 
     def start_api_server(self) -> None:
         """Start kube-apiserver, at the same address as before if there was one."""
-        port = int(self.url.rpartition(":")[2]) if self.url else free_port()
+        port = int(self.url.rpartition(":")[2]) if self.url else self._port or free_port()
+        self.url = f"https://{LOOPBACK}:{port}"
+        self.kubeconfig("admin", files=self._admin_files)
+        self.api_server = self._pen.start(
+            "kube-apiserver", [str(self._binaries.kube_apiserver), *_flags(self.api_server_flags())]
+        )
+
+    def api_server_flags(self) -> dict[str, str]:
+        """Return the API server's flags for its address; a cluster with real nodes needs more."""
         policy = self.folder / "audit-policy.yaml"
         policy.write_text(AUDIT, encoding="utf-8")
         certificate, key = self._server_files
-        flags = {
+        return {
             **self._storage,
             "etcd-servers": self._etcd_url,
             "bind-address": LOOPBACK,
             "advertise-address": LOOPBACK,
-            "secure-port": str(port),
+            "secure-port": self.url.rpartition(":")[2],
             "tls-cert-file": str(certificate),
             "tls-private-key-file": str(key),
             "client-ca-file": str(self.authority.path),
@@ -147,9 +169,6 @@ class ControlPlane:
             # Loopback is no address of an Endpoints object, and taking it away again would delay the end by a minute.
             "endpoint-reconciler-type": "none",
         }
-        self.url = f"https://{LOOPBACK}:{port}"
-        self.kubeconfig("admin", files=self._admin_files)
-        self.api_server = self._pen.start("kube-apiserver", [str(self._binaries.kube_apiserver), *_flags(flags)])
 
     def start_controller_manager(self, more: dict[str, str] | None = None) -> Process:
         """Start kube-controller-manager: Deployments, batch/v1 Jobs, service accounts, disruption budgets, garbage."""

@@ -6,6 +6,7 @@ Called by `control_plane`. Invariant: nothing of this outlives the folder that i
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -41,9 +42,10 @@ class Authority:
         self.path = folder / "authority.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def server(self, file: str) -> tuple[Path, Path]:
-        """Return certificate and key of a server on the loopback address."""
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    def server(self, file: str, addresses: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Return certificate and key of a server on the loopback address and on more addresses."""
+        numbers = [x509.IPAddress(ipaddress.ip_address(one)) for one in ("127.0.0.1", *addresses)]
+        names: list[x509.GeneralName] = [x509.DNSName("localhost"), *numbers]
         return self._issue(file, _name(file), ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def client(self, user: str, *groups: str) -> tuple[Path, Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,39 @@ from repository import ROOT
 PACKAGES = [ROOT / root for root in ("operator", "predictors", "sim")]
 MODULES_OF_A_FOLDER = 16
 LINES_OF_A_TEST_FILE = 400
+LINES_OF_A_FUNCTION = 80
+PARAMETERS_OF_A_FUNCTION = 8
+LONG = "One function, because"
+WIDE = "So many arguments, because"
+"""How a docstring begins the reason of a function that is longer, or takes more."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 TEST_PATH = re.compile(r"\btests/[\w/]+\.(?:py|yaml)\b")
 
 
 def sources(*roots: Path) -> list[Path]:
     return sorted(path for root in roots for path in root.rglob("*.py"))
+
+
+def functions(*roots: Path) -> Iterator[tuple[str, Function, str]]:
+    """Every function: where it stands, itself, and its docstring in one line."""
+    for path in sources(*roots):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, Function):
+                name = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+                yield name, node, " ".join((ast.get_docstring(node) or "").split())
+
+
+def parameters(node: Function) -> int:
+    """How many arguments a caller has to put in order: a constructor's named ones are the parts of its class."""
+    given = [*node.args.posonlyargs, *node.args.args]
+    if node.name != "__init__":
+        given += node.args.kwonlyargs
+    return sum(one.arg not in ("self", "cls") for one in given)
+
+
+def is_command(node: Function) -> bool:
+    """Whether click hands over the arguments, one for each option."""
+    return any("command(" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 @pytest.mark.parametrize("root", ["operator", "predictors", "sim", "tests"])
@@ -44,3 +74,18 @@ def test_tests_that_are_named_as_proof_are_there() -> None:
         for found in TEST_PATH.findall(path.read_text())
     }
     assert sorted((where, name) for where, name in named if not (ROOT / name).exists()) == []
+
+
+def test_a_function_is_short_or_says_why_not() -> None:
+    found = functions(*PACKAGES, ROOT / "tests", ROOT / "benchmarks")
+    lines = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node, text in found if LONG not in text}
+    assert {name: n for name, n in lines.items() if n > LINES_OF_A_FUNCTION} == {}
+
+
+def test_a_public_function_takes_few_arguments_or_says_why_not() -> None:
+    taken = {
+        name: parameters(node)
+        for name, node, text in functions(*PACKAGES)
+        if not (node.name.startswith("_") and node.name != "__init__") and WIDE not in text and not is_command(node)
+    }
+    assert {name: n for name, n in taken.items() if n > PARAMETERS_OF_A_FUNCTION} == {}

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
-import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from binaries import Binaries
 from control_plane import ControlPlane, control_plane
-from real_cluster import DEPLOY, RealCluster, apply, until_served
-
-from cotide_kube.answers import ApiError
-from cotide_kube.client import KubeClient
-
-NUMBERS = itertools.count(1)
+from real_cluster_fixtures import cluster, deployed  # noqa: F401 - fixtures of the files here
 
 
 @pytest.fixture(scope="session")
@@ -25,40 +16,3 @@ def plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with control_plane(binaries, tmp_path_factory.mktemp("plane")) as running:
         running.start_controller_manager()
         yield running
-
-
-@pytest.fixture(scope="session")
-def deployed(plane: ControlPlane) -> ControlPlane:
-    """The control plane with deploy/overlays/reclaimed applied, which holds all that the other overlays hold."""
-
-    async def deploy() -> None:
-        await apply(plane, DEPLOY / "overlays" / "reclaimed")
-        await until_served(plane)
-
-    asyncio.run(deploy())
-    return plane
-
-
-@pytest.fixture
-async def cluster(deployed: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[RealCluster]:
-    """A namespace of the test's own, on the session's server."""
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
-    name = f"t{next(NUMBERS)}-{words}"  # one before may still be going
-    async with KubeClient(deployed.admin) as client:
-        one = RealCluster(deployed, client, name)
-        await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-
-        async def account() -> bool:
-            return bool(await client.list(one.path("serviceaccounts")))
-
-        await one.until("the controller made the namespace's service account", account)
-        try:
-            yield one
-        finally:
-            await client.delete(f"/api/v1/namespaces/{name}")
-            for pod in await client.list(one.pods):  # no kubelet ends them when the fake nodes are gone
-                with contextlib.suppress(ApiError):
-                    await client.delete(f"{one.pods}/{pod['metadata']['name']}", grace_seconds=0)
-                    # Nor does anybody count those of Jobs.
-                    path = f"{one.pods}/{pod['metadata']['name']}"
-                    await client.patch(path, {"metadata": {"finalizers": None}})

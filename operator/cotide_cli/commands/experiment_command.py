@@ -7,6 +7,7 @@ when it is called.
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -33,6 +34,7 @@ EXPERIMENTS: Final = {
     "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
     "capacity": ("capacity", "command", "Machines switched on and off by container-based provisioning and its rivals."),
+    "phases": ("phases", "command", "Tasks scheduled by what their phases need, beside task level and slots."),
     "placement": ("placement", "command", "Servers placed over data centres by predictive control and its rivals."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""
@@ -63,7 +65,11 @@ class LazyExperiments(click.Group):
         if cmd_name in RENAMED:
             raise click.UsageError(f"experiment {cmd_name!r} is called {RENAMED[cmd_name]!r} now", ctx)
         if cmd_name not in EXPERIMENTS:
-            return None
+            if ctx.resilient_parsing:
+                return None
+            near = get_close_matches(cmd_name, EXPERIMENTS, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(EXPERIMENTS)}"
+            raise click.UsageError(f"no experiment {cmd_name!r}{hint}", ctx)
         module, attribute, _ = EXPERIMENTS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"cotide_cli.experiments.{module}"), attribute)
         return command

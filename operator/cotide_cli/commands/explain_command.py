@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.explain.explanation import Explanation
@@ -32,7 +32,7 @@ PIPE_WIDTH: Final = 120
     "--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; else $KUBECONFIG, ~/.kube/config."
 )
 @click.option("--context", help="Context of the kubeconfig.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     kind: Literal["pod", "job"],
     name: str,

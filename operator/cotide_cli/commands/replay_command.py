@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
@@ -85,7 +85,7 @@ class ModelDirectory:
 
 @click.command()
 @click.argument("ledger", type=click.Path(path_type=Path))
-@click.option("-o", "output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(ledger: Path, output: str) -> int:
     """Run the recorded LEDGER (a directory or its ledger.jsonl) through the engine and compare.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes; default: one for each core."
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,
@@ -71,7 +71,7 @@ def command(
     )
     if plot is not None:
         schedule_plot.draw(report, plot)
-    if output == "json":
+    if output != "table":
         click.echo(as_text({"seed": seed, **asdict(report)}, output))
     else:
         _print_schedule(report)

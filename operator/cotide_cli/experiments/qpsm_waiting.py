@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Orders of arrival at each rate."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
     """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""

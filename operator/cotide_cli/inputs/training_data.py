@@ -24,7 +24,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_core.samples import samples_from_ledger
+from cotide_core.recording.samples import samples_from_ledger
 from cotide_sim.traces.colocation import tables as colocation
 from cotide_sim.traces.columns import Table, read_table
 

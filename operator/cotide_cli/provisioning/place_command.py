@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-import yaml
 
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--apply", "apply_it", is_flag=True, help="Set replicas; else only say what would be set.")
 @click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="Keeps which clusters were lost.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: $KUBECONFIG, ~/.kube/config.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     file: Path,
     demand: Path,
@@ -68,16 +67,21 @@ def command(
 def _read(file: Path) -> PlaceSettings:
     from pydantic import ValidationError
 
+    from cotide_operator.config.yaml_lines import line_of, load, written
     from cotide_operator.provisioning.placing import PlaceSettings
 
     try:
-        return PlaceSettings.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data, lines = load(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=str(file)) from error
+    try:
+        return PlaceSettings.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(first["msg"], file=str(file), field=where or "file") from None
+        path = first["loc"]
+        raise InputError(
+            first["msg"], file=str(file), line=line_of(path, lines), field=written(path) or "file"
+        ) from None
 
 
 def _columns(path: Path, names: list[str], *, signed: bool = False) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -93,6 +93,9 @@ def cache_misses(
 ) -> Integers:
     """Return (2, n) the questions and rows that must be asked about; what needs no forecast is answered on the way.
 
+    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
+    called for each attempt.
+
     Parameters
     ----------
     places : (Q,) place of each question's shape in the tables.
@@ -156,6 +159,9 @@ def take_answers(
     reliefs: Integers,
 ) -> Floats:
     """Write down the answers to (P,) pairs and return them: of each the highest among its mixes.
+
+    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
+    called for each attempt.
 
     Parameters
     ----------

@@ -83,11 +83,17 @@ class RequestedCapacity:
         shape = entry.shape
         if shape.online or not self._monitor.keeps_off(self._now):
             return self._placer.place(snapshot, shape, forecaster, upcoming)
+        return self._placer.place_among(self.open_nodes(snapshot, entry), snapshot, shape, forecaster)
+
+    def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
+        """Return the nodes that have room for a pod now, whatever a guard says of them."""
+        shape = entry.shape
+        if shape.online or not self._monitor.keeps_off(self._now):
+            return self._placer.fitting(snapshot, shape)
         cordoned = self._monitor.cordoned(self._state, self._now)
         fitting = self._placer.fitting(snapshot, shape)
         refused = (*fitting.refused, *self._kept_off(snapshot, fitting.rows & cordoned))
-        among = OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
-        return self._placer.place_among(among, snapshot, shape, forecaster)
+        return OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster

@@ -29,6 +29,7 @@ from cotide_core.events import (
     NodeUpserted,
     NodeUsageSampled,
     Pod,
+    PodAssumed,
     PodDeleted,
     PodPhase,
     PodRefused,
@@ -212,7 +213,7 @@ class ClusterState:
             case NodeUsageSampled() | NodeForecasted():
                 self.host_load.apply(event)
             case _:
-                self._apply_limits(event)
+                self._apply_rest(event)
 
     def assume(self, key: str, node: str, now: float) -> None:
         """Count a pending pod on a node from now on: its bind was just decided."""
@@ -243,6 +244,16 @@ class ClusterState:
         record.assumed_seconds = None
         record.placed = False
         return True
+
+    def _assume_told(self, told: PodAssumed) -> None:
+        """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
+        record = self._pods.get(told.key)
+        if record is None or record.pod.uid != told.uid or record.pod.phase in _TERMINAL:
+            return
+        if record.pod.node is not None:
+            return
+        self.forget(told.key)
+        self.assume(told.key, told.node, told.at_seconds)
 
     def _refuse(self, refused: PodRefused) -> None:
         """Close a node to pods like the one that its kubelet refused."""
@@ -382,8 +393,10 @@ class ClusterState:
                 if fell:
                     self.eased.add(record.row)
 
-    def _apply_limits(self, event: Event) -> None:
-        if isinstance(event, NamespaceUpserted):
+    def _apply_rest(self, event: Event) -> None:
+        if isinstance(event, PodAssumed):
+            self._assume_told(event)
+        elif isinstance(event, NamespaceUpserted):
             self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
         elif isinstance(event, NamespaceDeleted):
             self.namespaces.remove(event.name)

@@ -347,6 +347,10 @@ class WorkloadStatus(Schema):
     latency_p95_milliseconds: float | None = Field(
         default=None, alias="latencyP95Milliseconds", description="Worst p95 latency of its pods, in milliseconds."
     )
+    decided_by: Literal["Model", "Heuristic"] | None = Field(
+        default=None,
+        description="What decides which batch work may run beside it; Model once its forecasts are trusted.",
+    )
     violations: int = Field(
         default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
     )

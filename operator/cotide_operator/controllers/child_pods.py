@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import Metadata, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.apis.types import (
@@ -171,18 +171,16 @@ def template_hash(template: JobTemplate | WorkloadTemplate) -> str:
 
 
 def job_pod(
-    *,
-    name: str,
-    namespace: str,
-    uid: str,
+    job: Metadata,
     spec: JobSpec,
+    *,
     index: int,
     retry: int,
     workload_class: WorkloadClass,
     scheduler_name: str,
     reclaim: bool = False,
 ) -> Manifest:
-    """Return the manifest of a Job's pod; ``name`` and ``uid`` are the Job's.
+    """Return the manifest of a Job's pod.
 
     With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`.
 
@@ -203,13 +201,13 @@ def job_pod(
         del annotations[TYPE_ANNOTATION]
     pod = _pod(
         {
-            "name": job_pod_name(name, index, retry),
-            "namespace": namespace,
-            "ownerReferences": [_owner("Job", name, uid)],
+            "name": job_pod_name(job.name, index, retry),
+            "namespace": job.namespace,
+            "ownerReferences": [_owner("Job", job.name, job.uid)],
             "finalizers": [TRACKING_FINALIZER],
         },
         spec.template,
-        labels={CLASS_LABEL: workload_class.value, JOB_LABEL: name, INDEX_LABEL: str(index)},
+        labels={CLASS_LABEL: workload_class.value, JOB_LABEL: job.name, INDEX_LABEL: str(index)},
         annotations=annotations,
         scheduler_name=scheduler_name,
     )

@@ -197,10 +197,8 @@ class JobController:
 
         def manifest(index: int, retry: int) -> Manifest:
             return job_pod(
-                name=job.metadata.name,
-                namespace=job.metadata.namespace,
-                uid=job.metadata.uid,
-                spec=spec,
+                job.metadata,
+                spec,
                 index=index,
                 retry=retry,
                 workload_class=workload_class,

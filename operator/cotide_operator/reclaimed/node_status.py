@@ -109,7 +109,10 @@ def shown(node: NodeObject) -> Shown:
 
 
 def wanted(outlook: NodeOutlook, held: Holdings, *, over: bool) -> Wanted:
-    """Return what a Node should say.
+    """Return what a Node should say: what is offered, but never less than its pods hold.
+
+    A kubelet that restarts admits its pods anew, and rejects one that no longer fits: it would be killed. So the amount
+    falls with the pods that end or are evicted, behind them and not ahead. Whoever looks for room finds none meanwhile.
 
     Parameters
     ----------
@@ -120,7 +123,8 @@ def wanted(outlook: NodeOutlook, held: Holdings, *, over: bool) -> Wanted:
     outlook = believable(outlook, held, over=over)
     millicores, memory = publishable((outlook.offered_millicores, outlook.offered_memory_bytes), held)
     message = " ".join(outlook.message.split())[:MESSAGE_LIMIT]
-    amounts = millicores, memory // MEMORY_STEP * MEMORY_STEP
+    cpu_held, memory_held = held.reclaimed
+    amounts = max(millicores, cpu_held), max(memory // MEMORY_STEP * MEMORY_STEP, memory_held)
     return Wanted(amounts, outlook.trusted, outlook.reason, message, note(outlook))
 
 

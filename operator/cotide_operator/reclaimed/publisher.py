@@ -9,9 +9,9 @@ or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all
 was refused is tried again with growing pauses, always with what is right by then. Where publishing is turned off, the
 same machinery takes everything of ours off the nodes instead.
 
-Invariants: a node without an outlook, or whose own size is not known yet, is never patched; nothing negative and
-nothing above the physical amount is published, whatever an outlook says; what a node says already is not written again,
-by this process or the next one.
+Invariants: a node without an outlook, or whose own size is not known yet, is never patched; nothing negative, nothing
+below what the node's pods hold and nothing else above the physical amount is published, whatever an outlook says; what
+a node says already is not written again, by this process or the next one.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class ReclaimedPublisher:
         self._changed.update(dict.fromkeys(names))
 
     def _mirrored(self, kind: Kind, key: str) -> None:
-        if kind == "pods" and self._publish:
+        if kind == "pods":
             pod = self._mirror.pods.get(key)
             if pod is not None and pod.spec.node_name:  # one that vanished ended before, as far as a node is concerned
                 self._changed[pod.spec.node_name] = None
@@ -233,9 +233,11 @@ class ReclaimedPublisher:
             known.seen, known.says = node, shown(node)
         says = known.says
         self._offers[name] = says.allocatable
-        if not self._publish:
-            return _Decided(Urgency.DUE, node, says, None) if says.anything else None
         held, outlook = self._holdings_of(name), self._outlooks.get(name)
+        if not self._publish:
+            # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`.
+            kept = held is not None and any(held.reclaimed)
+            return _Decided(Urgency.DUE, node, says, None) if says.anything and not kept else None
         if held is None or outlook is None:
             return None
         should = wanted(outlook, held, over=self._is_over(outlook))

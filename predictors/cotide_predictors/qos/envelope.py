@@ -140,6 +140,9 @@ def add_outside(
 ) -> None:
     """Add to (n,) bits in what each mix lies outside.
 
+    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
+    called for each batch of an attempt.
+
     Parameters
     ----------
     who : (n,) row of ``corners`` of each mix.

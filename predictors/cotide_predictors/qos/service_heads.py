@@ -155,6 +155,9 @@ def head_log_odds(
 ) -> Floats:
     """Return (n,) log odds of mixes in the units of their services; columns as in `mix_features.SMOOTH_FEATURES`.
 
+    So many arguments, because numba takes thirteen arrays apart in 2.2 us and as one tuple in 4.7 us, and this is
+    called for each batch of an attempt.
+
     Parameters
     ----------
     margin : (n,) log odds by the trees.

@@ -181,7 +181,11 @@ def smooth_score(
     log_other: float,
     log_limit: float,
 ) -> float:
-    """Return the logistic base's score of one row, columns as in `mix_features.SMOOTH_FEATURES`."""
+    """Return the logistic base's score of one row, columns as in `mix_features.SMOOTH_FEATURES`.
+
+    So many arguments, because they are the row: `starts_of` has them as numbers, and a row made for the call alone
+    would be written and read again for each mix.
+    """
     smooth[0] = log_rate
     smooth[1] = rate
     smooth[2] = log_other

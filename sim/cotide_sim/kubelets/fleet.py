@@ -104,28 +104,42 @@ class Fleet:
     async def run(self, stop: asyncio.Event) -> None:
         """Register the nodes and run their pods until ``stop`` is set.
 
+        The port of the metrics is bound first: where it is taken, no node is left behind.
+
         Raises
         ------
         ClusterError
             When the server is unreachable at the start, or refuses us.
+        InputError
+            When the port of the metrics is taken.
         """
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            if await _unless(stopping, self._registration.register()):
-                await self._run_pods(stopping)
-        finally:
-            stopping.cancel()
+        async with self._metrics():
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                if await _unless(stopping, self._registration.register()):
+                    await self._run_pods(stopping)
+            finally:
+                stopping.cancel()
         if self.settings.cleanup:
             await self._registration.unregister()
             _LOG.info("took the nodes out of the cluster")
 
-    async def _run_pods(self, stopping: asyncio.Task[bool]) -> None:
+    @asynccontextmanager
+    async def _metrics(self) -> AsyncIterator[None]:
+        """Serve the metrics page beside the body, where that is wanted."""
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        if port is None:
+            yield
+            return
         page = MetricsPage(self.park, self.clock.now, self._counters, self.clock.speed)
-        runner = None
-        if self.settings.metrics_port is not None:
-            host, port = self.settings.metrics_host, self.settings.metrics_port
-            runner, self.metrics_port = await serve(page, self._healthy, host, port)
-            _LOG.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
+        runner, self.metrics_port = await serve(page, self._healthy, host, port)
+        _LOG.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _run_pods(self, stopping: asyncio.Task[bool]) -> None:
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
@@ -146,8 +160,6 @@ class Fleet:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if runner is not None:
-                await runner.cleanup()
 
     async def _follow_nodes(self) -> None:
         async for batch in self._nodes.batches():

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import compiled
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.compiled import compiled, inlined, uncounted
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
@@ -74,120 +74,214 @@ def replay_events(jobs: BatchJobs, rules: EventRules, forecast: Integers | None 
             f"job {jobs.numbers[place]} runs {jobs.run[place]} s, longer than the {planned[place]} s planned",
             field="forecast",
         )
-    start = np.full(len(jobs), -1, dtype=np.int64)
-    _replay(jobs.submit, jobs.run, jobs.demand, planned, jobs.processors, rules, start)
-    return start
+    kept = _kept(jobs, planned)
+    _replay(kept, rules)
+    return kept.start
+
+
+class _Kept(NamedTuple):
+    """The log, and what is known of it at a moment.
+
+    Attributes
+    ----------
+    end_time, end_turn : heap of the ends of running jobs, by time and then by turn; ``counts[RUNNING]`` of them.
+    turn_job : the job that was started as the n-th.
+    plan_time, plan_job : planned ends in order, of jobs whose processors don't count as free; ``counts[HELD]`` of them.
+    queue : waiting jobs in order of submission; ``counts[QUEUED]`` of them.
+    tried : their places in the order in which they are looked at.
+    gone : whether the job at a place of the queue was started in this round.
+    counts : (8,) see the constants.
+    """
+
+    submit: Integers
+    run: Integers
+    demand: Integers
+    forecast: Integers
+    start: Integers
+    end_time: Integers
+    end_turn: Integers
+    turn_job: Integers
+    plan_time: Integers
+    plan_job: Integers
+    queue: Integers
+    tried: Integers
+    gone: Booleans
+    counts: Integers
+
+
+_FREE: Final = 0
+_QUEUED: Final = 1
+_RUNNING: Final = 2
+_HELD: Final = 3
+_TURNS: Final = 4
+_ARRIVED: Final = 5
+_PROMISED: Final = 6
+_PROMISED_TO: Final = 7
+
+
+def _kept(jobs: BatchJobs, forecast: Integers) -> _Kept:
+    total = len(jobs)
+    # Where processors are free before their job has ended, more jobs run than there are processors.
+    times, plans, lists = (np.full((2, total + 1), -1, dtype=np.int64) for _ in range(3))
+    return _Kept(
+        jobs.submit,
+        jobs.run,
+        jobs.demand,
+        forecast,
+        start=np.full(total, -1, dtype=np.int64),
+        end_time=times[0],
+        end_turn=times[1],
+        turn_job=np.full(total, -1, dtype=np.int64),
+        plan_time=plans[0],
+        plan_job=plans[1],
+        queue=lists[0],
+        tried=lists[1],
+        gone=np.zeros(total, np.bool_),
+        counts=np.array([jobs.processors, 0, 0, 0, 0, 0, -1, -1], dtype=np.int64),
+    )
+
+
+@uncounted
+def _replay(kept: _Kept, rules: EventRules) -> None:
+    counts, submit, end_time = kept.counts, kept.submit, kept.end_time
+    jobs = submit.shape[0]
+    while counts[_ARRIVED] < jobs or counts[_RUNNING] > 0:
+        arrived = counts[_ARRIVED]
+        now = submit[arrived] if arrived < jobs else end_time[0]
+        if counts[_RUNNING] > 0 and end_time[0] < now:
+            now = end_time[0]
+        if rules.free_as_planned == 1:
+            while counts[_HELD] > 0 and kept.plan_time[0] <= now:
+                _free(kept, 0)
+        # One event, or all of the moment: ends, then submissions.
+        submits = arrived < jobs and submit[arrived] == now
+        ends = (
+            counts[_RUNNING] > 0
+            and end_time[0] == now
+            and (rules.together == 1 or not (submits and rules.submits_first))
+        )
+        came: int = -1
+        if ends:
+            _end(now, kept, rules)
+        if submits and (rules.together == 1 or not ends):
+            came = _submit(now, kept, rules)
+        passed_over = rules.newcomer_only == 1 and rules.together == 0 and came >= 0
+        if not passed_over or kept.demand[came] <= counts[_FREE]:
+            _decide(now, kept, rules)
+            _close_up(kept)
+
+
+@inlined
+def _free(kept: _Kept, place: int) -> None:
+    """Count the processors of a planned end as free."""
+    kept.counts[_FREE] += kept.demand[kept.plan_job[place]]
+    kept.counts[_HELD] = remove_at(kept.plan_time, kept.plan_job, kept.counts[_HELD], place)
+
+
+@inlined
+def _end(now: int, kept: _Kept, rules: EventRules) -> None:
+    """End the jobs of a moment, or the first of them."""
+    counts = kept.counts
+    while counts[_RUNNING] > 0 and kept.end_time[0] == now:
+        job = kept.turn_job[kept.end_turn[0]]
+        counts[_RUNNING] = heap_pop(kept.end_time, kept.end_turn, counts[_RUNNING])
+        held = counts[_HELD]
+        place = place_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
+        if place < held and kept.plan_job[place] == job:
+            _free(kept, place)
+        if rules.together == 0:
+            break
+
+
+@inlined
+def _submit(now: int, kept: _Kept, rules: EventRules) -> int:
+    """Queue the jobs of a moment, or the first of them; return the last one queued."""
+    counts = kept.counts
+    while counts[_ARRIVED] < kept.submit.shape[0] and kept.submit[counts[_ARRIVED]] == now:
+        kept.queue[counts[_QUEUED]] = counts[_ARRIVED]
+        counts[_QUEUED] += 1
+        counts[_ARRIVED] += 1
+        if rules.together == 0:
+            break
+    return int(counts[_ARRIVED]) - 1
+
+
+@inlined
+def _decide(now: int, kept: _Kept, rules: EventRules) -> None:
+    """Start the queue's first jobs, then others behind the reservation of the first that has to wait."""
+    counts, queue, tried = kept.counts, kept.queue, kept.tried
+    shadow: int = -1
+    extra: int = 0
+    blocked = False
+    for at in range(counts[_QUEUED]):
+        tried[at] = at
+    for turn in range(counts[_QUEUED]):
+        job = queue[tried[turn]]
+        starts = kept.demand[job] <= counts[_FREE]
+        if blocked and starts and now + kept.forecast[job] > shadow:
+            starts = rules.beside == 1 and kept.demand[job] <= extra
+            if starts:
+                extra -= kept.demand[job]
+        if starts:
+            kept.gone[tried[turn]] = True
+            _begin(now, job, kept)
+        elif not blocked:
+            blocked = True
+            shadow, extra = _reserve(job, kept, rules)
+            if rules.shortest_first == 1 and counts[_FREE] > 0:
+                _order_by_plan(kept.forecast, queue, tried, turn + 1, counts[_QUEUED])
 
 
 @compiled
-def _replay(  # noqa: PLR0912, PLR0915  one compiled loop, as in the kernel
-    submit: Integers,
-    run: Integers,
-    demand: Integers,
-    forecast: Integers,
-    capacity: int,
-    rules: EventRules,
-    start: Integers,
-) -> None:
-    jobs = submit.shape[0]
-    most = min(jobs, capacity) + 1
-    end_time = np.empty(most, np.int64)
-    end_turn = np.empty(most, np.int64)
-    turn_job = np.empty(jobs, np.int64)
-    plan_time = np.empty(most, np.int64)
-    plan_job = np.empty(most, np.int64)
-    queue = np.empty(jobs, np.int64)
-    tried = np.empty(jobs, np.int64)
-    gone = np.zeros(jobs, np.bool_)
-    queued = 0
-    running = 0
-    held = 0
-    turns = 0
-    free = capacity
-    arrived = 0
-    promised: int = -1
-    promised_to: int = -1
-    while arrived < jobs or running > 0:
-        now = submit[arrived] if arrived < jobs else end_time[0]
-        if running > 0 and end_time[0] < now:
-            now = end_time[0]
-        if rules.free_as_planned == 1:
-            while held > 0 and plan_time[0] <= now:
-                free += demand[plan_job[0]]
-                held = remove_at(plan_time, plan_job, held, 0)
-        # 1. One event, or all of the moment: ends, then submissions.
-        submits = arrived < jobs and submit[arrived] == now
-        ends = running > 0 and end_time[0] == now and (rules.together == 1 or not (submits and rules.submits_first))
-        came: int = -1
-        if ends:
-            while running > 0 and end_time[0] == now:
-                job = turn_job[end_turn[0]]
-                running = heap_pop(end_time, end_turn, running)
-                place = place_of(plan_time, plan_job, held, start[job] + forecast[job], job)
-                if place < held and plan_job[place] == job:
-                    free += demand[job]
-                    held = remove_at(plan_time, plan_job, held, place)
-                if rules.together == 0:
-                    break
-        if submits and (rules.together == 1 or not ends):
-            while arrived < jobs and submit[arrived] == now:
-                came = arrived
-                queue[queued] = arrived
-                queued += 1
-                arrived += 1
-                if rules.together == 0:
-                    break
-        if rules.newcomer_only == 1 and rules.together == 0 and came >= 0 and demand[came] > free:
+def _order_by_plan(forecast: Integers, queue: Integers, tried: Integers, first: int, end: int) -> None:
+    """Try the places from ``first`` on from the shortest planned to the longest."""
+    rest = np.argsort(forecast[queue[first:end]], kind="mergesort")
+    for other in range(rest.shape[0]):
+        tried[first + other] = first + rest[other]
+
+
+@inlined
+def _begin(now: int, job: int, kept: _Kept) -> None:
+    """Start a job."""
+    counts = kept.counts
+    kept.start[job] = now
+    counts[_FREE] -= kept.demand[job]
+    kept.turn_job[counts[_TURNS]] = job
+    counts[_HELD] = insert(kept.plan_time, kept.plan_job, counts[_HELD], now + kept.forecast[job], job)
+    counts[_RUNNING] = heap_push(kept.end_time, kept.end_turn, counts[_RUNNING], now + kept.run[job], counts[_TURNS])
+    counts[_TURNS] += 1
+
+
+@inlined
+def _reserve(job: int, kept: _Kept, rules: EventRules) -> tuple[int, int]:
+    """Return the reserved start of the first job that has to wait, and the processors that it leaves over then."""
+    counts = kept.counts
+    level = counts[_FREE]
+    place = 0
+    shadow: int = -1
+    while level < kept.demand[job]:
+        shadow = kept.plan_time[place]
+        level += kept.demand[kept.plan_job[place]]
+        place += 1
+    if rules.fixed == 1:
+        if counts[_PROMISED_TO] == job:
+            shadow = max(shadow, counts[_PROMISED])
+        counts[_PROMISED] = shadow
+        counts[_PROMISED_TO] = job
+    while place < counts[_HELD] and kept.plan_time[place] <= shadow:
+        level += kept.demand[kept.plan_job[place]]
+        place += 1
+    return shadow, level - kept.demand[job]
+
+
+@inlined
+def _close_up(kept: _Kept) -> None:
+    """Close the gaps that jobs which were started leave in the queue."""
+    left = 0
+    for at in range(kept.counts[_QUEUED]):
+        if kept.gone[at]:
+            kept.gone[at] = False
             continue
-        # 2. The queue's first jobs, then the others behind the reservation of the first that has to wait.
-        shadow: int = -1
-        extra: int = 0
-        blocked = False
-        for at in range(queued):
-            tried[at] = at
-        for turn in range(queued):
-            at = tried[turn]
-            job = queue[at]
-            starts = demand[job] <= free
-            if blocked and starts and now + forecast[job] > shadow:
-                starts = rules.beside == 1 and demand[job] <= extra
-                if starts:
-                    extra -= demand[job]
-            if starts:
-                gone[at] = True
-                start[job] = now
-                free -= demand[job]
-                turn_job[turns] = job
-                held = insert(plan_time, plan_job, held, now + forecast[job], job)
-                running = heap_push(end_time, end_turn, running, now + run[job], turns)
-                turns += 1
-            if starts or blocked:
-                continue
-            blocked = True
-            level = free
-            place = 0
-            while level < demand[job]:
-                shadow = plan_time[place]
-                level += demand[plan_job[place]]
-                place += 1
-            if rules.fixed == 1:
-                if promised_to == job:
-                    shadow = max(shadow, promised)
-                promised = shadow
-                promised_to = job
-            while place < held and plan_time[place] <= shadow:
-                level += demand[plan_job[place]]
-                place += 1
-            extra = level - demand[job]
-            if rules.shortest_first == 1 and free > 0:
-                rest = np.argsort(forecast[queue[turn + 1 : queued]], kind="mergesort")
-                for other in range(rest.shape[0]):
-                    tried[turn + 1 + other] = turn + 1 + rest[other]
-        kept = 0
-        for at in range(queued):
-            if gone[at]:
-                gone[at] = False
-                continue
-            queue[kept] = queue[at]
-            kept += 1
-        queued = kept
+        kept.queue[left] = kept.queue[at]
+        left += 1
+    kept.counts[_QUEUED] = left

@@ -88,6 +88,14 @@ def used_until(jobs: BatchJobs, start: Integers, times: Integers) -> Floats:
     return _area(start, jobs.demand, times) - _area(start + jobs.run, jobs.demand, times)
 
 
+def waiting_by_time(jobs: BatchJobs, start: Integers, edges: Integers) -> Floats:
+    """Return the (k,) mean number of jobs that waited between each two of (k + 1,) rising times."""
+    ones = np.ones(len(jobs), dtype=np.int64)
+    waited = _area(jobs.submit, ones, edges) - _area(start, ones, edges)
+    means: Floats = np.diff(waited) / np.diff(edges)
+    return means
+
+
 def _area(begin: Integers, demand: Integers, times: Integers) -> Floats:
     """Return the processor seconds up to each time if every job held its processors from its begin for ever."""
     order = np.argsort(begin, kind="stable")

@@ -88,7 +88,7 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
                     )
                 yield Row(file, reader.line_num, cells, places)
     except FileNotFoundError:
-        raise InputError(f"no such file: the {what} were expected here", file=file) from None
+        raise InputError(f"no such file, where the file of {what} was expected", file=file) from None
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
     except (UnicodeDecodeError, EOFError, csv.Error) as error:

@@ -124,8 +124,8 @@ def _untracked() -> None:
 
     job_pod = job_controller.job_pod
 
-    def made(**about: Any) -> Any:
-        manifest = job_pod(**about)
+    def made(*job: Any, **about: Any) -> Any:
+        manifest = job_pod(*job, **about)
         del manifest["metadata"]["finalizers"]
         return manifest
 

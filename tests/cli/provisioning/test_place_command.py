@@ -84,6 +84,13 @@ def scene(tmp_path):
         yield Scene(tmp_path, urls)
 
 
+def test_a_mistake_in_the_file_is_told_with_its_line(scene):
+    text = scene.file.read_text().replace("serviceRate: 50", "serviceRate: fast")
+    scene.file.write_text(text)
+    line = next(number for number, one in enumerate(text.splitlines(), start=1) if "serviceRate" in one)
+    assert str(scene.run().exception).startswith(f"{scene.file}:{line}: serviceRate: ")
+
+
 def test_a_dry_run_says_what_would_be_set_and_sets_nothing(scene):
     turn = scene.turn()
     assert turn["wanted"] == {"east": 4, "west": 0}
@@ -126,7 +133,7 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
         ("prices.csv", "east,west\n1,nan\n2,2\n", "is not"),
         ("prices.csv", "east,west\n1,1\n", "has 1 rows"),
         ("place.yaml", "deployment: web\n", "centres"),
-        ("place.yaml", "[", "can't be read"),
+        ("place.yaml", "[", "place.yaml:1: is not YAML"),
     ],
 )
 def test_mistakes_are_told_in_one_line(scene, name, text, words):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cotide_core.classes import WorkloadClass
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import Metadata, PodObject
 from cotide_operator.apis.types import read_job
 from cotide_operator.controllers.child_pods import (
     SeenPod,
@@ -78,7 +78,7 @@ def test_a_job_pod_asks_for_reclaimed_capacity_where_that_is_wanted(reclaim: boo
     spec = {"template": {"spec": {"containers": [{"name": "work", "image": "none", "resources": resources}]}}}
     job = read_job({"metadata": {"name": "count"}, "spec": spec})
     made = job_pod(
-        name="count", namespace="ns", uid="u", spec=job, index=0, retry=0,
+        Metadata(name="count", namespace="ns", uid="u"), job, index=0, retry=0,
         workload_class=WorkloadClass.BATCH, scheduler_name="cotide", reclaim=reclaim,
     )  # fmt: skip
     asked = {"cotide.dev/reclaimed-cpu": "250", "cotide.dev/reclaimed-memory": "1024"}

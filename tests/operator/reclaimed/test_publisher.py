@@ -64,9 +64,32 @@ async def test_room_that_pods_in_use_leave_no_more_is_taken_back_at_once(scene: 
     scene.held["n1"] = replace(EMPTY, reclaimed=(3990, 0))
     # 10 are shown as free beside 3990 in use; 3989 are right. A small change, yet another pod could go there.
     scene.tell(outlook(3989))
-    assert await scene.after(reclaimed_publisher.AT_ONCE_SECONDS) == [(3989, 4096 * MI)]
+    assert await scene.after(reclaimed_publisher.AT_ONCE_SECONDS) == [(3990, 4096 * MI)]
     scene.tell(outlook(3600))
-    assert await scene.after(60.0) == [], "below what is in use nobody gets in: the change is a small one again"
+    assert await scene.after(60.0) == [], "nobody gets in as it is"
+
+
+async def test_the_amount_falls_with_the_pods_that_hold_it_and_not_below_them(scene: Scene) -> None:
+    scene.held["n1"] = replace(EMPTY, reclaimed=(3000, 1024 * MI))
+    scene.tell(outlook())
+    await scene.after()
+    # A kubelet that restarts would reject pods for which there is no room: 1000 and 512 Mi wait for them to end.
+    scene.tell(outlook(1000, 512 * MI))
+    assert await scene.after(60.0) == [(3000, 1024 * MI)]
+    scene.held["n1"] = replace(EMPTY, reclaimed=(500, 256 * MI))
+    scene.tell(outlook(1000, 512 * MI))
+    assert await scene.after(60.0) == [(1000, 512 * MI)]
+
+
+async def test_turned_off_it_takes_an_amount_away_when_the_last_pod_that_holds_some_has_ended(scene: Scene) -> None:
+    scene.held["n1"] = replace(EMPTY, reclaimed=(500, 256 * MI))
+    scene.tell(outlook())
+    await scene.after()
+    scene.start(publish=False)
+    assert await scene.after(3600.0) == []
+    scene.held["n1"] = EMPTY
+    scene.show("n1")
+    assert await scene.after() == [(0, 0)]
 
 
 async def test_lost_trust_is_told_at_once_and_regained_trust_in_turn_each_with_an_event(scene: Scene) -> None:

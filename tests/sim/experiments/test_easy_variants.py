@@ -154,10 +154,14 @@ NEWCOMER_ONLY = jobs_of(
     (2, 1, 4, 1), (4, 1, 2, 1), (4, 2, 2, 2), (4, 1, 1, 2), (6, 1, 4, 2), (6, 1, 3, 1),
 )  # fmt: skip
 
+MORE_THAN_FIT = jobs_of(*[(0, 1, 1, 1)] * 7)
+"""At 1 the processors of four jobs are free, though only the first's end was handled: then six jobs run on four."""
+
 
 @settings(max_examples=60, deadline=None)
 @given(jobs=logs())
 @example(jobs=NEWCOMER_ONLY)
+@example(jobs=MORE_THAN_FIT)
 def test_each_rule_gives_the_starts_of_the_slow_simulator(jobs):
     for rules in RULES:
         assert replay_events(jobs, rules).tolist() == Slow(jobs, rules).starts()

@@ -1,3 +1,4 @@
+import asyncio
 import socket
 
 import pytest
@@ -5,9 +6,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.cluster.machine import MachinePark, NodeUsage, PodLoad, PodUsage, ServiceSample
 from cotide_sim.interference.generated import GeneratedInterference
 from cotide_sim.kubelets.exposition import MetricsPage, metrics_text, serve
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings
 
 
 def parsed(text):
@@ -51,6 +56,17 @@ async def test_a_port_in_use_is_called_so():
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--metrics-port: port {port} on 127.0.0.1 is in use; choose another"):
             await serve(page, lambda: True, "127.0.0.1", port)
+
+
+async def test_no_node_is_registered_where_the_port_of_the_metrics_is_in_use():
+    async with ApiServer() as server, KubeClient(Credentials(server.url)) as client:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            settings = FleetSettings(GeneratedInterference(), count=2, metrics_port=taken.getsockname()[1])
+            with pytest.raises(InputError, match="is in use"):
+                await Fleet(client, settings).run(asyncio.Event())
+        assert await client.list("/api/v1/nodes") == []
 
 
 def test_a_pods_use_is_told_under_our_name_and_a_kubelets():

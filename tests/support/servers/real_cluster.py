@@ -10,18 +10,16 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
-import yaml
 from control_plane import ControlPlane, free_port
 from processes import Process
 from repository import ROOT
@@ -155,44 +153,20 @@ class RealCluster:
 def kubectl(plane: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "KUBECONFIG": str(plane.folder / "admin.kubeconfig")}
     return subprocess.run(
-        ["kubectl", *arguments], capture_output=True, text=True, env=environment, timeout=DEADLINE_SECONDS, check=False
+        [plane.kubectl, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=DEADLINE_SECONDS,
+        check=False,
     )
 
 
-def documents(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what a kustomization lists, folders included, without its patches and generators."""
-    listing = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-    for name in listing["resources"]:
-        if (folder / name).is_dir():
-            yield from documents(folder / name)
-        else:
-            yield from filter(None, yaml.safe_load_all((folder / name).read_text(encoding="utf-8")))
-
-
 async def apply(plane: ControlPlane, folder: Path, *, dry_run: bool = False) -> None:
-    """Apply a kustomized folder with kubectl, or, where there is none, what it lists with our own client."""
-    if shutil.which("kubectl"):
-        options = ["--server-side", "--dry-run=server"] if dry_run else ["--server-side"]
-        done = kubectl(plane, "apply", *options, "-k", str(folder))
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        return
-    async with KubeClient(plane.admin) as client:
-        ordered = sorted(
-            documents(folder), key=lambda one: one["kind"] not in ("Namespace", "CustomResourceDefinition")
-        )
-        for document in ordered:
-            path = await _path(client, document)
-            await client.patch(path, document, "apply", {"dryRun": "All"} if dry_run else None)
-
-
-async def _path(client: KubeClient, document: dict[str, Any]) -> str:
-    """Return the path of an object, as discovery has it."""
-    group = document["apiVersion"]
-    base = f"/{'api' if group == 'v1' else 'apis'}/{group}"
-    served = (await client.get(base))["resources"]
-    kind = next(one for one in served if one["kind"] == document["kind"] and "/" not in one["name"])
-    space = f"/namespaces/{document['metadata'].get('namespace', 'default')}" if kind["namespaced"] else ""
-    return f"{base}{space}/{kind['name']}/{document['metadata']['name']}"
+    """Apply a kustomized folder with kubectl."""
+    options = ["--server-side", "--dry-run=server"] if dry_run else ["--server-side"]
+    done = kubectl(plane, "apply", *options, "-k", str(folder))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
 async def until_served(plane: ControlPlane) -> None:

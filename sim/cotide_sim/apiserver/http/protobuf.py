@@ -1,8 +1,8 @@
 """The few protobuf bodies that kubectl sends with its typed client, read into the same dicts as JSON.
 
 Called by `dispatch` and `fixed_paths` for `application/vnd.kubernetes.protobuf`: kubectl 1.32 sends it for
-`create namespace`, `auth can-i`, `drain` and their like. Everything else is asked to come as JSON (415). Answers are
-always JSON, which every client of protobuf accepts.
+`create namespace`, `create deployment`, `auth can-i`, `drain` and their like. Everything else is asked to come as
+JSON (415). Answers are always JSON, which every client of protobuf accepts.
 
 Source of the envelope: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; of the field
 numbers: the published `generated.proto` files of k8s.io/api.
@@ -39,6 +39,24 @@ _RESOURCE_ATTRIBUTES: Final[dict[int, tuple[str, Any]]] = {
     1: ("namespace", "text"), 2: ("verb", "text"), 3: ("group", "text"), 4: ("version", "text"),
     5: ("resource", "text"), 6: ("subresource", "text"), 7: ("name", "text"),
 }  # fmt: skip
+_WHOLE: Final = 0
+"""In place of a field number, which are from 1 on: the message's name, of which no field may be left out unread."""
+_CONTAINER: Final[dict[int, tuple[str, Any]]] = {
+    _WHOLE: ("Container", ""), 1: ("name", "text"), 2: ("image", "text"), 3: ("command", "texts"), 4: ("args", "texts"),
+    5: ("workingDir", "text"), 14: ("imagePullPolicy", "text"),
+    6: ("ports", [{1: ("name", "text"), 2: ("hostPort", "number"), 3: ("containerPort", "number"),
+                   4: ("protocol", "text"), 5: ("hostIP", "text")}]),
+}  # fmt: skip
+_POD_TEMPLATE: Final[dict[int, tuple[str, Any]]] = {
+    1: ("metadata", _METADATA),
+    2: ("spec", {
+        _WHOLE: ("PodSpec", ""), 2: ("containers", [_CONTAINER]), 3: ("restartPolicy", "text"),
+        4: ("terminationGracePeriodSeconds", "number"), 5: ("activeDeadlineSeconds", "number"),
+        6: ("dnsPolicy", "text"), 7: ("nodeSelector", "map"), 8: ("serviceAccountName", "text"),
+        10: ("nodeName", "text"), 19: ("schedulerName", "text"), 24: ("priorityClassName", "text"),
+    }),
+}  # fmt: skip
+_SELECTOR: Final[dict[int, tuple[str, Any]]] = {_WHOLE: ("LabelSelector", ""), 1: ("matchLabels", "map")}
 _MESSAGES: Final[dict[str, dict[int, tuple[str, Any]]]] = {
     "Namespace": {1: ("metadata", _METADATA)},
     "ServiceAccount": {1: ("metadata", _METADATA)},
@@ -50,6 +68,17 @@ _MESSAGES: Final[dict[str, dict[int, tuple[str, Any]]]] = {
     "PriorityClass": {
         1: ("metadata", _METADATA), 2: ("value", "number"), 3: ("globalDefault", "flag"), 4: ("description", "text"),
         5: ("preemptionPolicy", "text"),
+    },
+    "Deployment": {
+        1: ("metadata", _METADATA),
+        2: ("spec", {_WHOLE: ("DeploymentSpec", ""), 1: ("replicas", "number"), 2: ("selector", _SELECTOR),
+                     3: ("template", _POD_TEMPLATE),
+                     4: ("strategy", {_WHOLE: ("DeploymentStrategy", ""), 1: ("type", "text")})}),
+    },
+    "Job": {
+        1: ("metadata", _METADATA),
+        2: ("spec", {_WHOLE: ("JobSpec", ""), 1: ("parallelism", "number"), 2: ("completions", "number"),
+                     6: ("template", _POD_TEMPLATE), 7: ("backoffLimit", "number")}),
     },
     "Eviction": {1: ("metadata", _METADATA), 2: ("deleteOptions", _DELETE)},
     "DeleteOptions": _DELETE,
@@ -114,7 +143,10 @@ def _read(data: bytes, message: dict[int, tuple[str, Any]]) -> Json:
             position += 8 if wire == 1 else 4
         else:
             raise IndexError(f"wire type {wire} is not known")
-        if tag >> 3 in message:
+        if _WHOLE in message and tag >> 3 not in message and value:
+            where = f"field {tag >> 3} of a {message[_WHOLE][0]}"
+            raise unsupported_media(f"{where} is not read as protobuf here; send application/json")
+        if tag >> 3 in message and tag >> 3 != _WHOLE:
             name, kind = message[tag >> 3]
             _take(found, name, kind, value)
     return found

@@ -1,19 +1,19 @@
-"""JSON patch.
+"""JSON patch (RFC 6902), by the library `jsonpatch`, in the words of a Kubernetes API server.
 
-Called by `writing` for `application/json-patch+json`. Pure; changes its target in place (the caller hands in a copy
-that nobody else sees, so a patch that fails half-way does no harm). Law: the result is that of RFC 6902.
+Called by `dispatch` and `admission` for `application/json-patch+json`. Pure; changes its target in place (the caller
+hands in a copy that nobody else sees, so a patch that fails half-way does no harm). The library's ``test`` compares as
+Python does, for whom True is 1 and 1.0 is 1; here it compares as JSON does.
 """
 
 from __future__ import annotations
 
-import copy
+from types import MappingProxyType
 from typing import Any
 
+import jsonpatch
+from jsonpointer import JsonPointerException
+
 from cotide_sim.apiserver.refusals import Refusal, bad_request
-
-
-def _unprocessable(message: str) -> Refusal:
-    return Refusal(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
 
 
 def json_patch(target: Any, operations: Any) -> Any:
@@ -26,51 +26,34 @@ def json_patch(target: Any, operations: Any) -> Any:
     """
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("a JSON patch must be a list of operations")
-    document = target
-    for operation in operations:
-        document = _apply(document, operation)
-    return document
+    for one in operations:
+        for field in ("path", "from"):
+            pointer = one.get(field, "")
+            if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
+                raise bad_request(f"invalid JSON pointer: {pointer!r}")
+    try:
+        return _Patch(operations).apply(target, in_place=True)
+    # What leads into a plain value is a TypeError of the library's, and what takes the document itself away a KeyError.
+    except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
+        raise Refusal(
+            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
+        ) from error
 
 
-def _pointer(text: Any) -> list[str]:
-    if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise bad_request(f"invalid JSON pointer: {text!r}")
-    return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
+class _Test(jsonpatch.TestOperation):
+    def apply(self, obj: Any) -> Any:
+        if "value" not in self.operation:
+            raise jsonpatch.InvalidJsonPatch("The operation does not contain a 'value' member")
+        if not _same(self.pointer.resolve(obj), self.operation["value"]):
+            raise jsonpatch.JsonPatchTestFailed(f"testing value {self.location} failed")
+        return obj
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> Any:
-    kind = operation.get("op")
-    path = _pointer(operation.get("path"))
-    if kind in ("add", "replace", "test") and "value" not in operation:
-        raise _unprocessable(f"the {kind} operation on {operation.get('path')!r} has no value")
-    match kind:
-        case "add":
-            return _add(document, path, operation["value"])
-        case "remove":
-            return _remove(document, path)
-        case "replace":
-            if not path:
-                return operation["value"]
-            _read(document, path)
-            return _replace(document, path, operation["value"])
-        case "move":
-            source = _pointer(operation.get("from"))
-            if path[: len(source)] == source and path != source:
-                raise _unprocessable(f"cannot move {operation.get('from')!r} into itself")
-            value = _read(document, source)
-            return document if path == source else _add(_remove(document, source), path, value)
-        case "copy":
-            return _add(document, path, copy.deepcopy(_read(document, _pointer(operation.get("from")))))
-        case "test":
-            if not _same(_read(document, path), operation["value"]):
-                raise _unprocessable(f"testing value {operation.get('path')} failed")
-            return document
-        case _:
-            raise _unprocessable(f"unknown JSON patch operation: {kind!r}")
+class _Patch(jsonpatch.JsonPatch):
+    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "test": _Test})
 
 
 def _same(left: Any, right: Any) -> bool:
-    # Python holds True == 1; JSON does not.
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -78,59 +61,3 @@ def _same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_same, left, right))
     return bool(left == right)
-
-
-def _index(step: str, length: int) -> int:
-    if not step.isascii() or not step.isdigit() or (len(step) > 1 and step[0] == "0") or int(step) >= length:
-        raise _unprocessable(f"the array has no index {step!r}")
-    return int(step)
-
-
-def _step(value: Any, step: str, path: list[str]) -> Any:
-    if isinstance(value, dict):
-        if step not in value:
-            raise _unprocessable(f"the document has no /{'/'.join(path)}")
-        return value[step]
-    if isinstance(value, list):
-        return value[_index(step, len(value))]
-    raise _unprocessable(f"/{'/'.join(path)} leads into a plain value")
-
-
-def _read(document: Any, path: list[str]) -> Any:
-    for step in path:
-        document = _step(document, step, path)
-    return document
-
-
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent, last = _read(document, path[:-1]), path[-1]
-    if isinstance(parent, dict):
-        parent[last] = value
-    elif isinstance(parent, list):
-        parent.insert(len(parent) if last == "-" else _index(last, len(parent) + 1), value)
-    else:
-        raise _unprocessable(f"/{'/'.join(path)} leads into a plain value")
-    return document
-
-
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    parent, last = _read(document, path[:-1]), path[-1]
-    if isinstance(parent, dict):
-        parent[last] = value
-    else:
-        parent[_index(last, len(parent))] = value
-    return document
-
-
-def _remove(document: Any, path: list[str]) -> Any:
-    if not path:
-        return None
-    parent, last = _read(document, path[:-1]), path[-1]
-    _step(parent, last, path)
-    if isinstance(parent, dict):
-        del parent[last]
-    else:
-        del parent[_index(last, len(parent))]
-    return document

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled, compiles
+from cotide_core.units import counted
 
 COLUMNS: Final = 18
 """Fields of a row (Standard Workload Format, version 2.2, of the Parallel Workloads Archive)."""
@@ -48,7 +49,7 @@ def parse_row(text: str) -> list[float] | str:
     """Return the eighteen numbers of a row, or a sentence on what is wrong with it."""
     cells = text.split()
     if len(cells) != COLUMNS:
-        return f"{len(cells)} fields where the format has {COLUMNS}"
+        return f"{counted(len(cells), 'field')} where the format has {COLUMNS}"
     row = []
     for place, cell in enumerate(cells, start=1):
         try:
