@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, str]] = {
     "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
+    "lab": "Put every predictor on one fair track, and say what each is worth.",
     "replay": "Run a recorded ledger through the engine and compare.",
     "completion": "Print the script that makes a shell complete this command.",
     "version": "Print the versions of Cotide and of what it decides with.",
@@ -40,8 +41,8 @@ COMMANDS: Final[dict[str, str]] = {
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
 
-PROVISIONING: Final = ("capacity", "place")
-"""Commands whose module stands in ``cotide_cli.provisioning``."""
+FOLDERS: Final = {"capacity": "provisioning", "place": "provisioning", "lab": "lab"}
+"""Commands whose module stands in another folder of ``cotide_cli`` than ``commands``."""
 
 
 class LazyGroup(click.Group):
@@ -58,7 +59,7 @@ class LazyGroup(click.Group):
             if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, COMMANDS, n=1)):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
-        folder = "provisioning" if cmd_name in PROVISIONING else "commands"
+        folder = FOLDERS.get(cmd_name, "commands")
         module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
         command: click.Command = module.command
         return command

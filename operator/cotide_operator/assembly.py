@@ -16,20 +16,16 @@ import contextlib
 import gc
 import logging
 import os
-import random
 import socket
-import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
 from cotide_core.state.reclaimed import holdings
-from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
@@ -38,7 +34,8 @@ from cotide_operator.cache.object_cache import KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import Settings, engine_config
-from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
+from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
@@ -53,7 +50,7 @@ from cotide_operator.observability.ledger_file import LedgerFile
 from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
-from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 from cotide_operator.reporting.assisted_reporter import AssistedReporter
 from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
@@ -67,7 +64,6 @@ from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
-    from cotide_operator.controllers.kopf_handlers import Enqueue, KopfThread
     from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
     from cotide_operator.webhooks.extender.extender import Extender
 
@@ -78,9 +74,6 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
-KOPF_AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
-KOPF_STEADY_SECONDS: Final = 600.0
-"""Kopf that ran for so long is started again at once when it ends. Chosen."""
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
@@ -185,8 +178,7 @@ class Operator:
         self.admission = self._make_webhook()
         self._host = ""
         self._leading = self._deciding = False
-        self._kopf: KopfThread | None = None
-        self._kopf_was_ready = False
+        self._kopf = KopfSupervisor(self._credentials, self.telemetry)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
 
@@ -246,7 +238,7 @@ class Operator:
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
-                if self._kopf is not None and not await asyncio.to_thread(self._kopf.stop, DRAIN_SECONDS):
+                if not await self._kopf.stop(DRAIN_SECONDS):
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
@@ -325,45 +317,24 @@ class Operator:
             self.clock,
             readings=feed,
             applicability=self.models.applicability,
-            scheduler_name=self.settings.scheduler_name,
-            reclaim=self.settings.job_pods_reclaim,
+            options=ReconcileOptions(self.settings.scheduler_name, reclaim=self.settings.job_pods_reclaim),
         )
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")
-        handing = crew.start(self._run_kopf(controllers.enqueue_threadsafe), "kopf")
+        handing = crew.start(self._run_kopf(controllers), "kopf")
         try:
             yield
         finally:
             stop.set()
             handing.cancel()
-            if self._kopf is not None:
-                from cotide_operator.controllers.kopf_handlers import quiet_kopf
-
-                quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
+            quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
 
-    async def _run_kopf(self, enqueue: Enqueue) -> None:
-        """Run kopf once the first pods are bound: the controllers begin with what the mirror holds, without it."""
+    async def _run_kopf(self, controllers: Controllers) -> None:
+        """Run kopf once the first pods are bound: bind first, reconcile when kopf is up."""
         await self.loop.caught_up()
         await self.binder.calm(KOPF_WAITS_SECONDS)
-        # In a thread: kopf takes as long to load as all our own modules.
-        await asyncio.to_thread(import_module, "cotide_operator.controllers.kopf_handlers")
-        from cotide_operator.controllers.kopf_handlers import quiet_kopf, start_kopf
-
-        quiet_kopf(logging.ERROR)
-        failures = 0
-        while True:
-            started = time.monotonic()
-            kopf = self._kopf = start_kopf(enqueue, self._credentials)
-            while kopf.alive:
-                self._kopf_was_ready = self._kopf_was_ready or kopf.ready
-                await asyncio.sleep(1.0)
-            # The controllers follow the mirror: without kopf only its events on a spec that can't be followed are late.
-            failures = 1 if time.monotonic() - started > KOPF_STEADY_SECONDS else failures + 1
-            self.telemetry.kopf_restarts.inc()
-            wait = KOPF_AGAIN.wait_seconds(failures, random.Random())
-            _LOG.error("kopf ended (%s) and is started again in %.0f s", kopf.fault or "by itself", wait)
-            await asyncio.sleep(wait)
+        await self._kopf.run(controllers)
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
@@ -373,16 +344,22 @@ class Operator:
             self.outlooks,
             self.clock,
             holdings_of=lambda node: holdings(self.loop.scheduler.state, node),
-            settings=self.settings.reclaimed,
-            publish=self.settings.publishes_reclaimed,
-            slot_seconds=self.settings.slot_seconds,
+            how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
         )
 
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())
-        return HealthServer(self.telemetry, self.board, self._missing, self._refresh, access=access, notes=self._notes)
+        return HealthServer(
+            self.telemetry,
+            self.board,
+            self._missing,
+            self._refresh,
+            access=access,
+            notes=self._notes,
+            dead=self._dead,
+        )
 
     def _make_models(self) -> ModelStore:
         models = self.settings.models
@@ -508,9 +485,13 @@ class Operator:
             return missing
         if not self._deciding:
             missing.append("the first decision cycle")
-        if not (self._kopf_was_ready or (self._kopf is not None and self._kopf.ready)):
+        if not (self._kopf.was_ready or self._kopf.ready):
             missing.append("kopf")
         return missing
+
+    def _dead(self) -> list[str]:
+        """What only a new process can mend."""
+        return ["kopf does not answer"] if self._leading and self._kopf.stuck else []
 
     def _notes(self) -> list[str]:
         """What is wrong although this replica does its work."""

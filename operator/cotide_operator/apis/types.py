@@ -295,6 +295,13 @@ class PredictedSeconds(Schema):
     p90: float | None = Field(default=None, description="Nine times in ten it is shorter, in seconds.")
 
 
+_LAST_RETRY: Final = Field(
+    default=None,
+    json_schema_extra={"format": "date-time"},
+    description="When a change of the spec was last tried again, after the API server had failed.",
+)
+
+
 class JobStatus(Schema):
     """What became of a Job."""
 
@@ -329,6 +336,7 @@ class JobStatus(Schema):
         default=None, json_schema_extra={"format": "date-time"}, description="When it was done."
     )
     observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
@@ -355,6 +363,7 @@ class WorkloadStatus(Schema):
         default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
     )
     observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

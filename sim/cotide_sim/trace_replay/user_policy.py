@@ -114,6 +114,11 @@ class UserPolicy:
         text = (self._made.__doc__ or "").strip().splitlines()
         return text[0] if text else f"written in {self.file.name}"
 
+    @property
+    def defined(self) -> Any:
+        """Return the function or class that the file defines."""
+        return self._made
+
     def begin(self) -> None:
         """Make the object that serves one replay."""
         self._object = self.call(self._made) if isinstance(self._made, type) else None

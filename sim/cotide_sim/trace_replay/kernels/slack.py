@@ -28,9 +28,10 @@ from cotide_sim.trace_replay.kernels.conservative import (
     GAINED,
     SIZE,
     begin_anew,
-    begin_profile,
-    give_back,
-    open_profile,
+    ended,
+    open_round,
+    outlived,
+    prepare,
     reserve,
 )
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
@@ -74,30 +75,6 @@ def slack_of(priority: int, waited: int, started: int) -> int:
     if started == 0:
         return 0
     return (100 - priority) * waited // (50 * started)
-
-
-@inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    begin_profile(rule.capacity, kept)
-    return rule
-
-
-@inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    open_profile(now, kept)
-    return rule
-
-
-@inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    kept.counts[BROKEN] = 1
-    return rule
-
-
-@inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    give_back(now, job, jobs, kept)
-    return rule
 
 
 @inlined
@@ -230,7 +207,7 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
 
 
 replay_slack = with_steps(
-    replay, "replay_slack", prepare=_prepare, open_round=_open_round, outlived=_outlived, ended=_ended,
+    replay, "replay_slack", prepare=prepare, open_round=open_round, outlived=outlived, ended=ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under slack-based backfilling, see `event_loop.replay`; the promise is the latest start."""
