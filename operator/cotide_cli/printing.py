@@ -46,7 +46,7 @@ def as_text(data: Any, output: str) -> str:
 
 def print_lines(lines: Sequence[Sequence[str]]) -> None:
     """Print rows in columns of the same width."""
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         click.echo("  " + "  ".join(cells).rstrip())

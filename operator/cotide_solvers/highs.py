@@ -56,16 +56,16 @@ class HighsSolver:
     def _change(self, program: LinearProgram) -> None:
         """Hand over vectors only, and start from the last basis, a step further on."""
         columns, rows = program.matrix.columns, program.matrix.rows
-        places = np.arange(columns, dtype=np.int32)
-        self._highs.changeColsCost(columns, places, program.cost)
-        self._highs.changeColsBounds(columns, places, program.lower, program.upper)
+        indices = np.arange(columns, dtype=np.int32)
+        self._highs.changeColsCost(columns, indices, program.cost)
+        self._highs.changeColsBounds(columns, indices, program.lower, program.upper)
         self._highs.changeRowsBounds(rows, np.arange(rows, dtype=np.int32), program.row_lower, program.row_upper)
 
         if program.shift is not None:
             basis = self._highs.getBasis()
             of_columns, of_rows = basis.col_status, basis.row_status
-            basis.col_status = [of_columns[place] for place in program.shift.columns]
-            basis.row_status = [of_rows[place] for place in program.shift.rows]
+            basis.col_status = [of_columns[index] for index in program.shift.columns]
+            basis.row_status = [of_rows[index] for index in program.shift.rows]
             basis.alien = True  # it may have too many or too few basic columns: HiGHS repairs that
             self._highs.setBasis(basis)
 

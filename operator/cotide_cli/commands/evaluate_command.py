@@ -248,7 +248,7 @@ def _print_table(rows: list[dict[str, Any]], metrics: Sequence[str]) -> None:
         lines.append(cells)
     if not any(line[1] for line in lines[1:]):
         lines = [[line[0], *line[3:]] for line in lines]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 

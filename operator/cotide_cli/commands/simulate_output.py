@@ -91,7 +91,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         # The hybrid platform has run times of its own, whatever the others are told to believe.
         name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     jobs = given.jobs

@@ -9,7 +9,8 @@ figures by the rules below; a tie or a loss of our own policies is said like any
 - Scenario ``slack``: the policy with the fewest overload slots wins; among equals the one with the least waiting.
 - Less than `TIE_SHARE` apart is a tie.
 - The clock: a job is made late when the machine is busy, and a bound pod starts late. Both count as waiting although no
-  policy chose them. Where their share of any policy's waiting is above `LATE_SHARE`, nobody is judged.
+  policy chose them. Where their share of any policy's waiting is above `LATE_SHARE`, or where they are as much of the
+  second's waiting as the first one's lead, nobody is judged.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
     faults = tuple(missed(dict(figures)))
     if len(figures) == 1:
         return Verdict("alone", None, f"Only {busiest} ran: there is nothing to compare it with.", faults)
-    return _by_slots(figures, faults) if scenario == "slack" else _by_waiting(figures, faults)
+    if scenario == "slack":
+        return _by_slots(figures, faults)
+    return _by_waiting(figures, late, faults)
 
 
 def late_share(late_seconds: float, waiting_seconds: float) -> float:
@@ -77,7 +80,7 @@ def late_share(late_seconds: float, waiting_seconds: float) -> float:
     return min(1.0, late_seconds / max(waiting_seconds, late_seconds)) if late_seconds > 0 else 0.0
 
 
-def _by_waiting(figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
+def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], faults: tuple[str, ...]) -> Verdict:
     worst = max(figures, key=lambda name: figures[name]["qos_violation_ratio"])
     most = figures[worst]["qos_violation_ratio"]
     keep = {name: one for name, one in figures.items() if one["qos_violation_ratio"] <= VIOLATIONS_SHARE * most}
@@ -103,6 +106,13 @@ def _by_waiting(figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verd
             f"{format_seconds(theirs)} in all, less than {TIE_SHARE:.0%} apart."
         )
         return Verdict("tie", None, sentence, faults)
+    if late[second] >= theirs - mine:
+        sentence = (
+            f"Nobody is judged: {first} made jobs wait {less:.0%} less than {second}; {format_seconds(late[second])}"
+            f" of {second}'s waiting, as much as that lead, was this machine's own; try again when it is idle, or with"
+            " a slower clock (--speed)."
+        )
+        return Verdict("too busy", None, sentence, None)
     against = f", where {worst} was for {most:.1%}" if worst != first else ""
     sentence = (
         f"{first} won: {kept} its jobs waited least, {less:.0%} less than under {second}, and services were over "

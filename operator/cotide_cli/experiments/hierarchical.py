@@ -106,7 +106,7 @@ def _print_schedule(report: Report) -> None:
         if row.overloads is not None and row is not before[row.source]:
             changes = " / ".join(f"{part:+.0%}" for part in change(before[row.source], row))
         lines.append([row.name, row.source, f"{row.slot_seconds:.0f}", *counts, *delays, *split, changes])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
         cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]

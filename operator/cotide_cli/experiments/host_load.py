@@ -154,7 +154,7 @@ def _print_report(report: SetReport) -> None:
         for score in report.quantiles
     ]
     for lines in (points, quantiles):
-        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
         for line in lines:
             cells = [line[0].ljust(widths[0])] + [
                 cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)

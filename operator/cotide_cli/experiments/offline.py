@@ -159,7 +159,7 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(
         title=title, title_justify="left", min_width=len(title), box=None, padding=(0, 1, 0, 0), header_style="bold"
     )
-    for place, column in enumerate(columns):
-        is_number = place > 0 and title.startswith(("Fig", "Table 3.2"))
+    for index, column in enumerate(columns):
+        is_number = index > 0 and title.startswith(("Fig", "Table 3.2"))
         table.add_column(column, justify="right" if is_number and column not in ("algorithm",) else "left")
     return table

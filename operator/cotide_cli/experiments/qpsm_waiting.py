@@ -78,7 +78,7 @@ def _print(report: Report) -> None:
         ]
         for row in report.rows
     ]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         cells = [line[0].rjust(widths[0]), line[1].ljust(widths[1])]
         cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]

@@ -98,7 +98,7 @@ def _print(report: Report) -> None:
         for one in report.services
     ]
     for lines in (by_age, by_service):
-        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
         for line in lines:
             click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
         click.echo("")

@@ -125,10 +125,10 @@ def replay_on_machines(
 
     schedules = []
     with progress_bar(len(found) * len(policies), slow=True) as tell:
-        for place, policy in enumerate(policies):
+        for index, policy in enumerate(policies):
             if isinstance(policy, UserPolicy):
                 raise InputError(f"{policy.name} is from a file, which knows one pool only", field="policy")
-            watch = None if tell is None else partial(_told, tell, place * len(found), policy.name)
+            watch = None if tell is None else partial(_told, tell, index * len(found), policy.name)
             placement = run_on_machines(found, policy, runtime, watch=watch)
             faults = machine_faults_of(found, placement)
             if faults:

@@ -179,8 +179,8 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
 def _paused_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk) -> tuple[int, bool]:
     """Write the node's pauses; return how many can go on, and whether one is longer than its bound."""
     rows, overdue = 0, False
-    for place in range(nodes.held[node]):
-        task = nodes.tasks[node, place]
+    for index in range(nodes.held[node]):
+        task = nodes.tasks[node, index]
         if work.state[task] == PAUSED:
             overdue = overdue or now - work.paused[task] > weights.pause_milliseconds
             if _paused_fits(work, nodes.free[node], task):
@@ -194,8 +194,8 @@ def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int,
     """Write the open groups that fit after ``rows``; keep the node for the one that has waited too long."""
     oldest = nodes.kept_for[node]
     if oldest == NONE:
-        for place in range(work.counts[OPEN]):
-            group = work.open[place]
+        for index in range(work.counts[OPEN]):
+            group = work.open[index]
             late = now - work.since[group] > weights.start_milliseconds and work.reserved[group] == NONE
             if late and (oldest == NONE or work.since[group] < work.since[oldest]):
                 phase, possible = work.first[group], True
@@ -211,9 +211,9 @@ def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int,
             room.rows[rows] = oldest
             rows += 1
         return rows
-    for place in range(work.counts[OPEN]):
-        if fits(work, nodes.free[node], work.first[work.open[place]]):
-            room.rows[rows] = work.open[place]
+    for index in range(work.counts[OPEN]):
+        if fits(work, nodes.free[node], work.first[work.open[index]]):
+            room.rows[rows] = work.open[index]
             rows += 1
     return rows
 

@@ -45,12 +45,12 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
     moved = True
     while moved and todo > 0:
         moved = False
-        for place in range(count + (task == NONE)):
-            if is_done[place]:
+        for index in range(count + (task == NONE)):
+            if is_done[index]:
                 continue
             phase, state = first, RUNNING
-            if place < count:
-                one = nodes.tasks[node, place]
+            if index < count:
+                one = nodes.tasks[node, index]
                 phase = work.phase[one]
                 state = RUNNING if one == task else work.state[one]
             fits = True
@@ -63,7 +63,7 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
             if fits:
                 for resource in range(resources):
                     left[resource] += holding(work, state, phase, resource)
-                is_done[place] = 1
+                is_done[index] = 1
                 todo -= 1
                 moved = True
     return bool(todo == 0)

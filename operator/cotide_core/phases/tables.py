@@ -168,7 +168,7 @@ def tables(
         state=np.full(tasks, WAITING, np.int64),
         node=np.full(tasks, NONE, np.int64),
         paused=np.zeros(tasks, np.int64),
-        kept=np.array([place > 0 for place in range(capacity.shape[1])] if kept is None else kept, np.int64),
+        kept=np.array([index > 0 for index in range(capacity.shape[1])] if kept is None else kept, np.int64),
         open=np.zeros(count, np.int64),
         counts=np.zeros(2, np.int64),
     )

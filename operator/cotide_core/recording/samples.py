@@ -251,7 +251,7 @@ def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
             counts[index, column[name]] = count
             input_bytes[index, column[name]] = size
     services = tuple(sorted({sample.service for sample in measured}))
-    place = {name: index for index, name in enumerate(services)}
+    at = {name: index for index, name in enumerate(services)}
     mixes = MixBatch(
         requests_per_second=np.array([sample.rate for sample in measured], np.float64),
         other_requests_per_second=np.array([sample.other_rate for sample in measured], np.float64),
@@ -261,7 +261,7 @@ def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
         counts=counts,
         input_bytes=input_bytes,
         services=services or ("",),
-        service=np.array([place[sample.service] for sample in measured], np.int64),
+        service=np.array([at[sample.service] for sample in measured], np.int64),
     )
     return QosSamples(mixes, np.array([sample.latency for sample in measured], np.float64))
 

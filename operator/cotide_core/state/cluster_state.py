@@ -173,8 +173,8 @@ class ClusterState:
             missing, before = "", len(known)
             if len(known) <= len(wanted):
                 # What nobody offers is not given a column: any pod may name it.
-                place, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
-                before = place
+                index, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
+                before = index
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
             memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
             found = self._demands[requests] = Demand(
@@ -384,10 +384,10 @@ class ClusterState:
         record.requests_per_second = rate
         if record.row < 0:
             return
-        for place, service in enumerate(self.columns.services[record.row]):
+        for index, service in enumerate(self.columns.services[record.row]):
             if service.key == key:
                 service.requests_per_second = rate
-                self.columns.promised_rates[place, record.row] = rate
+                self.columns.promised_rates[index, record.row] = rate
                 self._sum_rates(record.row)
                 self.columns.touch(record.row, relief=fell)
                 if fell:

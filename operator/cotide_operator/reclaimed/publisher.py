@@ -209,8 +209,8 @@ class ReclaimedPublisher:
             self._turns.put(name, decided.how)
 
     def _show(self) -> None:
-        for place, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
-            metric.set(sum(amounts[place] or 0 for amounts in self._offers.values()))
+        for index, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
+            metric.set(sum(amounts[index] or 0 for amounts in self._offers.values()))
 
     def _told(self, outlooks: list[NodeOutlook]) -> None:
         names = [outlook.node for outlook in outlooks]

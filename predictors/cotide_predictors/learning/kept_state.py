@@ -31,12 +31,12 @@ def to_files(samples: Sequence[MeasuredMix], windows: Windows, model_id: str) ->
     """Return samples, trust by service, and the id of the model that earned it, as files."""
     services = sorted({one.service for one in samples} | set(windows))
     types = sorted({name for one in samples for name, _, _ in one.jobs})
-    place = {name: index for index, name in enumerate(services)}
+    at = {name: index for index, name in enumerate(services)}
     column = {name: index for index, name in enumerate(types)}
     jobs = [(row, column[name], count, size) for row, one in enumerate(samples) for name, count, size in one.jobs]
-    records = [(place[name], *record) for name, (_, window) in sorted(windows.items()) for record in window]
+    records = [(at[name], *record) for name, (_, window) in sorted(windows.items()) for record in window]
     arrays: dict[str, NDArray[Any]] = {
-        "service": np.array([place[one.service] for one in samples], np.int32),
+        "service": np.array([at[one.service] for one in samples], np.int32),
         "numbers": np.array(
             [(one.rate, one.other_rate, one.limit, one.pressure, one.latency) for one in samples], np.float32
         ).reshape(len(samples), 5),
@@ -89,8 +89,8 @@ def _samples(arrays: Mapping[str, NDArray[Any]], services: list[str], types: lis
             raise ValueError("a job's number is below 0")
         jobs[int(row)].append((types[int(column)], int(count), int(size)))
     return [
-        MeasuredMix(services[place], rate, other, limit, pressure, tuple(jobs[row]), latency)
-        for row, (place, (rate, other, limit, pressure, latency)) in enumerate(
+        MeasuredMix(services[index], rate, other, limit, pressure, tuple(jobs[row]), latency)
+        for row, (index, (rate, other, limit, pressure, latency)) in enumerate(
             zip(who.tolist(), numbers.tolist(), strict=True)
         )
     ]
@@ -106,6 +106,6 @@ def _windows(
     if not np.isfinite(records).all() or (records < 0).any() or (records[:, 1] <= 0).any():
         raise ValueError("a record is not finite, or below 0")
     windows: dict[str, tuple[str, list[SlotRecord]]] = {name: (str(state), []) for name, state in trust.items()}
-    for place, *record in records.tolist():
-        windows[services[int(place)]][1].append(SlotRecord(*record))
+    for index, *record in records.tolist():
+        windows[services[int(index)]][1].append(SlotRecord(*record))
     return windows

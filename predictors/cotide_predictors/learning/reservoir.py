@@ -83,8 +83,8 @@ class SampleReservoir:
                 cells.setdefault(cell_of(one), []).append(one)
         chosen: list[MeasuredMix] = []
         left = sorted(cells.values(), key=len)
-        for place, cell in enumerate(left):
-            share = (most - len(chosen)) // (len(left) - place)
+        for at, cell in enumerate(left):
+            share = (most - len(chosen)) // (len(left) - at)
             if len(cell) > share:
                 drawn = np.sort(self._generator.choice(len(cell), share, replace=False))
                 chosen.extend(cell[index] for index in drawn.tolist())
@@ -128,10 +128,10 @@ class SampleReservoir:
                 break
             heapq.heappop(self._largest)
         heapq.heappop(self._largest)
-        place = int(self._generator.integers(len(samples)))
-        if samples[place].broken and sum(one.broken for one in samples) == 1 and len(samples) > 1:
-            place = (place + 1) % len(samples)
-        samples[place] = samples[-1]
+        index = int(self._generator.integers(len(samples)))
+        if samples[index].broken and sum(one.broken for one in samples) == 1 and len(samples) > 1:
+            index = (index + 1) % len(samples)
+        samples[index] = samples[-1]
         samples.pop()
         self._size -= 1
         if samples:

@@ -116,10 +116,10 @@ class ServiceTrust:
                 broken,
             )
         )
-        places: dict[str, list[int]] = {}
-        for place, name in enumerate(services):
-            places.setdefault(name, []).append(place)
-        for name, rows in places.items():
+        indices: dict[str, list[int]] = {}
+        for index, name in enumerate(services):
+            indices.setdefault(name, []).append(index)
+        for name, rows in indices.items():
             service = self._services.setdefault(name, _Service())
             if service.slot is not None and service.slot != slot and self._close(service):
                 changed.add(name)

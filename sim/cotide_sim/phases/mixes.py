@@ -92,14 +92,14 @@ def mix(name: str, multiple: int, seed: int) -> Workload:
     jobs = [benchmark for benchmark in MIXES[name] for _ in range(multiple)]
     order = generator.permutation(len(jobs))
     stages: list[Stage] = []
-    for job, place in enumerate(order):
-        benchmark = jobs[place]
+    for job, index in enumerate(order):
+        benchmark = jobs[index]
         of_map, of_reduce = profiles(benchmark, generator)
         stages.append(Stage(job, of_map, benchmark.maps, reduces=False))
         stages.append(Stage(job, of_reduce, benchmark.reduces, reduces=True))
     return Workload(
         name=f"{name} {multiple}x",
-        kinds=tuple(jobs[place].name for place in order),
+        kinds=tuple(jobs[index].name for index in order),
         submitted=np.sort(generator.integers(0, 60_000, len(jobs))),
         stages=tuple(stages),
         factor=stragglers(sum(stage.tasks for stage in stages), generator),

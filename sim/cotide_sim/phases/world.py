@@ -58,11 +58,11 @@ def run(workload: Workload, rule: str, weights: Weights | None = None) -> Outcom
     jobs = len(workload.submitted)
     work, nodes = tables(groups, capacity, jobs=jobs)
     first, follower = np.full(jobs, NONE, np.int64), np.full(len(groups), NONE, np.int64)
-    for place, (job, _, _) in enumerate(groups):
+    for index, (job, _, _) in enumerate(groups):
         if first[job] == NONE:
-            first[job] = place
+            first[job] = index
         else:
-            follower[place - 1] = place
+            follower[index - 1] = index
     plan = Plan(workload.submitted, first, follower, work.waiting.copy(), workload.factor)
     most = workload.tasks + len(capacity)
     running = len(capacity) * (TASKS_MOST + 1)

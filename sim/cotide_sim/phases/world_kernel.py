@@ -66,8 +66,8 @@ def _report(
 ) -> None:
     granted = report(work, nodes, weights, node, now, room)
     seen.scalar[REPORTS] += 1
-    for place in range(granted):
-        task = room.granted[place]
+    for index in range(granted):
+        task = room.granted[index]
         group = work.group[task]
         if work.phase[task] == work.first[group]:
             if seen.started[work.job[group]] == NONE:

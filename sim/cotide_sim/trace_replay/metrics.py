@@ -99,9 +99,9 @@ def waiting_by_time(jobs: BatchJobs, start: Integers, edges: Integers) -> Floats
 def _area(begin: Integers, demand: Integers, times: Integers) -> Floats:
     """Return the processor seconds up to each time if every job held its processors from its begin for ever."""
     order = np.argsort(begin, kind="stable")
-    place = np.searchsorted(begin[order], times, side="right")
-    held = np.concatenate([[0], np.cumsum(demand[order])])[place]
-    offset = np.concatenate([[0], np.cumsum(demand[order] * begin[order])])[place]
+    index = np.searchsorted(begin[order], times, side="right")
+    held = np.concatenate([[0], np.cumsum(demand[order])])[index]
+    offset = np.concatenate([[0], np.cumsum(demand[order] * begin[order])])[index]
     area: Floats = (held * times - offset).astype(np.float64)
     return area
 

@@ -90,3 +90,12 @@ def test_nobody_is_judged_where_the_machine_made_more_than_a_tenth_of_a_policys_
 def test_a_policy_that_was_never_asked_does_not_win_for_having_no_waiting() -> None:
     found = verdict_of({"qpsm": figures(0, 0.0), "fifo": figures(9, 0.4)}, {"qpsm": 50.0, "fifo": 0.0}, "latency", 20.0)
     assert found.kind == "too busy"
+
+
+def test_a_lead_no_larger_than_what_the_machine_added_to_the_second_is_not_judged() -> None:
+    """fifo-guarded leads by 300 s; 590 s of qpsm's waiting were late jobs and pods, 8.9 % of it."""
+    given = {"qpsm": figures(6660, 0.002), "fifo-guarded": figures(6360, 0.002), "fifo": figures(2000, 0.38)}
+    found = verdict_of(given, {"qpsm": 590.0, "fifo-guarded": 140.0, "fifo": 90.0}, "latency", 6.0)
+    assert (found.kind, found.missed) == ("too busy", None)
+    assert "fifo-guarded made jobs wait 5% less than qpsm; 9m 50s of qpsm's waiting" in found.sentence
+    assert verdict_of(given, {"qpsm": 290.0, "fifo-guarded": 140.0, "fifo": 90.0}, "latency", 6.0).kind == "won"

@@ -183,9 +183,9 @@ def run(
     progress : told of each rate and the share that is done.
     """
     rows = []
-    for place, rate in enumerate(rates):
+    for index, rate in enumerate(rates):
         for step, (strategy, policy) in enumerate(POLICIES.items()):
-            progress(f"{rate:,} requests/s, {strategy}", (place + step / len(POLICIES)) / len(rates))
+            progress(f"{rate:,} requests/s, {strategy}", (index + step / len(POLICIES)) / len(rates))
             rows.append(_row(rate, strategy, policy, interference, models, range(seed, seed + repeats)))
     unjudged = tuple(rate for rate in rates if not any(row.deployed for row in rows if row.rate == rate))
     judged = [row for row in rows if row.rate not in unjudged]

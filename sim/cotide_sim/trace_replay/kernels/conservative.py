@@ -130,8 +130,8 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
         wake: int = -1
-        for place in range(counts[WAITING]):
-            begin = reserve(now, queue[place], jobs, kept)
+        for index in range(counts[WAITING]):
+            begin = reserve(now, queue[index], jobs, kept)
             if wake < 0 or begin < wake:
                 wake = begin
         counts[WAKE] = wake
@@ -149,8 +149,8 @@ def _move_forward(now: int, jobs: Jobs, kept: Kept) -> None:
     size, wake = counts[SIZE], counts[WAKE]
     narrow: int = 0
     until: int = now  # before this moment there is no room for ``narrow`` processors or more
-    for place in range(counts[WAITING]):
-        job = queue[place]
+    for index in range(counts[WAITING]):
+        job = queue[index]
         held = start[job]
         if held <= until and demand[job] >= narrow:
             continue
@@ -187,8 +187,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> Conserv
         return rule
     staying = 0
     wake: int = -1
-    for place in range(counts[WAITING]):
-        job = queue[place]
+    for index in range(counts[WAITING]):
+        job = queue[index]
         if start[job] == now:
             begun(now, job, jobs.forecast[job], jobs, kept)
             continue

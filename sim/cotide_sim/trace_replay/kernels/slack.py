@@ -83,14 +83,14 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> Sl
     start, demand, forecast, promise = jobs.start, jobs.demand, jobs.forecast, jobs.promise
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
-        for place in range(counts[WAITING]):
-            job = queue[place]
+        for index in range(counts[WAITING]):
+            job = queue[index]
             promise[job] = max(promise[job], reserve(now, job, jobs, kept))
     elif counts[GAINED] == 1:
         times, free = kept.profile[0], kept.profile[1]
         size = counts[SIZE]
-        for place in range(counts[WAITING]):
-            job = queue[place]
+        for index in range(counts[WAITING]):
+            job = queue[index]
             held = start[job]
             begin = earlier_start(times, free, size, now, forecast[job], demand[job], held)
             if begin < held:
@@ -118,13 +118,13 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
     waiting = counts[WAITING]
     staying = 0
     wake: int = -1
-    for place in range(waiting):
-        job = queue[place]
+    for index in range(waiting):
+        job = queue[index]
         if start[job] == now:
             begun(now, job, jobs.forecast[job], jobs, kept)
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
-            left = waiting - place + staying
+            left = waiting - index + staying
             remove_at(line_key, line, left, place_of(line_key, line, left, jobs.forecast[job], job))
             continue
         queue[staying] = job
@@ -143,12 +143,12 @@ def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
     start, demand, trial = jobs.start, jobs.demand, rule.trial
     waiting = counts[WAITING]
     room = rule.capacity - counts[TAKEN]
-    for place in range(waiting):
-        if start[queue[place]] == now:
-            room -= demand[queue[place]]
+    for index in range(waiting):
+        if start[queue[index]] == now:
+            room -= demand[queue[index]]
     trials = 0
-    for place in range(waiting):
-        job = line[place]
+    for index in range(waiting):
+        job = line[index]
         if room == 0 or trials == TRIALS:
             break
         if start[job] == now or demand[job] > room:
@@ -182,21 +182,21 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
     for at in range(size):
         times[at] = kept.profile[0, at]
         free[at] = kept.profile[1, at]
-    for place in range(waiting):
-        trial[queue[place]] = start[queue[place]]
+    for index in range(waiting):
+        trial[queue[index]] = start[queue[index]]
     end = now + forecast[job]
     size = change(times, free, size, start[job], start[job] + forecast[job], demand[job])
     moved = 0
-    for place in range(waiting):
-        other = queue[place]
+    for index in range(waiting):
+        other = queue[index]
         if other != job and now < start[other] < end:
             size = change(times, free, size, start[other], start[other] + forecast[other], demand[other])
             moved = insert(keys, others, moved, start[other], other)
     size = change(times, free, size, now, end, -demand[job])
     trial[job] = now
     gain = start[job] - now
-    for place in range(moved):
-        other = others[place]
+    for index in range(moved):
+        other = others[index]
         begin = earliest_start(times, free, size, now, forecast[other], demand[other])
         if begin > jobs.promise[other]:
             return 0

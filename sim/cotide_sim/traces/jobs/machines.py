@@ -157,7 +157,7 @@ def _openb_nodes(path: Path) -> list[tuple[tuple[int, ...], str]]:
 
 def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
     """Return the machines that were added, each as first seen; errors are left out: no job is moved here."""
-    places = {name: place for place, name in enumerate(SERVER_COLUMNS)}
+    places = {name: index for index, name in enumerate(SERVER_COLUMNS)}
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
