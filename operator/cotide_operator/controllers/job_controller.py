@@ -29,7 +29,7 @@ from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinal
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
-from cotide_operator.controllers.turns import in_turns
+from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 

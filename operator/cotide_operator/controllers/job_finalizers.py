@@ -23,7 +23,7 @@ from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, owned_key
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, index_of, see
-from cotide_operator.controllers.turns import in_turns
+from cotide_operator.controllers.work_queue import in_turns
 
 LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""

@@ -31,7 +31,7 @@ from cotide_operator.controllers.status_builder import (
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
-from cotide_operator.controllers.turns import in_turns
+from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.models.service_applicability import ServiceApplicability
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings

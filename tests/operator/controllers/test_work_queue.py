@@ -11,7 +11,7 @@ import pytest
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.controllers import turns
+from cotide_operator.controllers import work_queue
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.work_queue import RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, WorkQueue
 
@@ -88,7 +88,7 @@ async def test_failures_double_the_wait_and_success_forgets_them() -> None:
 
 
 async def test_others_have_their_turn_while_many_items_are_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(work_queue, "TURN_SECONDS", 0.0)
     seen: list[int] = []
 
     async def another() -> None:
@@ -103,7 +103,7 @@ async def test_others_have_their_turn_while_many_items_are_worked_through(monkey
         return 2 * item
 
     other = asyncio.create_task(another())
-    assert await turns.in_turns(work, range(100)) == [2 * number for number in range(100)]
+    assert await work_queue.in_turns(work, range(100)) == [2 * number for number in range(100)]
     await other
     assert seen == [0, 16, 32], "every 16 items somebody looks at the clock"
 
