@@ -35,13 +35,20 @@ COMMANDS: Final[dict[str, str]] = {
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
     "lab": "Put every predictor on one fair track, and say what each is worth.",
     "replay": "Run a recorded ledger through the engine and compare.",
+    "report": "Say what shadow mode saw, and what Cotide would have done.",
     "completion": "Print the script that makes a shell complete this command.",
     "version": "Print the versions of Cotide and of what it decides with.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
 
-FOLDERS: Final = {"capacity": "provisioning", "place": "provisioning", "lab": "lab"}
+FOLDERS: Final = {
+    "capacity": "provisioning",
+    "place": "provisioning",
+    "lab": "lab",
+    "replay": "ledgers",
+    "report": "ledgers",
+}
 """Commands whose module stands in another folder of ``cotide_cli`` than ``commands``."""
 
 

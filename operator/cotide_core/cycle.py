@@ -93,6 +93,7 @@ class Scheduler:
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched)
+        self._watches_latencies = self._capacity.watches_latencies
         self._assumptions = Assumptions(self.state, self._queue)
         around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions)
         self._planner = planner_of(policy.plan, around, self._run_times, config)
@@ -213,6 +214,8 @@ class Scheduler:
         match event:
             case ServiceSampled():  # most events are these
                 self.state.apply(event)
+                if self._watches_latencies:
+                    self._capacity.sampled(event, now)
             case PodUpserted(pod):
                 self.state.apply(event)
                 self._note_pod(pod, now)

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
+from cotide_core.errors import InputError
 from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
 from cotide_core.state.reclaimed import holdings
+from cotide_core.units import CPU
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
@@ -57,7 +59,9 @@ from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.phase_resizer import PhaseResizer
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
+from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.usage.dependencies import Dependencies
@@ -107,6 +111,8 @@ class Operator:
         following: Informers | None = None,
     ) -> None:
         """One function, because it is the order in which the parts need each other, from top to bottom."""
+        if settings.shadow and options.install_crds:
+            raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -118,6 +124,7 @@ class Operator:
             self._credentials,
             max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
             timeout_seconds=TIMEOUT_SECONDS,
+            read_only=settings.shadow,
         )
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
@@ -133,7 +140,7 @@ class Operator:
         self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
         self.models = self._make_models()
         self._retraining = self._make_retraining()
-        self.lane = ApiDispatcher(self._rushed)
+        self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         around = ReportingDependencies(
             self.client,
@@ -167,7 +174,7 @@ class Operator:
             remake=self._remake_engine,
         )
         self._handover = Handover(self.client, self.mirror)
-        self.binder = Binder(
+        self.binder = (ShadowBinder if settings.shadow else Binder)(
             self.client,
             self.mirror,
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
@@ -214,6 +221,9 @@ class Operator:
                 return
             crew.start(self.loop.translate_ahead(), "translation ahead")
             crew.start(preflight.connect(self.client), "first connection")
+            if self.settings.shadow:
+                await self._watch(crew, stop)
+                return
             if self.admission is not None:  # on a standby, too: it decides nothing
                 crew.start(self.admission.run(self._host), "admission webhook")
             if self.extender is not None:  # so is this
@@ -269,6 +279,25 @@ class Operator:
         self.client.fence = leadership.permit
         return leadership
 
+    async def _watch(self, crew: TaskSupervisor, stop: asyncio.Event) -> None:
+        """Decide as if, until told to stop: what is decided goes into the ledger and nowhere else."""
+        self._leading = True
+        await self.models.look()
+        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+        if self._ledger is not None:
+            crew.start(self._flush(self._ledger), "ledger")
+        async with metrics_feed(self._dependencies(), crew):
+            crew.start(self.loop.run(self.binder, self._ready), "loop")
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await crew.until(stopping)
+            finally:
+                stopping.cancel()
+                self.loop.stop()
+                self._leading = self._deciding = False
+                gc.unfreeze()
+                _LOG.info("stopped; nothing was written but the ledger")
+
     async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
@@ -286,7 +315,19 @@ class Operator:
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
-        around = Dependencies(
+        crew.start(PhaseResizer(self.client, self.mirror, self._room_of).run(), "phases")
+        async with metrics_feed(self._dependencies(), crew) as feed, self._controlling(crew, feed):
+            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await crew.until(stopping)
+            finally:
+                stopping.cancel()
+                self.loop.stop()
+                self.binder.close()
+
+    def _dependencies(self) -> Dependencies:
+        return Dependencies(
             self.settings,
             self.client,
             self.mirror,
@@ -297,15 +338,6 @@ class Operator:
             self.telemetry,
             self.outlooks,
         )
-        async with metrics_feed(around, crew) as feed, self._controlling(crew, feed):
-            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
-            stopping = asyncio.ensure_future(stop.wait())
-            try:
-                await crew.until(stopping)
-            finally:
-                stopping.cancel()
-                self.loop.stop()
-                self.binder.close()
 
     @contextlib.asynccontextmanager
     async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
@@ -348,6 +380,12 @@ class Operator:
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
         )
+
+    def _room_of(self, node: str) -> int:
+        """Return the millicores of a node that the engine counts as free."""
+        columns = self.loop.scheduler.state.columns
+        row = columns.row_of.get(node)
+        return 0 if row is None else columns.free_of(CPU, row)
 
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())
@@ -485,7 +523,7 @@ class Operator:
             return missing
         if not self._deciding:
             missing.append("the first decision cycle")
-        if not (self._kopf.was_ready or self._kopf.ready):
+        if not (self.settings.shadow or self._kopf.was_ready or self._kopf.ready):
             missing.append("kopf")
         return missing
 

@@ -17,6 +17,7 @@ EXPERIMENTS: Final = {
     "hierarchical": ("hierarchical", "command", "Schedule days of tasks with and without predicted slack."),
     "qpsm-waiting": ("qpsm_waiting", "command", "Total waiting of batch jobs under QPSM, FIFO and random order."),
     "services": ("services", "command", "The latency guard by service, from the first sample to the thousandth."),
+    "joint": ("joint", "command", "All predictions at once, beside each alone and static reserves."),
     "offline": ("offline", "command", "Approximation algorithms on jobs that are known beforehand."),
     "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
     "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),

@@ -71,6 +71,7 @@ def list_predictors(output: str) -> int:
 @click.option("--seeds", default="0", show_default=True, metavar="0-4", help="Of drawn series, fits and generators.")
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many series of each set, drawn by the seed.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many jobs, or slots, from the beginning.")
+@click.option("--decide", is_flag=True, help="Run times: replay policies with the forecasts, too.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
 @click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
@@ -82,6 +83,7 @@ def run(
     seeds: str,
     hosts: int | None,
     limit: int | None,
+    decide: bool,
     workers: int | None,
     dask: str | None,
     retry_failed: bool,
@@ -97,10 +99,12 @@ def run(
     from cotide_sim.sweeps.pool import Pool
     from cotide_sim.sweeps.stopping import Stopped
 
+    if decide and task != "run-time":
+        raise InputError("is for run times; tasks on series hold their decisions in any case", field="--decide")
     if dask is not None and workers is not None:
         raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
     numbers = [seed for seed in parse_seeds(seeds) if seed is not None]
-    sources = [source_of(path, hosts=hosts, limit=limit) for path in paths or (None,)]
+    sources = [source_of(path, hosts=hosts, limit=limit, decide=decide) for path in paths or (None,)]
     names = [part.strip() for part in predictors.split(",") if part.strip()]
     tasks = cells_of(task, sources, names, numbers)
     if not tasks:

@@ -62,6 +62,8 @@ class Policy:
     capacity : what batch and gratis pods find free.
     ranks_slack : whether ``rank`` orders the nodes that have enough slack; else the one with most left is best.
     monitor : whether overloaded nodes are relieved of batch and gratis pods (see `overload_monitor`).
+    relieves_latency : whether batch and gratis pods leave a node on which a service is measured over its limit (see
+        `latency_relief`).
     plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
 
     Raises
@@ -78,6 +80,7 @@ class Policy:
     capacity: Capacity = Capacity.REQUESTS
     ranks_slack: bool = False
     monitor: bool = False
+    relieves_latency: bool = False
     plan: PlanRule | None = None
 
     def __post_init__(self) -> None:

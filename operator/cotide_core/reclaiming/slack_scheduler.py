@@ -80,7 +80,7 @@ class SlackScheduler(RequestedCapacity):
         self._reopen(self._nominations.drop_where_gone(self._state.columns.row_of))
         self._end_cordons(now)
         self._refresh(now)
-        return self._monitor.relieve(self._state, self._evictions, self._lost, now)
+        return self._relieve_nodes(now)
 
     def gone(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
@@ -107,7 +107,7 @@ class SlackScheduler(RequestedCapacity):
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
         if self._state.relieved:
             return now
-        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._monitor.next_change(now))
+        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._next_relief(now))
         return max(now, min(moments))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:

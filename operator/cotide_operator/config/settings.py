@@ -194,13 +194,20 @@ class SimulatedTimeSettings(Section):
     speed: float = Field(gt=0)
 
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The name of a pod's scheduler where it says none (k8s.io/api/core/v1, DefaultSchedulerName)."""
+
+
 class Settings(Section):
     """The whole configuration."""
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
     kind: Literal["CotideConfiguration"] = KIND
     policy: str = "qpsm"
+    mode: Literal["live", "shadow"] = "live"
+    """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
     scheduler_name: str = Field(default="cotide", min_length=1)
+    """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
@@ -223,6 +230,11 @@ class Settings(Section):
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
     provisioning: ProvisioningSettings | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether nothing is written."""
+        return self.mode == "shadow"
 
     @property
     def speed(self) -> float:
@@ -256,6 +268,18 @@ class Settings(Section):
         except InputError as error:
             raise ValueError(error.message) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whom_shadow_watches(cls, data: Any) -> Any:
+        """In shadow the pods of the cluster's own scheduler are meant where nobody is named."""
+        if (
+            isinstance(data, dict)
+            and data.get("mode") == "shadow"
+            and not {"schedulerName", "scheduler_name"} & set(data)
+        ):
+            return {**data, "schedulerName": DEFAULT_SCHEDULER}
+        return data
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
         """Refuse what one section asks for and another denies; what was left open follows instead."""
@@ -271,6 +295,15 @@ class Settings(Section):
             raise _disagreement(
                 "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
             )
+        if self.shadow and self.ledger is None:
+            raise _disagreement("mode", "shadow needs a ledger: its report is made of it")
+        for section, on in (
+            ("admission.enabled", self.admission.enabled),
+            ("extender.enabled", self.extender.enabled),
+            ("models.retraining.enabled", self.models.retraining.enabled),
+        ):
+            if self.shadow and on:
+                raise _disagreement(section, "must be off in shadow, where nothing is written")
         if self.scheduler_name in self.extender.scheduler_names:
             raise _disagreement(
                 "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"

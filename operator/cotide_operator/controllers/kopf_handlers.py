@@ -215,7 +215,7 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, set
         metadata = event["object"].get("metadata") or {}
         if gone or metadata.get("deletionTimestamp"):
             version = str(metadata.get("resourceVersion") or "")
-            with contextlib.suppress(CotideError):  # its pods, which go with it, lead to further looks
+            with contextlib.suppress(Exception):  # its pods, which go with it, lead to further looks
                 await bridge.reconcile(plural, f"{namespace}/{name}", version, deleted=gone)
 
     kopf.on.create(**where, id=f"{plural}-created")(changed)

@@ -180,12 +180,19 @@ def quiet_kopf(level: int = logging.WARNING) -> None:
     """Keep kopf's own log, a line for each object, out of ours."""
     for name in ("kopf", "kopf.objects", "kopf.activities"):
         logging.getLogger(name).setLevel(level)
-    logging.getLogger("kopf.objects").addFilter(_told_elsewhere)
+    logging.getLogger("kopf.objects").addFilter(_worth_a_line)
 
 
-def _told_elsewhere(record: logging.LogRecord) -> bool:
-    """Drop what an event on the object, or a line of our own, says of a handler that failed."""
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Drop what an event on the object, or a line of our own, says of a handler that failed.
+
+    That the API server failed while kopf wrote the time of a retry is a warning of one line: the object is looked at
+    again when it changes, or within a minute.
+    """
     text = record.getMessage()
+    if "Throttling for " in text:
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.exc_info = record.exc_text = None
     return " failed temporarily" not in text and " failed permanently" not in text
 
 

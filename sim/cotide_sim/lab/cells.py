@@ -61,6 +61,7 @@ class LabSource:
     ----------
     hosts : at most so many series, drawn by the cell's seed; None: all.
     limit : at most so many jobs, or slots, from the beginning; None: all.
+    decide : of run times, whether policies are replayed with the forecasts.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LabSource:
     path: Path | None
     hosts: int | None = None
     limit: int | None = None
+    decide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file
 LabTask = tuple[LabCell, LabSource, PolicySource | None]
 
 
-def source_of(path: Path | None, *, hosts: int | None = None, limit: int | None = None) -> LabSource:
+def source_of(
+    path: Path | None, *, hosts: int | None = None, limit: int | None = None, decide: bool = False
+) -> LabSource:
     """Describe a data set: a file, or without one what is generated.
 
     Raises
@@ -28,12 +30,12 @@ def source_of(path: Path | None, *, hosts: int | None = None, limit: int | None 
         When the file can't be read.
     """
     if path is None:
-        return LabSource("generated", "generated", None, hosts, limit)
+        return LabSource("generated", "generated", None, hosts, limit, decide)
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path), field="--data") from error
-    return LabSource(path.name, digest, path.resolve(), hosts, limit)
+    return LabSource(path.name, digest, path.resolve(), hosts, limit, decide)
 
 
 def cells_of(
@@ -80,5 +82,6 @@ def _cell(task: Task, source: LabSource, name: str, file: PolicySource | None, s
     hosts = "all" if source.hosts is None else f"{source.hosts}"
     limit = "all" if source.limit is None else f"first {source.limit}"
     digest = None if file is None else file.sha256
-    taken = f"jobs: {limit}" if task == "run-time" else f"series: {hosts}; slots: {limit}"
+    decided = "; decided" if source.decide else ""
+    taken = f"jobs: {limit}{decided}" if task == "run-time" else f"series: {hosts}; slots: {limit}"
     return LabCell(task, source.name, source.sha256, taken, name, seed, digest)

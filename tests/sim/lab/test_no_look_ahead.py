@@ -93,7 +93,7 @@ def test_the_law_catches_a_series_forecaster_that_peeks() -> None:
 
         def forecast(self, history: np.ndarray) -> np.ndarray:
             at = history.shape[1]
-            return self.truth[:, at : at + 12]
+            return np.nan_to_num(self.truth[:, at : at + 12])
 
     changed = load.copy()
     changed[:, 700:] = 0.9 - changed[:, 700:]
@@ -112,3 +112,10 @@ def test_quantiles_of_an_origin_rest_on_origins_that_are_over() -> None:
     one, other = (quantiles_of(values, points, scale, (0.5, 0.9)) for values in (truth, changed))
     np.testing.assert_array_equal(one[1:11], other[1:11])
     assert np.any(one[11:] != other[11:])
+
+
+def test_an_idle_series_has_the_unit_of_the_others() -> None:
+    """Changes 0.5, 0.5 and 0: the least unit is a fifth of the median 0.5."""
+    wave = np.tile([0.0, 0.5, 1.0, 0.5], 50)
+    found = hourly_change(np.stack([wave, wave, np.zeros(200)]))
+    assert found[2] == pytest.approx(0.2 * found[0])

@@ -112,3 +112,13 @@ def test_the_command_runs_reports_and_writes_a_page(tmp_path: Path) -> None:
 def test_the_command_lists_what_there_is() -> None:
     told = CliRunner().invoke(cotide, ["lab", "list", "-o", "json"], standalone_mode=False)
     assert {"run-time", "usage-path", "host-peak", "service-rate"} == {row["task"] for row in json.loads(told.stdout)}
+
+
+def test_who_leaves_a_hard_case_out_has_no_figures(tmp_path: Path) -> None:
+    own = tmp_path / "silent.py"
+    own.write_text(
+        "class Predictor:\n    def forecast(self, history):\n        return [[float('nan')] * 12 for _ in history]\n"
+    )
+    chosen = cells_of("usage-path", [source_of(None, hosts=2)], [str(own)], [0])
+    (failure,) = run_lab(chosen, tmp_path / "journal", Pool(1)).failures
+    assert "no number at slot 1008" in (failure.error or "")

@@ -8,6 +8,8 @@ same figures.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from time import process_time
 from typing import Final
 
@@ -20,6 +22,7 @@ from cotide_predictors.run_time.scores import accuracy, score
 from cotide_sim.experiments.backfilling.run_times import LEARNED_SHARE, run_log
 from cotide_sim.lab.blocks import sums_by_block
 from cotide_sim.lab.cells import LabCell, LabOutcome, LabSource
+from cotide_sim.lab.run_times.decision import GENERATED_JOBS, decided
 from cotide_sim.lab.run_times.entries import ENTRIES, RunTimeForecasts
 from cotide_sim.lab.user_predictor import run_time_forecasts
 from cotide_sim.trace_replay.user_policy import PolicySource
@@ -29,7 +32,6 @@ from cotide_sim.workloads.generated_log import generated_log
 DAY_SECONDS: Final = 86_400.0
 WEEKS_MIN: Final = 8
 """Of a log whose blocks are weeks; a shorter one's are days (chosen)."""
-GENERATED_JOBS: Final = 2000
 
 
 def read_log(source: LabSource, seed: int) -> RunLog:
@@ -54,7 +56,11 @@ def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> Lab
     begin = process_time()
     found = forecasts_of(cell.predictor, predictor, log, cell.seed)
     seconds = process_time() - begin
-    return scored(cell, log, found, seconds)
+    outcome = scored(cell, log, found, seconds)
+    if not source.decide:
+        return outcome
+    figures, blocks = decided(source, partial(forecasts_of, cell.predictor, predictor), cell.seed)
+    return replace(outcome, figures=outcome.figures | figures, blocks=outcome.blocks | blocks)
 
 
 def forecasts_of(name: str, predictor: PolicySource | None, log: RunLog, seed: int) -> RunTimeForecasts:

@@ -121,7 +121,7 @@ class Arma(_OnRecords):
     def forecast(self, history: Floats) -> Floats:
         """Return the path."""
         self._record_new(history, self._model.record)
-        return np.maximum(np.asarray(self._model.path(WINDOW)), 0.0)
+        return np.maximum(np.nan_to_num(self._model.path(WINDOW)), 0.0)
 
 
 class HostLoad(_OnRecords):
@@ -139,7 +139,7 @@ class HostLoad(_OnRecords):
     def peak(self, history: Floats) -> Floats:
         """Return (n,) the p90 of the peak over the next twelve slots."""
         self._record_new(history, self._model.record)
-        return np.asarray(self._model.forecast(WINDOW).p90)
+        return np.nan_to_num(self._model.forecast(WINDOW).p90)
 
 
 class OnLags:

@@ -36,6 +36,8 @@ STEP_SLOTS: Final = 12
 LEVELS: Final = (*(round(0.05 * place, 2) for place in range(1, 20)), 0.99)
 KEPT_ORIGINS: Final = 96
 """Latest origins whose residuals make the quantiles (chosen: four days)."""
+LEAST_UNIT: Final = 0.2
+"""Share of the median series' unit that is the least of any (chosen)."""
 VIOLATIONS: Final = 0.05
 """Share of slots above what is held back at which slack is compared (chosen)."""
 
@@ -75,7 +77,13 @@ def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> Lab
 def paths_of(
     forecaster: SeriesForecaster, load: Floats, origins: Any, predictor: PolicySource | None = None
 ) -> tuple[Floats, Floats]:
-    """Return (o, n, 12) paths and (o, n) peaks; each answer is made from a copy of the slots before its origin."""
+    """Return (o, n, 12) paths and (o, n) peaks; each answer is made from a copy of the slots before its origin.
+
+    Raises
+    ------
+    ValueError
+        When an answer holds nan or infinity: who leaves hard cases out would else win.
+    """
     peak_of = getattr(forecaster, "peak", None)
     paths, peaks = [], []
     for origin in origins:
@@ -83,16 +91,22 @@ def paths_of(
         path = forecaster.forecast(history)
         if predictor is not None:
             path = checked_path(path, len(load), WINDOW, predictor)
+        if not np.isfinite(path).all():
+            raise ValueError(f"answered what is no number at slot {origin}; each series needs a forecast")
         paths.append(path)
         peaks.append(path.max(axis=1) if peak_of is None else peak_of(history))
     return np.stack(paths), np.stack(peaks)
 
 
 def hourly_change(load: Floats) -> Floats:
-    """Return (n,) the mean absolute change from a slot to those up to an hour later: each series' own unit."""
+    """Return (n,) the mean absolute change from a slot to those up to an hour later: each series' own unit, at least
+    `LEAST_UNIT` of the set's median."""
     filled = filled_forward(load)
     changes = [np.abs(filled[:, ahead:] - filled[:, :-ahead]).mean(axis=1) for ahead in range(1, WINDOW + 1)]
-    found: Floats = np.maximum(np.mean(changes, axis=0), 1e-4)
+    own = np.mean(changes, axis=0)
+    # A series that is idle or unknown in the first half has no unit of its own: it would decide every mean alone.
+    usual = float(np.median(own[own > 0])) if np.any(own > 0) else 1.0
+    found: Floats = np.maximum(own, LEAST_UNIT * usual)
     return found
 
 
