@@ -27,6 +27,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.errors import InputError
 from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
 from cotide_core.state.reclaimed import holdings
+from cotide_core.units import CPU
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
@@ -58,6 +59,7 @@ from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.phase_resizer import PhaseResizer
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
 from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
 from cotide_operator.task_supervisor import TaskSupervisor
@@ -313,6 +315,7 @@ class Operator:
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
+        crew.start(PhaseResizer(self.client, self.mirror, self._room_of).run(), "phases")
         async with metrics_feed(self._dependencies(), crew) as feed, self._controlling(crew, feed):
             crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
             stopping = asyncio.ensure_future(stop.wait())
@@ -377,6 +380,12 @@ class Operator:
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
         )
+
+    def _room_of(self, node: str) -> int:
+        """Return the millicores of a node that the engine counts as free."""
+        columns = self.loop.scheduler.state.columns
+        row = columns.row_of.get(node)
+        return 0 if row is None else columns.free_of(CPU, row)
 
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())

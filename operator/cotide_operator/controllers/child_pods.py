@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
+from cotide_core.units import CPU, MEMORY, format_amount
 from cotide_kube.objects import Metadata, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
@@ -102,17 +103,21 @@ class SeenPod:
         return self.finished_seconds < self.doomed_seconds - CLOCKS_APART_SECONDS
 
 
-def seen_children(pods: Iterable[PodObject], owner_uid: str) -> list[SeenPod]:
-    """Return the pods that an owner controls, by index; those of an earlier owner of the same name are left out."""
-    children = []
-    for pod in pods:
-        owner = controller_of(pod.metadata)
-        if owner is None or owner.uid != owner_uid:
-            continue
-        child = see(pod)
-        if child.index >= 0:
-            children.append(child)
-    return sorted(children, key=lambda child: (child.index, child.retry))
+def see_child(pod: PodObject, owner_uid: str) -> SeenPod | None:
+    """Return what matters of a pod that an owner controls; None for one without an index, or of another owner, an
+    earlier one of the same name included."""
+    owner = controller_of(pod.metadata)
+    return see(pod) if owner is not None and owner.uid == owner_uid and index_of(pod) >= 0 else None
+
+
+def by_index(found: Iterable[SeenPod | None]) -> list[SeenPod]:
+    """Return the children among them in order."""
+    return sorted((child for child in found if child is not None), key=lambda child: (child.index, child.retry))
+
+
+def index_of(pod: PodObject) -> int:
+    """Return the index that a pod carries, -1 for none."""
+    return _number(pod.metadata.labels.get(INDEX_LABEL), -1)
 
 
 def see(pod: PodObject) -> SeenPod:
@@ -129,7 +134,7 @@ def see(pod: PodObject) -> SeenPod:
     return SeenPod(
         name=metadata.name,
         uid=metadata.uid,
-        index=_number(metadata.labels.get(INDEX_LABEL), -1),
+        index=index_of(pod),
         retry=_number(metadata.annotations.get(RETRY_ANNOTATION), 0),
         phase=status.phase,
         reason=status.reason,
@@ -178,7 +183,8 @@ def job_pod(
 ) -> Manifest:
     """Return the manifest of a Job's pod.
 
-    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`.
+    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`; not where it has
+    phases, which `scheduling.phase_resizer` follows.
 
     Raises
     ------
@@ -207,9 +213,21 @@ def job_pod(
         annotations=annotations,
         scheduler_name=scheduler_name,
     )
-    if reclaim:
+    if spec.phases:
+        # Plain requests: extended resources can't be resized.
+        _ask_for_largest(pod["spec"]["containers"][0], spec)
+    elif reclaim:
         pod["spec"] = reclaimed(pod["spec"])
     return pod
+
+
+def _ask_for_largest(container: Manifest, spec: JobSpec) -> None:
+    """Let a container ask for the largest need of its phases: its node has room for each, and it gives back soon."""
+    requests = container.setdefault("resources", {}).setdefault("requests", {})
+    requests[CPU] = format_amount(CPU, max(phase.millicores for phase in spec.phases))
+    memory = max(phase.memory_bytes for phase in spec.phases)
+    if memory:
+        requests[MEMORY] = format_amount(MEMORY, memory)
 
 
 def workload_pod(
