@@ -45,12 +45,13 @@ def command(
 
     A trace and seed take two minutes. Without --data on generated tasks, which take seconds.
     """
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.capacity import plot as capacity_plot
     from cotide_sim.experiments.capacity.experiment import run
     from cotide_sim.experiments.capacity.scenarios import TRACES
 
     if plot is not None:
-        capacity_plot.check_suffix(plot)
+        figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
     if traces and data is None:

@@ -60,12 +60,13 @@ def command(
 
     A week and seed take a minute. Without --data on generated requests and prices.
     """
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.placement import plot as placement_plot
     from cotide_sim.experiments.placement.experiment import run
     from cotide_sim.experiments.placement.scenarios import WEEKS
 
     if plot is not None:
-        placement_plot.check_suffix(plot)
+        figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
     with progress_bar() as told:
