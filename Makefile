@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo bench crds kind clean
+.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo demo-bars bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -92,6 +92,9 @@ docs: setup ## Build the docs site into build/site, strictly
 
 demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, ARGS="..." for more)
 	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
+
+demo-bars: setup ## Hold the demo to its objectives over five seeds, exit code 3 when it misses one (ARGS="--seeds 1,2")
+	@$(BIN)/python benchmarks/demo_bars.py $(if $(DATA),--data $(DATA)) $(ARGS)
 
 bench: setup ## Run every benchmark and print its figures
 	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from cotide_cli.parent_watch import watch_parent
 from cotide_core.errors import CotideError, InputError
@@ -31,14 +33,23 @@ COMMANDS: Final[dict[str, str]] = {
     "whatif": "Say what would happen without a node, with more, with more load, with another policy.",
     "simulate": "Replay a batch log under scheduling policies, side by side.",
     "sweep": "Replay many logs, policies and seeds in parallel, into one file.",
+    "lab": "Put every predictor on one fair track, and say what each is worth.",
     "replay": "Run a recorded ledger through the engine and compare.",
+    "report": "Say what shadow mode saw, and what Cotide would have done.",
+    "completion": "Print the script that makes a shell complete this command.",
     "version": "Print the versions of Cotide and of what it decides with.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
 ``command``."""
 
-PROVISIONING: Final = ("capacity", "place")
-"""Commands whose module stands in ``cotide_cli.provisioning``."""
+FOLDERS: Final = {
+    "capacity": "provisioning",
+    "place": "provisioning",
+    "lab": "lab",
+    "replay": "ledgers",
+    "report": "ledgers",
+}
+"""Commands whose module stands in another folder of ``cotide_cli`` than ``commands``."""
 
 
 class LazyGroup(click.Group):
@@ -52,13 +63,19 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
         if cmd_name not in COMMANDS:
-            if near := get_close_matches(cmd_name, COMMANDS, n=1):
+            if not ctx.resilient_parsing and (near := get_close_matches(cmd_name, COMMANDS, n=1)):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
-        folder = "provisioning" if cmd_name in PROVISIONING else "commands"
+        folder = FOLDERS.get(cmd_name, "commands")
         module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands from their one-liners: a shell that waits for a list must not load kopf and numpy."""
+        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return found + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from their one-liners, without importing any."""
@@ -73,11 +90,16 @@ def cotide() -> None:
     """Fill the slack of a Kubernetes cluster, and predict before you bind."""
 
 
+def _called() -> str:
+    """Return what the user typed: as a plugin kubectl calls ``kubectl-cotide``."""
+    return "kubectl cotide" if Path(sys.argv[0]).name.startswith("kubectl-") else "cotide"
+
+
 def main() -> None:
     """Run the command line; the only place where an error becomes an exit code."""
     watch_parent()
     try:
-        outcome = cotide.main(standalone_mode=False)
+        outcome = cotide.main(prog_name=_called(), standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2 if isinstance(error, click.UsageError) else 1)

@@ -6,12 +6,33 @@ Called by the commands. Invariant: both forms of data hold the same document; th
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
+
+if TYPE_CHECKING:
+    from cotide_sim.pages.page import Made
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or the same as JSON or YAML.",
+)
+"""Of every command that prints data, as `output`."""
 
 
 def as_text(data: Any, output: str) -> str:
@@ -25,10 +46,22 @@ def as_text(data: Any, output: str) -> str:
 
 def print_lines(lines: Sequence[Sequence[str]]) -> None:
     """Print rows in columns of the same width."""
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         click.echo("  " + "  ".join(cells).rstrip())
+
+
+def made() -> Made:
+    """Return how a page is made: the command as typed, the version, and the date.
+
+    The date is ``SOURCE_DATE_EPOCH`` where that is set (reproducible-builds.org), so that a page can be made again.
+    """
+    from cotide_sim.pages.page import Made
+
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH", "") or time.time())
+    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "cotide"), *sys.argv[1:]])
+    return Made(command, version("cotide"), f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC")
 
 
 @contextmanager

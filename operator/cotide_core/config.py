@@ -114,6 +114,26 @@ class PlansConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplorationConfig:
+    """Which refusals of the latency guard are tried after all, since what is never tried is never learned.
+
+    Attributes
+    ----------
+    share : trials per accepted placement beside the same service, in [0, 0.1].
+    probability : highest probability of a violation that is tried, in [0, 0.5].
+    """
+
+    share: float = 0.01
+    probability: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 0.1:
+            raise InputError("must be between 0 and 0.1", field="explorationShare")
+        if not 0.0 <= self.probability <= 0.5:
+            raise InputError("must be between 0 and 0.5", field="explorationProbability")
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """How the engine decides. Values without a source are chosen; each says what it trades.
 
@@ -135,6 +155,7 @@ class SchedulerConfig:
     max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as places become free.
     hierarchical : knobs of forecast slack and of the monitor; None for every policy that has neither.
     plans : knobs of the policies that plan; None for 0.9 and 2,048, for ever, so that older ledgers replay.
+    exploration : which refusals are tried after all; None for none.
     """
 
     policy: str = "qpsm"
@@ -150,6 +171,7 @@ class SchedulerConfig:
     max_queue: int = 1_000_000
     hierarchical: HierarchicalConfig | None = None
     plans: PlansConfig | None = None
+    exploration: ExplorationConfig | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:

@@ -33,12 +33,14 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
 from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
 from cotide_core.placement.capacity import Capacity
+from cotide_core.placement.exploration import Exploration
 from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
 from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
@@ -46,7 +48,7 @@ from cotide_core.placement.wait_instructions import Room, refusal, wait
 from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_of
 from cotide_core.policies import build_policy
 from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.reclaiming.registry import capacity_of
@@ -81,7 +83,7 @@ class Scheduler:
         self.config = config
         self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
-        self._placer = Placer(build_policy(config))
+        self._placer = Placer(build_policy(config), Exploration(config.exploration))
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
         self._shapes = ShapeTable(by_class=policy.capacity is Capacity.SLACK, by_job=policy.tells_jobs_apart)
@@ -91,6 +93,7 @@ class Scheduler:
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched)
+        self._watches_latencies = self._capacity.watches_latencies
         self._assumptions = Assumptions(self.state, self._queue)
         around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions)
         self._planner = planner_of(policy.plan, around, self._run_times, config)
@@ -175,14 +178,14 @@ class Scheduler:
         return self._queue.sizes()
 
     def queue_positions(self) -> dict[str, int]:
-        """Return the place of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
-        return {entry.pod.key: place for place, entry in enumerate(self._queue.in_order(self._now), start=1)}
+        """Return the rank of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
+        return {entry.pod.key: index for index, entry in enumerate(self._queue.in_order(self._now), start=1)}
 
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
         absent. A policy that plans says what is planned for batch and gratis pods."""
         waiting = [entry for entry in self._queue.in_order(now) if not self._planner.plans(entry.shape)]
-        waiting = [entry for entry in waiting if entry.place is not Place.CAPPED]
+        waiting = [entry for entry in waiting if entry.queue_state is not QueueState.CAPPED]
         starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
         return starts | {key: one.start_seconds for key, one in self.planned().items()}
 
@@ -211,6 +214,8 @@ class Scheduler:
         match event:
             case ServiceSampled():  # most events are these
                 self.state.apply(event)
+                if self._watches_latencies:
+                    self._capacity.sampled(event, now)
             case PodUpserted(pod):
                 self.state.apply(event)
                 self._note_pod(pod, now)
@@ -307,14 +312,14 @@ class Scheduler:
         for entry in arrivals.values():
             self.handling = entry.pod.key
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
-            place = self._queue.add(entry, now)
-            if place is Place.HELD:
+            queue_state = self._queue.add(entry, now)
+            if queue_state is QueueState.HELD:
                 fields = ", ".join(entry.pod.unsupported)
                 message = f"{fields} is not supported and is never ignored: remove it"
                 self._tell(wait(entry, WaitReason.MISCONFIGURED, message))
-            elif place is Place.CAPPED and (capped := self._queue.over_queued(entry)) is not None:
+            elif queue_state is QueueState.CAPPED and (capped := self._queue.over_queued(entry)) is not None:
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
-            elif place is Place.ASIDE:
+            elif queue_state is QueueState.ASIDE:
                 limit = self.config.max_queue
                 message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
@@ -323,7 +328,7 @@ class Scheduler:
         """Say to pods that stand aside for a higher class why they do."""
         displaced, self._queue.displaced = self._queue.displaced, []
         for entry in displaced:
-            if entry.place is not Place.ASIDE:
+            if entry.queue_state is not QueueState.ASIDE:
                 continue
             message = f"the queue is full ({self.config.max_queue} pods) and pods of a higher class are in it"
             self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
@@ -418,6 +423,8 @@ class Scheduler:
         own_qos = {one.namespace: found.qos(one.qos) for one in event.own if one.qos}
         own_completion = {one.namespace: found.completion(one.completion) for one in event.own if one.completion}
         self._qos = qos_by_namespace(found.qos(event.qos), own_qos)
+        if event.decides_for is not None:
+            self._qos = SharedDecision(self._qos, event.decides_for)
         self._run_times = RunTimes(completion_by_namespace(found.completion(event.completion), own_completion))
         self._estimates = RunTimes(self._run_times.forecaster)
         self._placer.forget_answers()

@@ -326,6 +326,8 @@ class ModelsChanged:
     completion: str = ""
     own: tuple[OwnModels, ...] = ()
     """In order of their namespaces; where one has no model of a kind of its own, the pooled one above answers."""
+    decides_for: tuple[str, ...] | None = None
+    """Workloads for which a QoS model decides, the heuristic for all others; None: the models for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,16 @@ class PodRefused:
     node: str
     reason: str
     """``OutOfcpu``, ``NodeAffinity``, ``MemoryPressure`` ...; see `state.node_refusals`."""
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodAssumed:
+    """Another scheduler is about to bind a pod: it counts there until the watch tells, or a `BindRefused` ends it."""
+
+    key: str
+    uid: str
+    node: str
     at_seconds: float
 
 
@@ -363,6 +375,7 @@ Event = (
     | NamespaceUpserted
     | NamespaceDeleted
     | PodRefused
+    | PodAssumed
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -383,4 +396,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NamespaceUpserted,
     NamespaceDeleted,
     PodRefused,
+    PodAssumed,
 )

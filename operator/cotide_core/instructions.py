@@ -100,6 +100,8 @@ class EvictCause(StrEnum):
     PREEMPTED = "Preempted"
     """A batch pod needs the space."""
     OVERLOADED = "NodeOverloaded"
+    LATENCY = "LatencyBroken"
+    """A service on the node was measured over its latency limit."""
 
 
 @dataclass(frozen=True, slots=True)

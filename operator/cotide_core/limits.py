@@ -77,3 +77,11 @@ FIELDS_NAMED: Final = 8
 """Fields at fault that a sentence names; of more it tells the number. Chosen."""
 NOTE_BYTES: Final = 8192
 """A decision's annotation that is read back: four times what is written at most. Chosen."""
+
+NODES_ASKED_MOST: Final = 20_000
+"""Nodes that kube-scheduler may ask about at once. Chosen: four times the 5,000 that Kubernetes supports."""
+EXTENDER_BYTES: Final = OBJECT_BYTES + 2 * 1024 * 1024
+"""A request to the extender: a pod, and the names of 20,000 nodes of 100 characters each. Chosen."""
+EXTENDER_AT_ONCE: Final = 16
+"""Requests to the extender whose bodies are in memory at the same time: 80 MiB at most. kube-scheduler asks about one
+pod after the other and binds a few beside. Chosen."""

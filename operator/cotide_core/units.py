@@ -137,3 +137,8 @@ def format_seconds(seconds: float) -> str:
     parts = [(days, "d"), (hours, "h"), (minutes, "m"), (secs, "s")]
     shown = [f"{value}{unit}" for value, unit in parts if value][:2]
     return " ".join(shown) or "0s"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Write a number and what it counts: ``1 pod``, ``0 pods``, ``28,481 jobs``; the plural takes an s by default."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -50,6 +50,8 @@ class KubeClient:
         For one try of one request, from sending it to the last byte of the answer.
     seed : int
         Of the jitter.
+    read_only : bool
+        Whether every request that writes is refused here, before it is sent; no `unfenced` changes that.
 
     Attributes
     ----------
@@ -65,9 +67,11 @@ class KubeClient:
         timeout_seconds: float = 30.0,
         backoff: Backoff | None = None,
         seed: int | None = None,
+        read_only: bool = False,
     ) -> None:
         self.credentials = credentials
         self.fence: Fence | None = None
+        self._read_only = read_only
         self._transport = Transport(
             credentials, max_connections, timeout_seconds, backoff or Backoff(), random.Random(seed)
         )
@@ -80,6 +84,10 @@ class KubeClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._transport.close()
+
+    @property
+    def _fence(self) -> Fence | None:
+        return _no_writes if self._read_only else self.fence
 
     def unfenced(self) -> KubeClient:
         """Return a client over the same connections whose writes no fence of this one holds up."""
@@ -116,7 +124,7 @@ class KubeClient:
         """
         raw = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         may_repeat = method in _IDEMPOTENT if idempotent is None else idempotent
-        fence = None if method in _READING else self.fence
+        fence = None if method in _READING else self._fence
         asked = Request(method, path, raw, params, content_type)
         outcome = await self._transport.send(asked, may_repeat=may_repeat, fence=fence, compressed=compressed)
         if outcome.code < 300:
@@ -208,7 +216,7 @@ class KubeClient:
                 Request("POST", path, raw),
                 may_repeat=may_repeat,
                 throttle_is_answer=throttle_is_answer,
-                fence=self.fence,
+                fence=self._fence,
             )
         except ClusterError as error:
             return Answer(0, "Unreachable", str(error)), True
@@ -263,3 +271,7 @@ def _loads(body: bytes) -> Object:
         if not isinstance(found.get(part), kinds):
             raise ClusterError(f"the API server's answer has an odd {part}: {body[:80]!r}")
     return found
+
+
+def _no_writes() -> None:
+    raise ClusterError("nothing is written: this client only reads")

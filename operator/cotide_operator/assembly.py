@@ -16,32 +16,34 @@ import contextlib
 import gc
 import logging
 import os
-import random
 import socket
-import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event
+from cotide_core.errors import InputError
+from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
 from cotide_core.state.reclaimed import holdings
-from cotide_kube.backoff import Backoff
+from cotide_core.units import CPU
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
-from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import Settings, engine_config
-from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
+from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.access import AccessReviews
@@ -50,21 +52,24 @@ from cotide_operator.observability.ledger_file import LedgerFile
 from cotide_operator.observability.loop_blocks import LoopBlocks
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
-from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
+from cotide_operator.reporting.assisted_reporter import AssistedReporter
 from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
-from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.scheduling.phase_resizer import PhaseResizer
+from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
+from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
-    from cotide_operator.admission.webhook import AdmissionWebhook
-    from cotide_operator.controllers.kopf_handlers import Enqueue, KopfThread
+    from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+    from cotide_operator.webhooks.extender.extender import Extender
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,9 +78,6 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
-KOPF_AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
-KOPF_STEADY_SECONDS: Final = 600.0
-"""Kopf that ran for so long is started again at once when it ends. Chosen."""
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
@@ -109,6 +111,8 @@ class Operator:
         following: Informers | None = None,
     ) -> None:
         """One function, because it is the order in which the parts need each other, from top to bottom."""
+        if settings.shadow and options.install_crds:
+            raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
         self._options = options
         self._following = following or Informers(
@@ -120,6 +124,7 @@ class Operator:
             self._credentials,
             max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
             timeout_seconds=TIMEOUT_SECONDS,
+            read_only=settings.shadow,
         )
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
@@ -135,7 +140,7 @@ class Operator:
         self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
         self.models = self._make_models()
         self._retraining = self._make_retraining()
-        self.lane = ApiDispatcher(lambda: self.binder.rushed)
+        self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         around = ReportingDependencies(
             self.client,
@@ -156,18 +161,20 @@ class Operator:
             self.telemetry,
             scheduler_name=settings.scheduler_name,
         )
+        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
+        self.extender = self._make_extender(config)
         self.loop = SchedulingLoop(
             Scheduler(config, self.models),
             mirror=self.mirror,
             intake=self.intake,
             outcomes=self.reporting.outcomes,
             clock=self.clock,
-            record=self._ledger,
+            record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
             remake=self._remake_engine,
         )
         self._handover = Handover(self.client, self.mirror)
-        self.binder = Binder(
+        self.binder = (ShadowBinder if settings.shadow else Binder)(
             self.client,
             self.mirror,
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
@@ -178,8 +185,7 @@ class Operator:
         self.admission = self._make_webhook()
         self._host = ""
         self._leading = self._deciding = False
-        self._kopf: KopfThread | None = None
-        self._kopf_was_ready = False
+        self._kopf = KopfSupervisor(self._credentials, self.telemetry)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
 
@@ -215,8 +221,15 @@ class Operator:
                 return
             crew.start(self.loop.translate_ahead(), "translation ahead")
             crew.start(preflight.connect(self.client), "first connection")
+            if self.settings.shadow:
+                await self._watch(crew, stop)
+                return
             if self.admission is not None:  # on a standby, too: it decides nothing
                 crew.start(self.admission.run(self._host), "admission webhook")
+            if self.extender is not None:  # so is this
+                await self.models.look()
+                crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+                crew.start(self.extender.run(self._host), "extender")
             leadership = await self._elect(crew, stop)
             if stop.is_set():
                 return
@@ -230,10 +243,12 @@ class Operator:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
+                if self._retraining is not None:
+                    await self._retraining.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
-                if self._kopf is not None and not await asyncio.to_thread(self._kopf.stop, DRAIN_SECONDS):
+                if not await self._kopf.stop(DRAIN_SECONDS):
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
@@ -264,23 +279,55 @@ class Operator:
         self.client.fence = leadership.permit
         return leadership
 
+    async def _watch(self, crew: TaskSupervisor, stop: asyncio.Event) -> None:
+        """Decide as if, until told to stop: what is decided goes into the ledger and nowhere else."""
+        self._leading = True
+        await self.models.look()
+        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+        if self._ledger is not None:
+            crew.start(self._flush(self._ledger), "ledger")
+        async with metrics_feed(self._dependencies(), crew):
+            crew.start(self.loop.run(self.binder, self._ready), "loop")
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await crew.until(stopping)
+            finally:
+                stopping.cancel()
+                self.loop.stop()
+                self._leading = self._deciding = False
+                gc.unfreeze()
+                _LOG.info("stopped; nothing was written but the ledger")
+
     async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._leading = True
         self.telemetry.leader.set(1)
         self._aside.lead()
-        await self.models.look()
+        if self.extender is None:  # else it needs them, and they are followed already
+            await self.models.look()
+            crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if leadership is not None:
             crew.start(leadership.hold(), "lease")
         crew.start(self.binder.run(), "binder")
         crew.start(self.lane.run(), "low-priority lane")
-        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if self._ledger is not None:
             crew.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
-        around = Dependencies(
+        crew.start(PhaseResizer(self.client, self.mirror, self._room_of).run(), "phases")
+        async with metrics_feed(self._dependencies(), crew) as feed, self._controlling(crew, feed):
+            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await crew.until(stopping)
+            finally:
+                stopping.cancel()
+                self.loop.stop()
+                self.binder.close()
+
+    def _dependencies(self) -> Dependencies:
+        return Dependencies(
             self.settings,
             self.client,
             self.mirror,
@@ -291,15 +338,6 @@ class Operator:
             self.telemetry,
             self.outlooks,
         )
-        async with metrics_feed(around, crew) as feed, self._controlling(crew, feed):
-            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
-            stopping = asyncio.ensure_future(stop.wait())
-            try:
-                await crew.until(stopping)
-            finally:
-                stopping.cancel()
-                self.loop.stop()
-                self.binder.close()
 
     @contextlib.asynccontextmanager
     async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
@@ -311,45 +349,24 @@ class Operator:
             self.clock,
             readings=feed,
             applicability=self.models.applicability,
-            scheduler_name=self.settings.scheduler_name,
-            reclaim=self.settings.job_pods_reclaim,
+            options=ReconcileOptions(self.settings.scheduler_name, reclaim=self.settings.job_pods_reclaim),
         )
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")
-        handing = crew.start(self._run_kopf(controllers.enqueue_threadsafe), "kopf")
+        handing = crew.start(self._run_kopf(controllers), "kopf")
         try:
             yield
         finally:
             stop.set()
             handing.cancel()
-            if self._kopf is not None:
-                from cotide_operator.controllers.kopf_handlers import quiet_kopf
-
-                quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
+            quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
 
-    async def _run_kopf(self, enqueue: Enqueue) -> None:
-        """Run kopf once the first pods are bound: the controllers begin with what the mirror holds, without it."""
+    async def _run_kopf(self, controllers: Controllers) -> None:
+        """Run kopf once the first pods are bound: bind first, reconcile when kopf is up."""
         await self.loop.caught_up()
         await self.binder.calm(KOPF_WAITS_SECONDS)
-        # In a thread: kopf takes as long to load as all our own modules.
-        await asyncio.to_thread(import_module, "cotide_operator.controllers.kopf_handlers")
-        from cotide_operator.controllers.kopf_handlers import quiet_kopf, start_kopf
-
-        quiet_kopf(logging.ERROR)
-        failures = 0
-        while True:
-            started = time.monotonic()
-            kopf = self._kopf = start_kopf(enqueue, self._credentials)
-            while kopf.alive:
-                self._kopf_was_ready = self._kopf_was_ready or kopf.ready
-                await asyncio.sleep(1.0)
-            # The controllers follow the mirror: without kopf only its events on a spec that can't be followed are late.
-            failures = 1 if time.monotonic() - started > KOPF_STEADY_SECONDS else failures + 1
-            self.telemetry.kopf_restarts.inc()
-            wait = KOPF_AGAIN.wait_seconds(failures, random.Random())
-            _LOG.error("kopf ended (%s) and is started again in %.0f s", kopf.fault or "by itself", wait)
-            await asyncio.sleep(wait)
+        await self._kopf.run(controllers)
 
     def _publisher(self) -> ReclaimedPublisher:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
@@ -359,16 +376,28 @@ class Operator:
             self.outlooks,
             self.clock,
             holdings_of=lambda node: holdings(self.loop.scheduler.state, node),
-            settings=self.settings.reclaimed,
-            publish=self.settings.publishes_reclaimed,
-            slot_seconds=self.settings.slot_seconds,
+            how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
         )
 
+    def _room_of(self, node: str) -> int:
+        """Return the millicores of a node that the engine counts as free."""
+        columns = self.loop.scheduler.state.columns
+        row = columns.row_of.get(node)
+        return 0 if row is None else columns.free_of(CPU, row)
+
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())
-        return HealthServer(self.telemetry, self.board, self._missing, self._refresh, access=access, notes=self._notes)
+        return HealthServer(
+            self.telemetry,
+            self.board,
+            self._missing,
+            self._refresh,
+            access=access,
+            notes=self._notes,
+            dead=self._dead,
+        )
 
     def _make_models(self) -> ModelStore:
         models = self.settings.models
@@ -383,19 +412,69 @@ class Operator:
     def _make_webhook(self) -> AdmissionWebhook | None:
         if not self.settings.admission.enabled:
             return None  # and what it needs is not loaded
-        from cotide_operator.admission.webhook import make_webhook
+        from cotide_operator.webhooks.admission.webhook import make_webhook
 
         return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
+
+    def _make_extender(self, config: SchedulerConfig) -> Extender | None:
+        if not self.settings.extender.enabled:
+            return None
+        from cotide_operator.webhooks.extender.extender import Extender
+
+        return Extender(
+            self.settings.extender,
+            config,
+            scheduler_name=self.settings.scheduler_name,
+            client=self.client.unfenced(),
+            credentials=self._credentials,
+            mirror=self.mirror,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            hand_over=self._assist,
+        )
+
+    def _rushed(self) -> bool:
+        """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""
+        return self.binder.rushed or (self.extender is not None and self.extender.rushed)
+
+    def _assist(self, told: PodAssumed | BindRefused | Decision) -> None:
+        """Take what the extender decided: the engine counts it and the ledger keeps it while this replica leads."""
+        if not self._leading:
+            return
+        if isinstance(told, Decision):
+            self._assisted.answered(told)
+        else:
+            self.loop.tell(told)
 
     def _make_retraining(self) -> Retraining | None:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
+        kept: LearnedStore | None = None
+        if settings.store == "directory" and self.settings.models.directory is not None:
+            kept = DirectoryStore(self.settings.models.directory / LEARNED)
+        elif settings.store == "configMaps":
+            kept = ConfigMapStore(self.client, self.settings.leader_election.namespace)
+
+        def learn(learner: str) -> QosLearning:
+            return QosLearning(
+                settings,
+                self.models,
+                learner,
+                threshold=self.settings.qos.risk_threshold_probability,
+                slot_seconds=self.settings.slot_seconds,
+                seed=self.settings.seed,
+                telemetry=self.telemetry,
+                kept=kept,
+            )
+
         return Retraining(
             settings,
             self.models,
             seed=self.settings.seed,
             telemetry=self.telemetry,
+            learn=learn,
+            kept=kept,
             is_there=self.mirror.namespaces.__contains__,
         )
 
@@ -416,6 +495,8 @@ class Operator:
 
     def _tell(self, event: Event) -> None:
         self.loop.tell(event)
+        if self.extender is not None and isinstance(event, ModelsChanged):
+            self.extender.use(self.models.qos(event.qos))
 
     def _ready(self) -> None:
         self._deciding = True
@@ -436,13 +517,19 @@ class Operator:
         missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
         if self.admission is not None and not self.admission.listening:
             missing.append("the admission webhook's certificate")
+        if self.extender is not None and not self.extender.listening:
+            missing.append("the extender's certificate")
         if missing or not self._leading:
             return missing
         if not self._deciding:
             missing.append("the first decision cycle")
-        if not (self._kopf_was_ready or (self._kopf is not None and self._kopf.ready)):
+        if not (self.settings.shadow or self._kopf.was_ready or self._kopf.ready):
             missing.append("kopf")
         return missing
+
+    def _dead(self) -> list[str]:
+        """What only a new process can mend."""
+        return ["kopf does not answer"] if self._leading and self._kopf.stuck else []
 
     def _notes(self) -> list[str]:
         """What is wrong although this replica does its work."""

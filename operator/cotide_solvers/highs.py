@@ -13,6 +13,7 @@ import highspy
 import numpy as np
 
 from cotide_core.provisioning.programs import LinearProgram, Solution, SparseMatrix, Status
+from cotide_solvers.highs_model import model_of, quiet_highs
 
 _ENDS: Final = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -25,11 +26,8 @@ class HighsSolver:
 
     def __init__(self, *, time_limit_seconds: float = 60.0, gap: float = 1e-4) -> None:
         """Take limits: ``gap`` is the relative gap at which a search for whole numbers ends."""
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy is typed in part
-        self._highs.setOptionValue("output_flag", False)
-        self._highs.setOptionValue("threads", 1)
+        self._highs: Any = quiet_highs(mip_rel_gap=gap)
         self._limit = time_limit_seconds
-        self._highs.setOptionValue("mip_rel_gap", gap)
         self._matrix: SparseMatrix | None = None
 
     def solve(self, program: LinearProgram) -> Solution:
@@ -58,32 +56,21 @@ class HighsSolver:
     def _change(self, program: LinearProgram) -> None:
         """Hand over vectors only, and start from the last basis, a step further on."""
         columns, rows = program.matrix.columns, program.matrix.rows
-        places = np.arange(columns, dtype=np.int32)
-        self._highs.changeColsCost(columns, places, program.cost)
-        self._highs.changeColsBounds(columns, places, program.lower, program.upper)
+        indices = np.arange(columns, dtype=np.int32)
+        self._highs.changeColsCost(columns, indices, program.cost)
+        self._highs.changeColsBounds(columns, indices, program.lower, program.upper)
         self._highs.changeRowsBounds(rows, np.arange(rows, dtype=np.int32), program.row_lower, program.row_upper)
 
         if program.shift is not None:
             basis = self._highs.getBasis()
             of_columns, of_rows = basis.col_status, basis.row_status
-            basis.col_status = [of_columns[place] for place in program.shift.columns]
-            basis.row_status = [of_rows[place] for place in program.shift.rows]
+            basis.col_status = [of_columns[index] for index in program.shift.columns]
+            basis.row_status = [of_rows[index] for index in program.shift.rows]
             basis.alien = True  # it may have too many or too few basic columns: HiGHS repairs that
             self._highs.setBasis(basis)
 
     def _pass(self, program: LinearProgram) -> None:
         """Hand over everything."""
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = program.matrix.columns, program.matrix.rows
-        model.col_cost_, model.col_lower_, model.col_upper_ = program.cost, program.lower, program.upper
-        model.row_lower_, model.row_upper_ = program.row_lower, program.row_upper
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = program.matrix.start
-        model.a_matrix_.index_ = program.matrix.index
-        model.a_matrix_.value_ = program.matrix.value
-        if program.whole is not None:
-            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            model.integrality_ = [kinds[int(whole)] for whole in program.whole]
         self._highs.clearSolver()
-        self._highs.passModel(model)
+        self._highs.passModel(model_of(program))
         self._matrix = program.matrix if program.whole is None else None

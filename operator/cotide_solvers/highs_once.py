@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cotide_core.consolidation.linear_solver import LinearProblem, LinearSolution, Status
+from cotide_core.provisioning.programs import LinearProgram, SparseMatrix
 
 
 class Highs:
@@ -19,32 +20,27 @@ class Highs:
 
     def solve(self, problem: LinearProblem, time_limit_seconds: float) -> LinearSolution:
         """Return the best solution found within the time."""
-        import highspy
+        from cotide_solvers.highs_model import model_of, quiet_highs
 
-        count, rows = len(problem.costs), len(problem.row_low)
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = count, rows
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = problem.costs, np.zeros(count), problem.high
-        lp.row_lower_, lp.row_upper_ = problem.row_low, problem.row_high
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        lp.a_matrix_.start_ = problem.starts.astype(np.int32)
-        lp.a_matrix_.index_ = problem.rows.astype(np.int32)
-        lp.a_matrix_.value_ = problem.values
-        if problem.whole:
-            lp.integrality_ = [highspy.HighsVarType.kInteger] * count
-        names: Any = highspy  # its own type hints are partial
-        solver = names.Highs()
-        solver.silent()
-        solver.setOptionValue("threads", 1)
-        solver.setOptionValue("random_seed", 0)
-        solver.setOptionValue("time_limit", float(time_limit_seconds))
-        solver.setOptionValue("mip_rel_gap", problem.gap)
-        solver.passModel(lp)
+        solver = quiet_highs(random_seed=0, time_limit=float(time_limit_seconds), mip_rel_gap=problem.gap)
+        solver.passModel(model_of(_program(problem)))
         solver.run()
-        return _read(names, solver, problem.whole)
+        return _read(solver, problem.whole)
 
 
-def _read(names: Any, highs: Any, whole: bool) -> LinearSolution:
+def _program(problem: LinearProblem) -> LinearProgram:
+    rows, columns = len(problem.row_low), len(problem.costs)
+    matrix = SparseMatrix(rows, columns, problem.starts.astype(np.int32), problem.rows.astype(np.int32), problem.values)
+    whole = np.ones(columns, np.bool_) if problem.whole else None
+    return LinearProgram(
+        matrix, problem.costs, np.zeros(columns), problem.high, problem.row_low, problem.row_high, whole
+    )
+
+
+def _read(highs: Any, whole: bool) -> LinearSolution:
+    import highspy
+
+    names: Any = highspy  # its own type hints are partial
     status = highs.getModelStatus()
     info = highs.getInfo()
     has_values = info.primal_solution_status == names.SolutionStatus.kSolutionStatusFeasible

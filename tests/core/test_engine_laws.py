@@ -46,6 +46,8 @@ class HostileCluster:
         self.open: dict[str, tuple[Bind, float]] = {}
         """Binds that were not answered; the engine may forget them after the timeout."""
         self.late: list[Event] = []
+        self.wishes: dict[str, int] = {}
+        """Resizes in flight, by pod."""
         self.count = 0
 
     def submit(self, online: bool, cpu: int) -> None:
@@ -80,6 +82,24 @@ class HostileCluster:
         running = [pod for pod in self.pods.values() if pod.node is not None and pod.phase is PodPhase.RUNNING]
         if running:
             self.tell(running[number % len(running)]._replace(phase=PodPhase.SUCCEEDED))
+
+    def resize_one(self, number: int, cpu: int) -> None:
+        """A running pod asks for another size: until its kubelet has set it, it counts with the larger of both."""
+        late = {event.pod.key for event in self.late if isinstance(event, PodUpserted)}
+        running = [pod for pod in self.pods.values() if pod.phase is PodPhase.RUNNING and pod.key not in late]
+        if running:
+            pod = running[number % len(running)]
+            self.wishes[pod.key] = cpu
+            self.tell(pod._replace(requests=(("cpu", max(cpu, dict(pod.requests)["cpu"])),)))
+
+    def set_one(self, number: int) -> None:
+        """A kubelet sets a resize where its node has room, or puts it off."""
+        wished = [
+            self.pods[key] for key in self.wishes if key in self.pods and self.pods[key].phase is PodPhase.RUNNING
+        ]
+        if wished:
+            pod = wished[number % len(wished)]
+            self.tell(pod._replace(requests=(("cpu", self.wishes.pop(pod.key)),)))
 
     def cycle(self, answer: str, seconds: float) -> None:
         self.now += seconds
@@ -128,6 +148,8 @@ moves = st.one_of(
     st.tuples(st.just("lose"), st.integers(0, 2)),
     st.tuples(st.just("finish"), st.integers(0, 9)),
     st.tuples(st.just("delete"), st.integers(0, 9)),
+    st.tuples(st.just("resize"), st.integers(0, 9), st.sampled_from((100, 900, 1900))),
+    st.tuples(st.just("set"), st.integers(0, 9)),
     st.tuples(st.just("rate"), st.integers(0, 9), st.sampled_from((10.0, 20_000.0, 200_000.0))),
     st.tuples(st.just("cycle"), st.sampled_from(ANSWERS), st.sampled_from((0.0, 0.4, 3.0, 30.0))),
     st.tuples(st.just("cycle"), st.sampled_from(ANSWERS), st.sampled_from((0.0, 0.4, 3.0, 30.0))),
@@ -150,6 +172,10 @@ def test_nothing_is_bound_twice_overfilled_or_lost_and_the_ledger_replays(
                 cluster.remove_node(number)
             case ("finish", int(number)):
                 cluster.finish_one(number)
+            case ("resize", int(number), int(cpu)):
+                cluster.resize_one(number, cpu)
+            case ("set", int(number)):
+                cluster.set_one(number)
             case ("delete", int(number)) if cluster.pods:
                 cluster.delete(list(cluster.pods.values())[number % len(cluster.pods)])
             case ("rate", int(number), float(rate)):

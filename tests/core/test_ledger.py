@@ -31,6 +31,7 @@ from cotide_core.events import (
     NodeUpserted,
     NodeUsageSampled,
     Pod,
+    PodAssumed,
     PodDeleted,
     PodPhase,
     PodRefused,
@@ -90,6 +91,7 @@ VALUES: tuple[Event | Instruction, ...] = (
     NodeForecasted("a", 600.0, 0.1, 2.0, 0.0, 4.0),
     ForecastScored("a", "online-cpu", 600.0, 250.0, 240.5, 200.0, 260.0, 300.0, 0.01, -0.002, 0.4, 0.993, True),
     PodRefused("d/p", "u", "a", "OutOfcpu", 1 / 3),
+    PodAssumed("d/p", "u", "a", 1 / 3),
     Bind(
         "d/p",
         "u",

@@ -60,12 +60,11 @@ async def test_bad_objects_stop_nobody_and_say_so_themselves(own: World) -> None
             return b'"reason":"Misconfigured"' in body and b"64 levels" in body
 
         await own.until("a condition says so", conditioned)
-        await own.until("kopf has started", lambda: operator._kopf is not None and operator._kopf.ready)
-        assert operator._kopf is not None
+        await own.until("kopf has started", lambda: operator._kopf.ready)
     async with own.operator(ALONE) as operator:  # the next replica lists the same objects
         await own.pods(1, prefix="later")
         await own.until_placed(5)
-        await own.until("kopf has started", lambda: operator._kopf is not None and operator._kopf.ready)
+        await own.until("kopf has started", lambda: operator._kopf.ready)
         replaced = deep_job.replace(DEEP, b"1")
         await own.client.delete(f"{JOBS}/deep")
         await own.client.request("POST", JOBS, replaced)

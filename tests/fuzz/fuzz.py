@@ -9,6 +9,7 @@ atheris for this Python.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,9 @@ def main(arguments: list[str]) -> int:
     if unknown or seconds <= 0:
         sys.stderr.write(f"usage: fuzz.py SECONDS [TARGET ...]; targets: {', '.join(TARGETS)}\n")
         return 2
-    corpora = Path(os.environ.get("COTIDE_FUZZ_CORPUS") or tempfile.mkdtemp(prefix="cotide-fuzz-"))
+    kept = os.environ.get("COTIDE_FUZZ_CORPUS")
+    corpora = Path(kept or tempfile.mkdtemp(prefix="cotide-fuzz-"))
+    scratch = Path(tempfile.mkdtemp(prefix="cotide-fuzz-"))
     failed = []
     for name in names:
         corpus = corpora / name
@@ -69,12 +72,15 @@ def main(arguments: list[str]) -> int:
             "-verbosity=0",
         ]
         # Kernels run as plain Python: what the fuzzer has instrumented can't be compiled.
-        plain = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+        plain = {**os.environ, "NUMBA_DISABLE_JIT": "1", "TMPDIR": str(scratch)}
         done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", env=plain)
         sys.stderr.write(f"{name}: {'nothing found' if done.returncode == 0 else 'FOUND'}\n")
         if done.returncode:
             failed.append(name)
             sys.stderr.write(done.stdout[-2000:] + done.stderr[-4000:])
+    shutil.rmtree(scratch)
+    if not kept and not failed:  # what was found stands in the corpus's folder
+        shutil.rmtree(corpora)
     return 1 if failed else 0
 
 

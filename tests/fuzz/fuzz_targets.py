@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from cotide_core.config import SchedulerConfig
 from cotide_core.errors import CotideError, InputError, LedgerError, ModelError
 from cotide_core.limits import CUSTOM_OBJECT_BYTES, EXACT
 from cotide_core.recording.ledger import read_ledger
@@ -20,7 +21,6 @@ from cotide_kube import kubeconfig
 from cotide_kube.decoding import ObjectDecoder
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.timestamps import format_timestamp, parse_timestamp
-from cotide_operator.admission.review import Reviewer
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -28,6 +28,9 @@ from cotide_operator.config.settings import parse_settings
 from cotide_operator.controllers.job_reconciler import read_progress
 from cotide_operator.translation.decision_annotation import decode, decode_past
 from cotide_operator.translation.event_source import EventSource
+from cotide_operator.webhooks.admission.review import Reviewer
+from cotide_operator.webhooks.extender import wire
+from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_predictors.persistence.model_files import read_arrays, unpack
 from cotide_sim.traces.jobs.swf import read_swf
 
@@ -38,6 +41,7 @@ _DECODERS = (
     ("jobs", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
     ("workloads", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
 )
+_FOLLOWER = ClusterFollower(SchedulerConfig(), ObjectCache(), ScaledClock(), "cotide", 30.0)
 _FOLDER = Path(tempfile.gettempdir()) / "cotide-fuzz"
 
 
@@ -95,6 +99,20 @@ def review(data: bytes) -> None:
         Reviewer(mirror, "cotide").answer(data).body()
 
 
+def question(data: bytes) -> None:
+    """Of kube-scheduler: as far as the translated pod."""
+    for kind in (wire.NodeArgs, wire.PreemptionArgs, wire.BindingArgs):
+        with contextlib.suppress(InputError):
+            args = wire.read(kind, data)
+            if isinstance(args, wire.NodeArgs):
+                wire.node_names(args)
+            if isinstance(args, wire.PreemptionArgs):
+                wire.victims(args)
+            if not isinstance(args, wire.BindingArgs):
+                wire.asked_pod(args.pod)
+                _FOLLOWER.translated(wire.whole_pod(args.pod), 0.0)
+
+
 def settings(data: bytes) -> None:
     with contextlib.suppress(InputError):
         parse_settings(_text(data))
@@ -145,6 +163,15 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
         ),
     ),
     "review": (review, (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}',)),
+    "question": (
+        question,
+        (
+            json.dumps({"Pod": _POD, "NodeNames": ["a", "b"]}).encode(),
+            json.dumps({"Pod": _POD, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}]}}}).encode(),
+            b'{"PodName":"p","PodNamespace":"s","PodUID":"u","Node":"a"}',
+            b'{"Pod":{"metadata":{"name":"p","namespace":"s","uid":"u"},"spec":' + b'{"a":' * 5000,
+        ),
+    ),
     "settings": (settings, (b"kind: CotideConfiguration\npolicy: fifo\n", b"&a [*a, *a]", b"[" * 2000, b"x: 1" * 99)),
     "ledger": (ledger, (b'{"chain":"' + b"0" * 64 + b'","body":{}}\n', b"[" * 3000 + b"\n")),
     "manifest": (manifest, (b'{"schema":1,"files":{}}', b"[" * 3000, b"PK\x03\x04")),

@@ -24,11 +24,11 @@ from cotide_core.units import resource_amount
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_operator.admission.shared_certificate import Lives
-from cotide_operator.admission.webhook import AdmissionWebhook
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+from cotide_operator.webhooks.serving.shared_certificate import Lives
 
 CONFIGURATION: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotide-admission"
 SERVICE: Final = "/api/v1/namespaces/cotide-system/services/cotide-admission"

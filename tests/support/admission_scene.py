@@ -17,15 +17,16 @@ from cryptography.x509.oid import NameOID
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.admission.certificates import (
-    Pair,
-)
-from cotide_operator.admission.shared_certificate import Lives, SharedCertificate
-from cotide_operator.admission.tls import ServingContext
-from cotide_operator.admission.webhook import AdmissionWebhook, serving_names
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
+from cotide_operator.webhooks.serving.certificates import (
+    Pair,
+)
+from cotide_operator.webhooks.serving.served_certificate import serving_names
+from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCertificate
+from cotide_operator.webhooks.serving.tls import ServingContext
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
 

@@ -1,23 +1,30 @@
-"""The controllers on an embedded API server, and the resources that tests apply there."""
+"""The controllers on an embedded API server, and the resources that tests apply there.
+
+The test's reflector stands for kopf: it asks for a look when a spec is new or an object goes, and again when that
+failed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import yaml
 
+from cotide_core.errors import CotideError
 from cotide_core.instructions import Forecast
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.reflector import Reflector
 from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, ObjectCache
+from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, CustomObject, ObjectCache, key_of
 from cotide_operator.clock import ScaledClock
-from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.controllers.kopf_handlers import retry_seconds
+from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
@@ -64,9 +71,9 @@ class World:
             self.board,
             clock,
             readings=self.readings,
-            refresh_seconds=self._refresh_seconds,
-            reclaim=reclaim,
+            options=ReconcileOptions(refresh_seconds=self._refresh_seconds, reclaim=reclaim),
         )
+        self._handled: dict[tuple[Any, str], tuple[Any, ...]] = {}
         self._tasks = [asyncio.create_task(self._reflect(kind)) for kind in KINDS]
         self._tasks.append(asyncio.create_task(self.controllers.run(self._stop)))
 
@@ -82,6 +89,27 @@ class World:
                 self.mirror.mark_synced(kind)
             else:
                 self.mirror.apply(kind, change.kind, change.object)
+                if kind in ("jobs", "workloads"):
+                    self._ask(kind, change.kind == "DELETED", change.object)
+
+    def _ask(self, kind: Any, deleted: bool, item: CustomObject) -> None:
+        metadata = item.metadata
+        essence = metadata.generation, dict(metadata.labels), dict(metadata.annotations)
+        seen = (metadata.uid, essence, metadata.deletion_timestamp, deleted)
+        key = key_of(metadata)
+        if self._handled.get((kind, key)) != seen:
+            self._handled[kind, key] = seen
+            self._tasks.append(asyncio.create_task(self._reconcile(kind, key, deleted)))
+
+    async def _reconcile(self, kind: Any, key: str, deleted: bool) -> None:
+        assert self.controllers is not None
+        for retry in itertools.count():
+            try:
+                await self.controllers.reconcile(kind, key, deleted=deleted)
+            except CotideError:
+                await asyncio.sleep(retry_seconds(retry) / 5)
+            else:
+                break
 
     async def pods(self) -> dict[str, dict[str, Any]]:
         return {pod["metadata"]["name"]: pod for pod in await self.client.list(PODS)}

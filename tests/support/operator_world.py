@@ -63,10 +63,11 @@ class World:
         text: str = ALONE,
         *,
         crash: bool = False,
+        install_crds: bool = True,
         begun: Callable[[Operator], bool] = lambda one: not one._missing(),
     ) -> AsyncIterator[Operator]:
         """Run an operator from when it has begun; ``crash`` ends it without any of its good manners."""
-        operator = self.make(text)
+        operator = self.make(text, install_crds=install_crds)
         stop = asyncio.Event()
         task = asyncio.create_task(operator.run(stop))
         try:
@@ -79,8 +80,8 @@ class World:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def make(self, text: str = ALONE) -> Operator:
-        return Operator(settings(text), Options(metrics_port=0, install_crds=True), self.server.credentials)
+    def make(self, text: str = ALONE, *, install_crds: bool = True) -> Operator:
+        return Operator(settings(text), Options(metrics_port=0, install_crds=install_crds), self.server.credentials)
 
 
 def settings(text: str) -> Settings:

@@ -18,7 +18,7 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed import node_patch_queue as node_turns
 from cotide_operator.reclaimed import publisher as reclaimed_publisher
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 
 MI = 2**20
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"
@@ -74,12 +74,9 @@ class Scene:
             self.outlooks,
             stand_in,
             holdings_of=self.held.get,
-            settings=self.settings,
-            publish=publish,
-            slot_seconds=300.0,
+            how=Publication(self.settings, publish, slot_seconds=300.0, seed=1),
             recorder=stand_in,
             telemetry=self.telemetry,
-            seed=1,
         )
         for name in self.nodes:
             self.show(name)

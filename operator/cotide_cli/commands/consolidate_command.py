@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import ClusterError, InputError
+from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
@@ -46,7 +47,7 @@ DEFAULT_PRICE: Final = "default"
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
 @click.option("--idle-watts", type=click.FloatRange(0), default=93.7, show_default=True, help="Of an idle node.")
 @click.option("--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds for each pod.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     only_plan: bool,
     carry: bool,
@@ -68,14 +69,24 @@ def command(
     if carry or undo:
         left = _carrier(kubeconfig, context, options["timeout"]).undo()
         if undo:
-            click.echo(as_text({"uncordoned": left}, output) if output != "table" else f"{len(left)} nodes uncordoned")
+            click.echo(
+                as_text({"uncordoned": left}, output)
+                if output != "table"
+                else f"{counted(len(left), 'node')} uncordoned"
+            )
             return 0
     picture = read_picture(ledger, at, kubeconfig, context)
     waiting = sum(one.pod.ours and one.node is None for one in picture.state.records())
     if waiting and carry:
-        raise ClusterError(f"{waiting} pods wait for a node: nothing is consolidated while any does")
+        raise ClusterError(
+            f"{counted(waiting, 'pod waits', 'pods wait')} for a node: nothing is consolidated while any does"
+        )
     if waiting:
-        click.echo(f"cotide: {waiting} pods wait for a node; --apply would change nothing while any does", err=True)
+        click.echo(
+            f"cotide: {counted(waiting, 'pod waits', 'pods wait')} for a node; --apply would change nothing while any "
+            "does",
+            err=True,
+        )
     plan = _plan(picture, options)
     data = _as_data(plan, picture, prices, options["idle_watts"])
     if output == "table":
@@ -83,7 +94,7 @@ def command(
     if carry:
         data["carried"] = carried = _carry_out(plan, picture, kubeconfig, context, options["timeout"])
         if output == "table":
-            click.echo(f"freed {len(carried['freed'])} nodes, moved {len(carried['moved'])} pods")
+            click.echo(f"freed {counted(len(carried['freed']), 'node')}, moved {counted(len(carried['moved']), 'pod')}")
     if output != "table":
         click.echo(as_text(data, output))
     surprise = data.get("carried", {}).get("surprise", "")
@@ -183,8 +194,8 @@ def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
 def _print(plan: DrainPlan, data: Mapping[str, Any]) -> None:
     nodes, saves = data["nodes"], data["saves"]
     click.echo(
-        f"{nodes['used']} of {nodes['all']} nodes in use -> {nodes['after']} (at least {nodes['atLeast']} by volume),"
-        f" {data['moves']} pods move"
+        f"{nodes['used']} of {counted(nodes['all'], 'node')} in use -> {nodes['after']} (at least {nodes['atLeast']} "
+        f"by volume), {counted(data['moves'], 'pod moves', 'pods move')}"
     )
     price = "" if saves["priceAnHour"] is None else f", {saves['priceAnHour']:g} an hour"
     click.echo(f"saves {saves['cores']:g} cores, {saves['gib']:g} GiB, {saves['idleWatts']:g} W idle{price}")

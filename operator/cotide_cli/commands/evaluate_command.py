@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_cli.commands.train_command import TABLE_LIMITS, parse_limits
 from cotide_cli.inputs import training_data
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
 
@@ -62,7 +62,7 @@ MODEL_FILES_MAX: Final = 16
     help="Score a stored model on all rows instead of training (in-sample if it was trained on them).",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     predictor: str,
     data: Path | None,
@@ -248,7 +248,7 @@ def _print_table(rows: list[dict[str, Any]], metrics: Sequence[str]) -> None:
         lines.append(cells)
     if not any(line[1] for line in lines[1:]):
         lines = [[line[0], *line[3:]] for line in lines]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 

@@ -7,6 +7,7 @@ when it is called.
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -16,6 +17,7 @@ EXPERIMENTS: Final = {
     "hierarchical": ("hierarchical", "command", "Schedule days of tasks with and without predicted slack."),
     "qpsm-waiting": ("qpsm_waiting", "command", "Total waiting of batch jobs under QPSM, FIFO and random order."),
     "services": ("services", "command", "The latency guard by service, from the first sample to the thousandth."),
+    "joint": ("joint", "command", "All predictions at once, beside each alone and static reserves."),
     "offline": ("offline", "command", "Approximation algorithms on jobs that are known beforehand."),
     "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
     "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),
@@ -33,6 +35,7 @@ EXPERIMENTS: Final = {
     "consolidation-traces": ("consolidation_traces", "command", "Consolidation over days of recorded loads."),
     "run-times": ("run_times", "command", "Run-time forecasts on batch logs, made at each submission."),
     "capacity": ("capacity", "command", "Machines switched on and off by container-based provisioning and its rivals."),
+    "phases": ("phases", "command", "Tasks scheduled by what their phases need, beside task level and slots."),
     "placement": ("placement", "command", "Servers placed over data centres by predictive control and its rivals."),
 }
 """Name: module of `cotide_cli.experiments`, its click command, one line of help."""
@@ -63,7 +66,11 @@ class LazyExperiments(click.Group):
         if cmd_name in RENAMED:
             raise click.UsageError(f"experiment {cmd_name!r} is called {RENAMED[cmd_name]!r} now", ctx)
         if cmd_name not in EXPERIMENTS:
-            return None
+            if ctx.resilient_parsing:
+                return None
+            near = get_close_matches(cmd_name, EXPERIMENTS, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(EXPERIMENTS)}"
+            raise click.UsageError(f"no experiment {cmd_name!r}{hint}", ctx)
         module, attribute, _ = EXPERIMENTS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"cotide_cli.experiments.{module}"), attribute)
         return command

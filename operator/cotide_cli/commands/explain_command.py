@@ -6,7 +6,6 @@ Reads the API server only; the operator need not run. The explanation itself is 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, Literal
 
 import click
@@ -14,11 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cotide_cli.printing import as_text
-from cotide_kube.client import KubeClient
-from cotide_kube.credentials import load_credentials
+from cotide_cli.printing import as_text, output_option
 from cotide_operator.explain.explanation import Explanation
-from cotide_operator.explain.reader import read_job, read_pod
+from cotide_operator.explain.reader import Reader
 
 PIPE_WIDTH: Final = 120
 """Columns where there is no terminal; chosen, so that a pipe does not break sentences at 80."""
@@ -32,7 +29,7 @@ PIPE_WIDTH: Final = 120
     "--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; else $KUBECONFIG, ~/.kube/config."
 )
 @click.option("--context", help="Context of the kubeconfig.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     kind: Literal["pod", "job"],
     name: str,
@@ -42,7 +39,8 @@ def command(
     output: Literal["table", "json", "yaml"],
 ) -> None:
     """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits."""
-    explanation = asyncio.run(_explain(kind, name, namespace, kubeconfig, context))
+    reader = Reader(kubeconfig, context)
+    explanation = (reader.pod if kind == "pod" else reader.job)(namespace or reader.namespace, name)
     if output != "table":
         click.echo(as_text(explanation.data, output))
     else:
@@ -50,15 +48,6 @@ def command(
         if not console.is_terminal:
             console = Console(highlight=False, width=PIPE_WIDTH)
         show(explanation, console)
-
-
-async def _explain(
-    kind: Literal["pod", "job"], name: str, namespace: str | None, kubeconfig: str | None, context: str | None
-) -> Explanation:
-    credentials = load_credentials(kubeconfig, context)
-    async with KubeClient(credentials) as client:
-        read = read_pod if kind == "pod" else read_job
-        return await read(client, namespace or credentials.namespace, name)
 
 
 def show(explanation: Explanation, console: Console) -> None:

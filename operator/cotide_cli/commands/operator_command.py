@@ -136,7 +136,10 @@ def _settle() -> None:
 
 def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
     """In a thread, while the first lists come: load everything that is heavy, and read the configuration."""
+    import logging
+
     from cotide_core.errors import InputError
+    from cotide_core.kernels.compiled import when_compiling
     from cotide_core.policies import build_policy
     from cotide_operator import assembly  # noqa: F401 - loaded, for the caller
     from cotide_operator.config.settings import engine_config, read_settings, with_changes
@@ -155,5 +158,6 @@ def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
     ):
         if place is not None and place.exists() and not place.is_dir():
             raise InputError(f"{place} is not a directory", field=field)
+    when_compiling(lambda: logging.getLogger("cotide_operator").info("compiling kernels: once for this installation"))
     build_policy(engine_config(settings))  # loads its machine code, of which there is one for all policies of a process
     return settings

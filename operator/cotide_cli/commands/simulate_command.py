@@ -7,6 +7,7 @@ give equal output.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import click
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, made, output_option
 from cotide_core.errors import CotideError, InputError
 from cotide_core.policies.catalogue import Runner
 from cotide_core.policies.catalogue import names as names_of
@@ -130,7 +131,7 @@ DEFAULT_JOBS: Final = 10_000
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
 @click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
 @click.option("--write-swf", "swf_file", type=click.Path(path_type=Path), help="File for the jobs themselves, as SWF.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 def command(
     trace: Path | None,
     form: Any,
@@ -159,7 +160,7 @@ def command(
     """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
     from cotide_sim.trace_replay.metrics import figures_of
 
-    _check_report(report)
+    _check_outputs(report, swf_directory)
     chosen = _policies(policies, policy_files)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     check_machine_options(machines, machine_capacity, trace, processors, resources)
@@ -180,24 +181,28 @@ def command(
     else:
         schedules = _replay(jobs, chosen, runtime, reliability, seed)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
-    if output == "json":
-        click.echo(as_text(document(given, runtime, seed, schedules, figures), "json"))
+    if output != "table":
+        click.echo(as_text(document(given, runtime, seed, schedules, figures), output))
     else:
         print_table(given, runtime, schedules, figures)
     if report is not None:
         from cotide_sim.trace_replay.report import write_report
 
         summaries = {policy.name: policy.summary for policy in chosen}
-        write_report(report, jobs, given.described, schedules, figures, summaries)
+        write_report(report, jobs, given.described, schedules, figures, made(), summaries)
         click.echo(f"report: {report}", err=True)
     if swf_directory is not None:
         _write_schedules(swf_directory, jobs, schedules)
 
 
-def _check_report(report: Path | None) -> None:
-    """Refuse a report that can't be written, before anything is replayed."""
+def _check_outputs(report: Path | None, schedules: Path | None) -> None:
+    """Refuse a report and schedules that can't be written, before anything is replayed."""
     if report is not None and not report.parent.is_dir():
         raise InputError(f"there is no folder {report.parent}", field="--report")
+    if report is not None and report.is_dir():
+        raise InputError(f"{report} is a folder; name a file", field="--report")
+    if schedules is not None and schedules.exists() and not schedules.is_dir():
+        raise InputError(f"{schedules} is a file; name a folder", field="--swf")
 
 
 def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:
@@ -237,6 +242,7 @@ def _replay(
     seed: int,
 ) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
+    from cotide_core.kernels.compiled import when_compiling
     from cotide_sim.trace_replay.check import faults_of
     from cotide_sim.trace_replay.runner import run_policy
     from cotide_sim.trace_replay.user_policy import UserPolicy
@@ -244,8 +250,9 @@ def _replay(
 
     schedules = []
     with progress_bar(len(jobs) * len(policies), slow="trees" in (runtime, reliability)) as tell:
-        for place, policy in enumerate(policies):
-            watch = None if tell is None else partial(_told, tell, place * len(jobs), policy.name)
+        when_compiling(partial(_say_compiling, tell))
+        for number, policy in enumerate(policies):
+            watch = None if tell is None else partial(_told, tell, number * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
                 schedule = run_user_policy(jobs, policy, runtime, seed=seed, watch=watch)
             else:
@@ -255,6 +262,14 @@ def _replay(
                 raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")
             schedules.append(schedule)
     return schedules
+
+
+def _say_compiling(tell: Callable[[int, str], None] | None) -> None:
+    words = "compiling kernels, once for this installation"
+    if tell is not None:
+        tell(0, words)
+    elif sys.stderr.isatty():
+        click.echo(f"{words} ...", err=True)
 
 
 def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cotide_core.units import counted
+
 if TYPE_CHECKING:
     from cotide_cli.inputs.trace_input import Input
     from cotide_sim.trace_replay.machine_jobs import MachineJobs
@@ -89,7 +91,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         # The hybrid platform has run times of its own, whatever the others are told to believe.
         name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     jobs = given.jobs
@@ -97,16 +99,17 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
     if given.recorded is not None:
         click.echo(
             f"as recorded: wait {given.recorded['wait_seconds_mean']:,.0f} s, bounded slowdown "
-            f"{given.recorded['bounded_slowdown_mean']:,.2f} ({given.recorded['jobs']:,} jobs whose wait is known)"
+            f"{given.recorded['bounded_slowdown_mean']:,.2f} ({counted(int(given.recorded['jobs']), 'job')} whose wait "
+            "is known)"
         )
-    where = f"{jobs.processors:,} processors"
+    where = counted(jobs.processors, "processor")
     if given.machine_jobs is not None:
         told = _machines(given.machine_jobs)
         where = f"{told['machines_source']}"
         loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(told["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
         click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
     click.echo(
-        f"{jobs.name}: {len(jobs):,} jobs of {given.rows:,} rows on {where}, "
+        f"{jobs.name}: {counted(len(jobs), 'job')} of {counted(given.rows, 'row')} on {where}, "
         f"run times as {runtime}; {given.described}. Means, with 95 % intervals over resampled weeks."
     )
 

@@ -20,6 +20,7 @@ import click
 
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, tell
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from cotide_sim.sweeps.cells import Source
@@ -151,7 +152,7 @@ def command(
         seed = "" if cell.seed is None else f" seed {cell.seed}"
         _say(f"failed: {cell.trace} {cell.policy} {cell.runtime}{seed}: {outcome.error}")
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
-    _say(f"{results}: {len(tasks):,} cells, {counts}")
+    _say(f"{results}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
 
 

@@ -14,8 +14,9 @@ from typing import Final
 import click
 
 from cotide_cli.inputs import training_data
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
+from cotide_core.units import counted
 
 TABLE_LIMITS: Final[dict[str, tuple[float, ...]]] = {
     "grid": (0.5, 1.0, 2.5, 5.0),
@@ -65,7 +66,7 @@ def parse_limits(ctx: click.Context, param: click.Parameter, value: str | None) 
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model directory to write."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     predictor: str,
     data: Path | None,
@@ -127,7 +128,7 @@ def _qos_files(
     else:
         assert ledger is not None  # noqa: S101  the caller counted the sources
         found, _ = training_data.from_ledger(ledger)
-    click.echo(f"training on {len(found.mixes)} mixes ...", err=True)
+    click.echo(f"training on {counted(len(found.mixes), 'mix', 'mixes')} ...", err=True)
     return to_files(train_qos(found, limits_milliseconds=limits or (), random_state=seed))
 
 
@@ -146,7 +147,7 @@ def _completion_files(
     else:
         assert ledger is not None  # noqa: S101  the caller counted the sources
         _, found = training_data.from_ledger(ledger)
-    click.echo(f"training on {len(found.types)} jobs ...", err=True)
+    click.echo(f"training on {counted(len(found.types), 'job')} ...", err=True)
     if len(found.types) < LEAST_JOBS:
         raise ModelError(
             f"{len(found.types)} finished jobs are too few to learn from: at least {LEAST_JOBS} are needed"
@@ -174,11 +175,14 @@ def _report(out: Path, files: Mapping[str, bytes], output: str) -> None:
         click.echo(as_text(facts, output))
         return
     click.echo(f"{facts['kind']} model {facts['model'][:12]} in {out}, {facts['bytes']} bytes")
-    click.echo(f"  {facts['samples']} samples of {len(facts['types'])} types: {', '.join(facts['types']) or 'none'}")
+    click.echo(
+        f"  {counted(facts['samples'], 'sample')} of {counted(len(facts['types']), 'type')}: "
+        + (", ".join(facts["types"]) or "none")
+    )
     if facts["limits_milliseconds"]:
         click.echo(f"  limits {', '.join(f'{limit:g} ms' for limit in facts['limits_milliseconds'])}")
     for name, scores in facts["services"].items():
-        counted = f"{scores['samples']:g} samples, {scores['violations']:g} over the limit"
-        click.echo(f"  {name}: {counted}, held-out Brier {scores['held_out_brier']:.4f}")
+        labels = f"{scores['samples']:g} samples, {scores['violations']:g} over the limit"
+        click.echo(f"  {name}: {labels}, held-out Brier {scores['held_out_brier']:.4f}")
     for name, value in facts["metrics"].items():
         click.echo(f"  {name.replace('_', ' ')} {value:.4f}")

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 
 PACKAGES: Final = (
     "kopf",
@@ -25,7 +25,7 @@ PACKAGES: Final = (
 
 
 @click.command("version")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(output: str) -> None:
     """Print the versions of Cotide and of what it decides with."""
     versions = {"cotide": version("cotide"), "python": platform.python_version()}

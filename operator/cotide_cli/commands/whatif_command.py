@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MOST_FACTOR: Final = 1000.0
 @click.option("--policy", help="Another policy decides.")
 @click.option("--scale-workload", "scaled", multiple=True, help="'namespace/name=2x': a Workload or Job grows.")
 @click.option("--each-node", is_flag=True, help="Ask of every node alone whether it could go.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     ledger: Path | None,
     at: float | None,
@@ -98,8 +98,8 @@ def _answer(
 def _print(answer: ScenarioAnswer) -> None:
     new = [one for one in answer.waits if not one.already]
     click.echo(
-        f"{len(answer.moves)} pods move, {len(answer.placed)} waiting or new pods start, {len(new)} would wait that do"
-        f" not now, {len(answer.waits) - len(new)} wait as before, {len(answer.evicted)} are evicted"
+        f"pods: {len(answer.moves)} moved, {len(answer.placed)} waiting or new ones started, {len(new)} waiting that "
+        f"do not now, {len(answer.waits) - len(new)} waiting as before, {len(answer.evicted)} evicted"
     )
     if answer.moves:
         print_lines([["pod", "from", "to"]] + [[one.pod, one.source, one.target] for one in answer.moves])

@@ -78,9 +78,16 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
+        observer.count_unseen(start + plan.duration_seconds)
         summary = scorecard.summary(start + plan.duration_seconds)
         await _clean(stage)
-        return PolicyOutcome(summary, scorecard.violation_ratio_by_service(), str(ledger))
+        return PolicyOutcome(
+            summary,
+            scorecard.violation_ratio_by_service(),
+            str(ledger) if stage.options.ledger is not None else None,
+            facts.late_seconds,
+            tuple(facts.history),
+        )
 
 
 @contextlib.asynccontextmanager
@@ -170,6 +177,7 @@ async def _show_until_over(
             for task in running:
                 if task.done():
                     task.result()
+            facts.keep_moment()
             view.show(facts, loop.time())
             await asyncio.sleep(FRAME_WALL_SECONDS)
 

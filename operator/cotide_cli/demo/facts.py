@@ -72,6 +72,17 @@ class DecisionFact:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the demo's page draws of one moment of a run."""
+
+    elapsed_seconds: float
+    queued: int
+    """Batch and gratis pods that wait for a node."""
+    over_limit_share: float
+    cpu_share: float
+
+
 @dataclass(slots=True)
 class RunFacts:
     """Everything seen of one policy's run."""
@@ -91,6 +102,9 @@ class RunFacts:
     """Published as ``cotide.dev/reclaimed-cpu``, by node; empty where nothing is published."""
     jobs_submitted: int = 0
     jobs_planned: int = 0
+    late_seconds: float = 0.0
+    """What the machine added to the waiting of batch and gratis pods: first pods made late, bound pods started late."""
+    history: list[Moment] = field(default_factory=list)
     decisions: deque[DecisionFact] = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
 
     @property
@@ -105,6 +119,12 @@ class RunFacts:
     def services_over_limit(self) -> int:
         """Return how many online pods break their limit in the latest sample."""
         return sum(1 for service in self.services.values() if service.over_limit)
+
+    def keep_moment(self) -> None:
+        """Add what is seen now to the history."""
+        queued = sum(self.count(one, Stage.QUEUED) for one in (WorkloadClass.BATCH, WorkloadClass.GRATIS))
+        over = self.services_over_limit() / len(self.services) if self.services else 0.0
+        self.history.append(Moment(self.elapsed_seconds, queued, over, self.cpu_share()))
 
     def held_millicores(self) -> int:
         """Return the cpu that batch and gratis pods hold on all nodes."""

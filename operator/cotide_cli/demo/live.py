@@ -6,6 +6,7 @@ writes a line now and then, so that a log stays readable. Both write to stderr: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -18,35 +19,47 @@ from rich.text import Text
 
 from cotide_cli.demo.facts import RunFacts, Stage
 from cotide_core.classes import WorkloadClass
-from cotide_core.units import format_seconds
+from cotide_core.units import counted, format_seconds
 
 SHADES: Final = " ▁▂▃▄▅▆▇█"
-SHOWN_SERVICES: Final = 6
+LEAST_SERVICES: Final = 3
+LEAST_DECISIONS: Final = 3
+"""Chosen: rows that services and decisions keep on the smallest screen, of 80 columns and 24 lines."""
+FIXED_LINES: Final = 14
+"""The frame, the head, pods by class, nodes, the headings, and empty lines between them."""
+LABEL_COLUMNS: Final = 17
+REMARK_COLUMNS: Final = 17
 LINE_EVERY_SECONDS: Final = 5.0
 """Chosen: wall-clock seconds between progress lines where there is no terminal."""
 
 
-def render(facts: RunFacts, number: int, of: int) -> RenderableType:
-    """Draw one policy's run.
+def render(facts: RunFacts, number: int, of: int, *, width: int = 80, height: int = 24) -> RenderableType:
+    """Draw one policy's run into a screen of ``width`` columns and ``height`` lines, at least 80 by 24.
 
     Parameters
     ----------
     facts : RunFacts
         What was seen so far.
     number, of : int
-        This policy's place among all that are run.
+        This policy is the ``number``-th ``of`` all that are run.
     """
     head = Table.grid(padding=(0, 2))
     head.add_row(
-        Text(f"{facts.policy}", style="bold"),
-        f"policy {number} of {of}",
-        ProgressBar(total=facts.duration_seconds, completed=facts.elapsed_seconds, width=30),
+        ProgressBar(total=facts.duration_seconds, completed=facts.elapsed_seconds, width=24),
         f"{format_seconds(facts.elapsed_seconds)} of {format_seconds(facts.duration_seconds)} simulated",
+        f"{facts.jobs_submitted} of {facts.jobs_planned} jobs came",
     )
+    inside = width - 4
+    # One line stays free below: a terminal that is filled to its last line scrolls.
+    rows = height - 1 - FIXED_LINES - len(facts.reclaimed_millicores and [1])
+    decisions = min(len(facts.decisions), max(LEAST_DECISIONS, rows - len(facts.services)))
+    services = min(len(facts.services), max(LEAST_SERVICES, rows - decisions))
+    parts = (_counts(facts), _nodes(facts, inside), _services(facts, services), _decisions(facts, decisions))
     return Panel(
-        Group(head, Text(), _counts(facts), Text(), _nodes(facts), Text(), _services(facts), Text(), _decisions(facts)),
-        title="cotide demo",
+        Group(head, *(part for one in parts for part in (Text(), one))),
+        title=f"cotide demo: {facts.policy}, policy {number} of {of}",
         border_style="blue",
+        width=width,
     )
 
 
@@ -58,7 +71,7 @@ def progress_line(facts: RunFacts, number: int, of: int) -> str:
         f"[{number}/{of} {facts.policy}] {format_seconds(facts.elapsed_seconds)} simulated: "
         f"{batch[Stage.QUEUED]} queued, {batch[Stage.RUNNING]} running, {batch[Stage.SUCCEEDED]} done; "
         f"cpu {facts.cpu_share():.0%}, {facts.services_over_limit()} of {len(facts.services)} services over their "
-        f"limit, {facts.overload_slots} overload slots" + (f"; {latest}" if latest else "")
+        f"limit, {counted(facts.overload_slots, 'overload slot')}" + (f"; {latest}" if latest else "")
     )
 
 
@@ -68,42 +81,50 @@ def _offline(facts: RunFacts, stage: Stage) -> int:
 
 def _counts(facts: RunFacts) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("pods")
+    table.add_column("pods", min_width=LABEL_COLUMNS - 2)
     for stage in Stage:
         table.add_column(stage.value, justify="right")
     for workload_class in WorkloadClass:
         table.add_row(workload_class.value, *(str(facts.count(workload_class, stage)) for stage in Stage))
-    table.caption = f"jobs: {facts.jobs_submitted} of {facts.jobs_planned} submitted"
-    table.caption_justify = "left"
     return table
 
 
-def _nodes(facts: RunFacts) -> Text:
+def _nodes(facts: RunFacts, columns: int) -> Text:
     hurt = {service.node for service in facts.services.values() if service.over_limit}
-    text = Text("cpu in use by node  ")
-    for name in sorted(facts.node_cpu_share):
-        share = min(1.0, max(0.0, facts.node_cpu_share[name]))
-        shade = SHADES[round(share * (len(SHADES) - 1))]
-        text.append(shade, style="red on black" if name in hurt else "green on black")
-    text.append(f"  mean {facts.cpu_share():.0%} (red: a service there breaks its limit)\n")
-    text.append("use + allocation     ")
-    for name in sorted(facts.node_load_share):
-        share = facts.node_load_share[name]
-        shade = SHADES[round(min(1.0, max(0.0, share)) * (len(SHADES) - 1))]
-        text.append(shade, style="red on black" if share > 1.0 else "cyan on black")
-    text.append(f"  {facts.overload_slots} overload slots so far (red: online use + batch allocation exceed the node)")
+    loaded = {node for node, share in facts.node_load_share.items() if share > 1.0}
+    cells = columns - LABEL_COLUMNS - REMARK_COLUMNS
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{'cpu in use':{LABEL_COLUMNS}}")
+    _strip(text, facts.node_cpu_share, hurt, cells, "green")
+    text.append(f"  mean {facts.cpu_share():.0%}\n")
+    text.append(f"{'and allocated':{LABEL_COLUMNS}}")
+    _strip(text, facts.node_load_share, loaded, cells, "cyan")
+    text.append(f"  {counted(facts.overload_slots, 'overload')}")
     if facts.reclaimed_millicores:
         offered, held = sum(facts.reclaimed_millicores.values()) / 1000, facts.held_millicores() / 1000
-        text.append(f"\nforecast to be free  {offered:.0f} cores offered to batch and gratis pods, {held:.0f} held")
+        text.append(
+            f"\n{'forecast free':{LABEL_COLUMNS}}{offered:.0f} cores offered to batch and gratis pods, {held:.0f} held"
+        )
     return text
 
 
-def _services(facts: RunFacts) -> Table:
+def _strip(text: Text, shares: Mapping[str, float], red: set[str], cells: int, colour: str) -> None:
+    """Draw a shade for each node, or for each group of nodes where there are more than cells: the group's fullest."""
+    names = sorted(shares)
+    together = max(1, -(-len(names) // cells))
+    for first in range(0, len(names), together):
+        group = names[first : first + together]
+        share = min(1.0, max(0.0, *(shares[name] for name in group), 0.0))
+        shade = SHADES[round(share * (len(SHADES) - 1))]
+        text.append(shade, style=f"{'red' if red.intersection(group) else colour} on black")
+
+
+def _services(facts: RunFacts, most: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("online pod", "node", "requests/s", "p95 ms", "limit ms"):
-        table.add_column(heading, justify="left" if heading in ("online pod", "node") else "right")
+        table.add_column(heading, justify="left" if heading in ("online pod", "node") else "right", no_wrap=True)
     ranked = sorted(facts.services.values(), key=lambda s: s.latency_milliseconds / s.limit_milliseconds, reverse=True)
-    for service in ranked[:SHOWN_SERVICES]:
+    for service in ranked[:most]:
         style = "red" if service.over_limit else ""
         table.add_row(
             service.name,
@@ -116,14 +137,18 @@ def _services(facts: RunFacts) -> Table:
     return table
 
 
-def _decisions(facts: RunFacts) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for decision in facts.decisions:
+def _decisions(facts: RunFacts, most: int) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, expand=True)
+    table.add_column(no_wrap=True, justify="right", width=7)
+    table.add_column(no_wrap=True, width=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", width=16)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for decision in list(facts.decisions)[-most:] if most else ():
         table.add_row(
             format_seconds(decision.at_seconds - facts.started_seconds),
             Text("→" if decision.node else "…", style="green" if decision.node else "yellow"),
             decision.pod,
-            Text(decision.text, overflow="ellipsis", no_wrap=True),
+            decision.text,
         )
     return table
 
@@ -133,7 +158,7 @@ class LiveView:
 
     def __init__(self, console: Console, number: int, of: int) -> None:
         self._console = console
-        self._place = (number, of)
+        self._number, self._of = number, of
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._last_line_wall_seconds = float("-inf")
 
@@ -152,7 +177,9 @@ class LiveView:
     def show(self, facts: RunFacts, wall_seconds: float) -> None:
         """Draw the facts; ``wall_seconds`` is any steady clock."""
         if self._live is not None:
-            self._live.update(render(facts, *self._place), refresh=True)
+            width, height = self._console.size
+            picture = render(facts, self._number, self._of, width=max(80, min(width, 120)), height=max(24, height))
+            self._live.update(picture, refresh=True)
         elif wall_seconds - self._last_line_wall_seconds >= LINE_EVERY_SECONDS:
             self._last_line_wall_seconds = wall_seconds
-            self._console.print(progress_line(facts, *self._place), highlight=False, soft_wrap=True)
+            self._console.print(progress_line(facts, self._number, self._of), highlight=False, soft_wrap=True)

@@ -70,8 +70,14 @@ class Observer:
         self._arrivals, self._limits = arrivals, limits
         self._first_pods = dict(completions)
         self._node_millicores, self._node_memory_bytes = node_millicores, node_memory_bytes
+        self._bound_seconds: dict[str, float] = {}
         self._notes: dict[str, str] = {}
         self._service_of: dict[str, str] = {}
+
+    def count_unseen(self, end_seconds: float) -> None:
+        """At the end of the run: jobs that came by then and whose pods were never seen were late all that time."""
+        for job, pods in self._first_pods.items():
+            self._facts.late_seconds += pods * max(0.0, end_seconds - self._arrivals[job])
 
     async def watch_pods(self) -> None:
         """Follow the namespace's pods; ends only by cancellation."""
@@ -184,6 +190,7 @@ class Observer:
             if job is not None and self._first_pods.get(job, 0) > 0:
                 self._first_pods[job] -= 1
                 arrival = self._arrivals[job]
+                self._facts.late_seconds += max(0.0, now - arrival)
             self._scorecard.observe_arrival(metadata.uid, workload_class, arrival)
             wanted = pod_requests(pod.spec)
             known = self._facts.pods[metadata.uid] = PodFact(
@@ -201,9 +208,12 @@ class Observer:
         stage = _stage_of(pod)
         if pod.spec.node_name and fact.node is None:
             fact.node = pod.spec.node_name
+            self._bound_seconds[uid] = now
             self._scorecard.observe_bound(uid, now)
         if stage in (Stage.RUNNING, Stage.SUCCEEDED, Stage.FAILED) and fact.stage in (Stage.QUEUED, Stage.PLACED):
             self._scorecard.observe_started(uid, now)
+            if fact.workload_class is not WorkloadClass.ONLINE:
+                self._facts.late_seconds += now - self._bound_seconds.pop(uid, now)
         job = pod.metadata.labels.get(JOB_LABEL)
         if stage is Stage.SUCCEEDED and fact.stage is not Stage.SUCCEEDED and job is not None:
             self._scorecard.observe_succeeded(uid, job)

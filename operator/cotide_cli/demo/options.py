@@ -15,6 +15,8 @@ DEFAULT_POLICIES: Final = ("qpsm", "fifo", "fifo-guarded", "random", "random-gua
 SPEED: Final = 20.0
 """Chosen: simulated seconds for each second of the wall clock. Three times as fast, a binding's few
 milliseconds would already be a visible part of a short job."""
+SPEED_MOST: Final = 60.0
+PAGE: Final = Path("cotide-demo.html")
 LEAST_SECONDS: Final = 10.0
 """Chosen: with less wall-clock time a policy has placed next to nothing."""
 
@@ -30,6 +32,7 @@ class DemoOptions:
     data: Path | None
     ledger: Path | None
     output: str
+    page: Path = PAGE
     speed: float = SPEED
     named_scenario: Scenario | None = None
 
@@ -76,6 +79,12 @@ def checked(options: DemoOptions) -> DemoOptions:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
     if not 1 <= options.nodes <= 2000:
         raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
+    if not 1.0 <= options.speed <= SPEED_MOST:
+        raise InputError(f"{options.speed:g} is no speed of the demo's clock; 1 to {SPEED_MOST:g}", field="--speed")
+    if not options.page.parent.is_dir():
+        raise InputError(f"there is no folder {options.page.parent}", field="--page")
+    if options.page.is_dir():
+        raise InputError(f"{options.page} is a folder; name a file", field="--page")
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"there is no directory {options.data}", field="--data")
     if options.ledger is not None and options.ledger.exists() and not options.ledger.is_dir():

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from cotide_cli.demo.options import DemoOptions
+from cotide_core.config import SchedulerConfig
+from cotide_core.kernels.compiled import when_compiling
+from cotide_core.policies import build_policy
+from cotide_core.units import counted
 from cotide_operator.observability.ledger_file import write_files
 from cotide_predictors.completion.completion_model import train_completion
 from cotide_predictors.qos.qos_model import train_qos
@@ -67,12 +71,16 @@ def prepare(options: DemoOptions, workspace: Path, say: Callable[[str], None]) -
     qos, completion = samples
     models = workspace / "models"
     limits = sizing.LIMITS_MILLISECONDS
+    when_compiling(lambda: say("compiling kernels, once for this installation (about a minute)"))
+    for policy in options.policies:  # the operators then find their machine code on disk
+        build_policy(SchedulerConfig(policy=policy))
     write_files(models / "qos", to_files(train_qos(qos, limits_milliseconds=limits, random_state=options.seed)))
     write_files(models / "completion", to_files(train_completion(completion, random_state=options.seed)))
     pods = sum(service.replicas for service in plan.services)
     say(
-        f"predictors are trained on {len(qos.mixes):,} mixes and {len(completion.seconds):,} runs; "
-        f"scenario {options.scenario}: {len(plan.services)} services with {pods} pods and {len(plan.jobs)} jobs will "
-        "arrive"
+        f"predictors are trained on {counted(len(qos.mixes), 'mix', 'mixes')} and "
+        f"{counted(len(completion.seconds), 'run')}; scenario {options.scenario}: "
+        f"{counted(len(plan.services), 'service')} with {counted(pods, 'pod')} and {counted(len(plan.jobs), 'job')} "
+        "will arrive"
     )
     return Prepared(plan, interference_file, models)

@@ -9,17 +9,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cotide_cli.demo.facts import Moment
 from cotide_core.units import format_seconds
 from cotide_sim.cluster.scorecard import Summary
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """One policy's figures, each online service's share of time over its limit, and where its ledger is."""
+    """One policy's figures.
+
+    Attributes
+    ----------
+    violation_ratio_by_service : each online service's share of time over its limit.
+    ledger : where it was kept; None where it was not.
+    late_seconds : what the machine itself added to the waiting, simulated seconds.
+    history : how the run went.
+    """
 
     figures: Summary
     violation_ratio_by_service: Mapping[str, float]
     ledger: str | None
+    late_seconds: float = 0.0
+    history: tuple[Moment, ...] = ()
 
 
 def as_data(
@@ -31,6 +42,7 @@ def as_data(
             **outcome.figures,
             "qos_violation_ratio_by_service": dict(outcome.violation_ratio_by_service),
             "ledger": outcome.ledger,
+            "late_seconds": outcome.late_seconds,
         }
         for name, outcome in outcomes.items()
     }

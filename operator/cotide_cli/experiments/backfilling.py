@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.backfilling import forecast_accuracy as sensitivity
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _LOGS = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 _WORKERS = click.option("--workers", type=click.IntRange(min=1), help="Replays at a time; default: one for each core.")
 _SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
-)
 _PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 
 
@@ -36,7 +33,7 @@ _PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a pl
 @click.option("--trees", is_flag=True, help="Also the platform on boosted trees; takes minutes a log.")
 @_WORKERS
 @_SEED
-@_OUTPUT
+@output_option
 @_PLOT
 def reliable_share_experiment(
     logs: tuple[Path, ...], trees: bool, workers: int | None, seed: int, output: str, plot: Path | None
@@ -64,7 +61,7 @@ def reliable_share_experiment(
 @_LOGS
 @_WORKERS
 @_SEED
-@_OUTPUT
+@output_option
 @_PLOT
 def forecast_accuracy_experiment(
     logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None

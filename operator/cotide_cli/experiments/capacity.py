@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="How many seeds from it on.")
 @click.option("--hours", type=click.FloatRange(0.5, 72), help="Hours that count, at most; for a first look.")
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--instances", type=click.IntRange(2, 1000), default=100, show_default=True, help="Instances of a seed, as printed."
 )
 @click.option("--quick", is_flag=True, help="Few instances and 1,024 nodes: seconds instead of minutes.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(seed: int, seeds: int, instances: int, quick: bool, output: str) -> int:
     """Consolidate generated nodes with KMNS, DMNS, DMAS, BFD, FFD, HSA and our plan."""
     from cotide_sim.experiments.consolidation import hierarchy, tables

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SETS = ("planetlab", "azure", "openb", "alibaba2017")
     show_default=True,
     help="Days or weeks, each with the seed after.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: str) -> int:
     """Count hosts, moves and overloads of consolidation rules on recorded loads."""
     from cotide_sim.experiments.consolidation.recorded_loads import read_recorded

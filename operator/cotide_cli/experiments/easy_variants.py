@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LOGS: Final = ("KTH-SP2", "CTC-SP2", "SDSC-BLUE")
     type=click.Path(path_type=Path),
     help=f"Directory that holds the logs with published figures ({', '.join(LOGS)}), itself or under swf.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
     """Replay SWF logs under EASY in each way that simulators differ in, and name the jobs that make the difference."""
     from cotide_sim.experiments.backfilling.easy_variants import run

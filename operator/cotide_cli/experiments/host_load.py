@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NUMBER: Final = ".6f"
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Processes that fit ARMA.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,
@@ -68,7 +68,7 @@ def command(
     if plot is not None:
         forecast_plot.draw(reports, plot)
     missed = [text for report in reports for text in report.missed]
-    if output == "json":
+    if output != "table":
         click.echo(as_text({"seed": seed, "sets": [_as_data(report) for report in reports], "missed": missed}, output))
     else:
         for report in reports:
@@ -155,7 +155,7 @@ def _print_report(report: SetReport) -> None:
         for score in report.quantiles
     ]
     for lines in (points, quantiles):
-        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
         for line in lines:
             cells = [line[0].ljust(widths[0])] + [
                 cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +49,7 @@ PIPE_WIDTH: Final = 160
     "--log-machines", type=click.IntRange(min=2), default=2, show_default=True, help="Machines of Fig. 3.5 (chosen)."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write the figures, as .png or .svg.")
 def command(
     trace: Path | None,
@@ -160,7 +160,7 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(
         title=title, title_justify="left", min_width=len(title), box=None, padding=(0, 1, 0, 0), header_style="bold"
     )
-    for place, column in enumerate(columns):
-        is_number = place > 0 and title.startswith(("Fig", "Table 3.2"))
+    for index, column in enumerate(columns):
+        is_number = index > 0 and title.startswith(("Fig", "Table 3.2"))
         table.add_column(column, justify="right" if is_number and column not in ("algorithm",) else "left")
     return table

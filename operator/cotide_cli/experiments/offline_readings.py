@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
 @click.option("--quick", is_flag=True, help="Small instances only: a second instead of a minute.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(trace: Path | None, seed: int, quick: bool, output: str) -> int:
     """Try every reading of Naghshnejad 2019's HYBRID for the order of its Figs. 3.6 and 3.7."""
     from cotide_cli.experiments.offline import log_sizes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     help="Factor on the costs of adding and removing servers; may be given again.",
 )
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,

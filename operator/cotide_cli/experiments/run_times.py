@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,7 +24,7 @@ PIPE_WIDTH = 120
 
 @click.command("run-times")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(logs: tuple[Path, ...], output: str) -> int:
     """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
     from rich.console import Console

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotide_cli.inputs.training_data import colocation_directory
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--services", type=click.IntRange(4, 200), default=12, show_default=True, help="Services, in two waves.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, one seed each.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(data: Path | None, seed: int, seeds: int, services: int, workers: int, output: str) -> int:
     """Judge the latency guard by service, from the first sample to the thousandth, beside its rivals.
 
@@ -98,7 +98,7 @@ def _print(report: Report) -> None:
         for one in report.services
     ]
     for lines in (by_age, by_service):
-        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
         for line in lines:
             click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
         click.echo("")

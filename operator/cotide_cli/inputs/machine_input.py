@@ -16,6 +16,7 @@ import click
 
 from cotide_cli.commands.simulate_output import progress_bar
 from cotide_core.errors import CotideError, InputError
+from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from cotide_cli.inputs.trace_input import Input
@@ -70,7 +71,10 @@ def on_machines(given: Input, which: str, capacity: str | None, *, skip: bool) -
     machines = _machines(trace.format, Path(trace.log.file), which, capacity)
     found = machine_jobs_of(trace, given.jobs, machines, skip=skip)
     if found.dropped:
-        click.echo(f"{trace.log.file}: {found.dropped:,} jobs left out: they fit no machines, even empty", err=True)
+        click.echo(
+            f"{trace.log.file}: {counted(found.dropped, 'job')} left out: too large for any machine, even empty",
+            err=True,
+        )
     names = [f"{name} ({what})" for name, (_, what) in RESOURCES[trace.format].items()]
     conversion = f"{machines.source}; {', '.join(names)} of each counted; a processor in files is a millicore"
     click.echo(f"{trace.log.file}: {conversion}", err=True)
@@ -121,10 +125,10 @@ def replay_on_machines(
 
     schedules = []
     with progress_bar(len(found) * len(policies), slow=True) as tell:
-        for place, policy in enumerate(policies):
+        for index, policy in enumerate(policies):
             if isinstance(policy, UserPolicy):
                 raise InputError(f"{policy.name} is from a file, which knows one pool only", field="policy")
-            watch = None if tell is None else partial(_told, tell, place * len(found), policy.name)
+            watch = None if tell is None else partial(_told, tell, index * len(found), policy.name)
             placement = run_on_machines(found, policy, runtime, watch=watch)
             faults = machine_faults_of(found, placement)
             if faults:

@@ -24,7 +24,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
-from cotide_core.samples import samples_from_ledger
+from cotide_core.recording.samples import samples_from_ledger
 from cotide_sim.traces.colocation import tables as colocation
 from cotide_sim.traces.columns import Table, read_table
 
@@ -68,10 +68,10 @@ def qos_from_csv(path: Path) -> QosSamples:
     jobs = [_jobs(cell, str(path), line) for cell, line in zip(table.texts["jobs"], table.lines, strict=True)]
     types = tuple(sorted({name for row in jobs for name, _, _ in row}))
     counts, sizes = np.zeros((2, len(table), len(types)))
-    for place, row in enumerate(jobs):
+    for index, row in enumerate(jobs):
         for name, count, size in row:
-            counts[place, types.index(name)] += count
-            sizes[place, types.index(name)] += size
+            counts[index, types.index(name)] += count
+            sizes[index, types.index(name)] += size
     numbers = table.numbers
     services = tuple(sorted(set(table.texts["service"]))) or ("",)
     mixes = MixBatch(

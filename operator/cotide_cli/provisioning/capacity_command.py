@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     help="Default: $KUBECONFIG, in-cluster, ~/.kube/config.",
 )
 @click.option("--context", help="Context of the kubeconfig.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     config: Path,
     history: Path | None,
@@ -191,15 +191,15 @@ def _as_data(
     plan = advice.plan
     steps = [
         {
-            "afterSeconds": place * settings.step_seconds,
+            "afterSeconds": index * settings.step_seconds,
             "machines": dict(zip(advice.kinds, map(int, row), strict=True)),
             "demand": {
                 name: dict(zip(map(str, advice.probabilities), map(float, levels), strict=True))
-                for name, levels in zip(advice.classes, advice.demand[place], strict=True)
+                for name, levels in zip(advice.classes, advice.demand[index], strict=True)
             },
-            "unserved": float(plan.unserved[place].sum()),
+            "unserved": float(plan.unserved[index].sum()),
         }
-        for place, row in enumerate(plan.machines)
+        for index, row in enumerate(plan.machines)
     ]
     return {
         "on": dict(zip(advice.kinds, map(int, advice.on), strict=True)),
@@ -218,11 +218,11 @@ def _print(
     plan = advice.plan
     lines = [["in minutes", *advice.kinds, "containers p50", "p95", "p99", "not served"]]
     lines.append(["on now", *(f"{count:.0f}" for count in advice.on), "", "", "", ""])
-    for place, row in enumerate(plan.machines):
-        total = advice.demand[place].sum(axis=0)
+    for index, row in enumerate(plan.machines):
+        total = advice.demand[index].sum(axis=0)
         levels = [f"{total[advice.probabilities.index(level)]:.0f}" for level in (0.5, 0.95, 0.99)]
-        minutes = f"{place * settings.step_seconds / 60:.0f}"
-        lines.append([minutes, *(f"{count:.0f}" for count in row), *levels, f"{plan.unserved[place].sum():.1f}"])
+        minutes = f"{index * settings.step_seconds / 60:.0f}"
+        lines.append([minutes, *(f"{count:.0f}" for count in row), *levels, f"{plan.unserved[index].sum():.1f}"])
     print_lines(lines)
     hours = settings.step_seconds * settings.horizon_steps / 3600
     click.echo(f"  classes: {'; '.join(advice.classes)}")

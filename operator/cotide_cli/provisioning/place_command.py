@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from cotide_cli.printing import as_text, print_lines
+from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--apply", "apply_it", is_flag=True, help="Set replicas; else only say what would be set.")
 @click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="Keeps which clusters were lost.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: $KUBECONFIG, ~/.kube/config.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option
 def command(
     file: Path,
     demand: Path,

@@ -46,8 +46,8 @@ class SlowdownCache:
         """Return (N,) factors for the summed rates of N nodes."""
         if not rates.any():
             return np.full(len(rates), self._of(job_type, 0))
-        distinct, place = np.unique(rates, return_inverse=True)
-        return np.array([self.factor(job_type, rate) for rate in distinct.tolist()])[place]
+        distinct, index = np.unique(rates, return_inverse=True)
+        return np.array([self.factor(job_type, rate) for rate in distinct.tolist()])[index]
 
     def _of(self, job_type: str, step: int) -> float:
         found = self._known.get((job_type, step))

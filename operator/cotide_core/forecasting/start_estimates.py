@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.forecasting.run_time_cache import RunTimes
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.cluster_state import ClusterState
 
 
@@ -39,7 +39,7 @@ def predicted_starts(
     starts: dict[str, float] = {}
     for entry in waiting:
         need = entry.shape.fit.millicores
-        if entry.place is Place.ACTIVE:
+        if entry.queue_state is QueueState.ACTIVE:
             starts[entry.pod.key] = now
             continue
         while free < need and returns:

@@ -28,7 +28,34 @@ def _numba() -> Any:
         import numba
     except ImportError:  # a supported installation: the kernels then run as plain Python
         return None
+    _listen(numba)
     return numba
+
+
+_told: list[Callable[[], object]] = []
+"""Who wants to know of the first compilation; see `when_compiling`."""
+
+
+def when_compiling(tell: Callable[[], object]) -> None:
+    """Have ``tell`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
+    _told.append(tell)
+
+
+def _listen(numba: Any) -> None:
+    if numba.config.DISABLE_JIT:
+        return
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: object) -> None:
+            del event
+            while _told:
+                _told.pop()()
+
+        def on_end(self, event: object) -> None:
+            del event
+
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]  # numba ships no types
 
 
 def compiles() -> bool:

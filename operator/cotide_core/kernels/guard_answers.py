@@ -47,7 +47,7 @@ MARKS: Final = 5
 
 @compiled
 def copy_dominated_refusal(
-    place: int,
+    index: int,
     row: int,
     shapes: Integers,
     marks: Integers,
@@ -60,25 +60,25 @@ def copy_dominated_refusal(
 
     It is an answer about an earlier version of the row, hence its version 0.
     """
-    column, relief = shapes[place, TYPE], reliefs[row]
+    column, relief = shapes[index, TYPE], reliefs[row]
     stands: bool = (
         least[column, LEAST_RELIEF, row] == relief
-        and least[column, LEAST_SIZE, row] <= shapes[place, SIZE]
-        and least[column, LEAST_CPU, row] <= shapes[place, CPU]
-        and marks[place, RELIEF, row] != relief
+        and least[column, LEAST_SIZE, row] <= shapes[index, SIZE]
+        and least[column, LEAST_CPU, row] <= shapes[index, CPU]
+        and marks[index, RELIEF, row] != relief
     )
     if stands:
-        probabilities[place, row] = least_probabilities[column, row]
-        marks[place, VERSION, row] = 0
-        marks[place, RELIEF, row] = marks[place, REFUSED, row] = relief
-        marks[place, WORST, row] = least[column, LEAST_WORST, row]
-        marks[place, BASIS, row] = least[column, LEAST_BASIS, row]
+        probabilities[index, row] = least_probabilities[column, row]
+        marks[index, VERSION, row] = 0
+        marks[index, RELIEF, row] = marks[index, REFUSED, row] = relief
+        marks[index, WORST, row] = least[column, LEAST_WORST, row]
+        marks[index, BASIS, row] = least[column, LEAST_BASIS, row]
     return stands
 
 
 @compiled
 def cache_misses(
-    places: Integers,
+    indices: Integers,
     ends: Integers,
     rows: Integers,
     shapes: Integers,
@@ -98,7 +98,7 @@ def cache_misses(
 
     Parameters
     ----------
-    places : (Q,) place of each question's shape in the tables.
+    indices : (Q,) place of each question's shape in the tables.
     ends : (Q,) where its rows end among ``rows``.
     shapes : (S, 5)
     marks, probabilities : (S, 5, N) and (S, N) answers.
@@ -109,16 +109,16 @@ def cache_misses(
     asked = np.empty((2, rows.shape[0]), np.int64)
     count = 0
     first = 0
-    for question in range(places.shape[0]):
-        place = places[question]
-        kind = shapes[place, KIND]
+    for question in range(indices.shape[0]):
+        index = indices[question]
+        kind = shapes[index, KIND]
         for at in range(first, ends[question]):
             row = rows[at]
-            if marks[place, VERSION, row] == versions[row] or marks[place, REFUSED, row] == reliefs[row]:
+            if marks[index, VERSION, row] == versions[row] or marks[index, REFUSED, row] == reliefs[row]:
                 continue
             if kind == JOB:
                 if copy_dominated_refusal(
-                    place, row, shapes, marks, probabilities, least, least_probabilities, reliefs
+                    index, row, shapes, marks, probabilities, least, least_probabilities, reliefs
                 ):
                     continue
                 needed = services[row] > 0
@@ -132,11 +132,11 @@ def cache_misses(
                 asked[1, count] = row
                 count += 1
             else:
-                probabilities[place, row] = 0.0
-                marks[place, BASIS, row] = 0
-                marks[place, VERSION, row] = versions[row]
-                marks[place, RELIEF, row] = reliefs[row]
-                marks[place, REFUSED, row] = -1
+                probabilities[index, row] = 0.0
+                marks[index, BASIS, row] = 0
+                marks[index, VERSION, row] = versions[row]
+                marks[index, RELIEF, row] = reliefs[row]
+                marks[index, REFUSED, row] = -1
         first = ends[question]
     return asked[:, :count].copy()
 
@@ -177,16 +177,16 @@ def take_answers(
             if each[mix] > highest:
                 highest, worst, basis = each[mix], numbers[mix], bases[mix]
         answers[pair] = highest
-        place, row = pair_places[pair], rows[pair]
+        index, row = pair_places[pair], rows[pair]
         relief = reliefs[row]
-        probabilities[place, row] = highest
-        marks[place, VERSION, row] = versions[row]
-        marks[place, RELIEF, row] = relief
-        marks[place, WORST, row] = worst
-        marks[place, BASIS, row] = basis
-        marks[place, REFUSED, row] = relief if highest > threshold else -1
-        if highest > threshold and shapes[place, KIND] == JOB:
-            column, size, cpu = shapes[place, TYPE], shapes[place, SIZE], shapes[place, CPU]
+        probabilities[index, row] = highest
+        marks[index, VERSION, row] = versions[row]
+        marks[index, RELIEF, row] = relief
+        marks[index, WORST, row] = worst
+        marks[index, BASIS, row] = basis
+        marks[index, REFUSED, row] = relief if highest > threshold else -1
+        if highest > threshold and shapes[index, KIND] == JOB:
+            column, size, cpu = shapes[index, TYPE], shapes[index, SIZE], shapes[index, CPU]
             if least[column, LEAST_RELIEF, row] != relief or (
                 least[column, LEAST_SIZE, row] >= size and least[column, LEAST_CPU, row] >= cpu
             ):
@@ -201,7 +201,7 @@ def take_answers(
 
 @compiled
 def not_covered(
-    place: int,
+    index: int,
     rows: Integers,
     shapes: Integers,
     marks: Integers,
@@ -214,7 +214,7 @@ def not_covered(
     rest = np.empty(rows.shape[0], np.int64)
     count = 0
     for row in rows:
-        if not copy_dominated_refusal(place, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
+        if not copy_dominated_refusal(index, row, shapes, marks, probabilities, least, least_probabilities, reliefs):
             rest[count] = row
             count += 1
     return rest[:count].copy()
@@ -224,18 +224,18 @@ def not_covered(
 def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
     """Return the first place of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
     best, lowest = -1, np.inf
-    for place in range(probabilities.shape[0]):
-        if probabilities[place] <= threshold:
+    for index in range(probabilities.shape[0]):
+        if probabilities[index] <= threshold:
             if step == 0.0:
-                return place
-            level = np.floor(probabilities[place] / step)
+                return index
+            level = np.floor(probabilities[index] / step)
             if level < lowest:
-                best, lowest = place, level
+                best, lowest = index, level
     return best
 
 
 @compiled
-def by_service(place: int, rows: Integers, marks: Integers, probabilities: Floats) -> tuple[Integers, Floats]:
+def by_service(index: int, rows: Integers, marks: Integers, probabilities: Floats) -> tuple[Integers, Floats]:
     """Group refused rows by the Workload at risk.
 
     Returns (3, G) its number, how many rows, the nearest; and (G,) that one's probability. The nearest is the row with
@@ -245,7 +245,7 @@ def by_service(place: int, rows: Integers, marks: Integers, probabilities: Float
     nearest = np.empty(rows.shape[0])
     count = 0
     for row in rows:
-        number, probability = marks[place, WORST, row], probabilities[place, row]
+        number, probability = marks[index, WORST, row], probabilities[index, row]
         group = 0
         while group < count and groups[0, group] != number:
             group += 1

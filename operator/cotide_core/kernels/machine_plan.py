@@ -233,9 +233,9 @@ def present_on(profiles: Profiles, now: int) -> Integers:
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     found = np.empty((sizes.shape[0], free.shape[2]), np.int64)
     for at in range(sizes.shape[0]):
-        place = segment_on(times[at], sizes[at], now)
+        index = segment_on(times[at], sizes[at], now)
         for resource in range(free.shape[2]):
-            found[at, resource] = free[at, place, resource]
+            found[at, resource] = free[at, index, resource]
     return found
 
 

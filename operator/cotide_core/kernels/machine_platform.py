@@ -82,16 +82,16 @@ def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares
     machine[:] = -1
     start[:] = -1
     starts = 0
-    places = np.zeros(2, np.int64)
+    indices = np.zeros(2, np.int64)
     for step in range(3):
         present = present_on(profiles, now)
-        for place in range(group.shape[0]):
-            pod = place if step == 0 else shares.by_volume[place]
+        for index in range(group.shape[0]):
+            pod = index if step == 0 else shares.by_volume[index]
             if starts >= most_starts:
                 break
             of = group[pod]
             trusted = 1 if shares.predictable[pod] else 0
-            if machine[pod] >= 0 or not _is_tried(step, pod, of, places, shares):
+            if machine[pod] >= 0 or not _is_tried(step, pod, of, indices, shares):
                 continue
             if step > 0 and not fits_somewhere(present, demands.may[demands.fit[of]], need[of]):
                 continue
@@ -105,7 +105,7 @@ def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares
             machine[pod] = found
             start[pod] = begin
             if begin > now:
-                places[trusted] += 1
+                indices[trusted] += 1
                 continue
             starts += 1
             for resource in range(take.shape[1]):
@@ -116,11 +116,11 @@ def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares
 
 
 @inlined
-def _is_tried(step: int, pod: int, of: int, places: Integers, shares: Shares) -> bool:
-    """Return whether a pod's turn comes in a pass, ``places`` being the reservations of each kind."""
+def _is_tried(step: int, pod: int, of: int, indices: Integers, shares: Shares) -> bool:
+    """Return whether a pod's turn comes in a pass, ``indices`` being the reservations of each kind."""
     trusted = 1 if shares.predictable[pod] else 0
     if step == 0:
-        overdue: bool = shares.overdue[pod] and places[trusted] != RESERVED
+        overdue: bool = shares.overdue[pod] and indices[trusted] != RESERVED
         return overdue
     if step == 2 or trusted == 0:
         return trusted == 1 or step == 1

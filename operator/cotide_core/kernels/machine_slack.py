@@ -105,8 +105,8 @@ def _brought_forward(
     kept = _laid_anew(profiles, now, demands, at, others[:moved], begins, promise)
     if kept == NO_ROOM:
         return NO_ROOM
-    for place in range(kept):
-        gain += start[others[place]] - begins[place]
+    for index in range(kept):
+        gain += start[others[index]] - begins[index]
     if kept < moved or gain <= 0:
         times[held], free[held], sizes[held] = held_times, held_free, held_size
         times[at], free[at], sizes[at] = old_times, old_free, old_size
@@ -116,9 +116,9 @@ def _brought_forward(
     start[pod] = now
     plan.opened[held] = True
     plan.opened[at] = True
-    for place in range(moved):
-        start[others[place]] = begins[place]
-        begun += begins[place] == now
+    for index in range(moved):
+        start[others[index]] = begins[index]
+        begun += begins[index] == now
     return begun
 
 
@@ -131,15 +131,15 @@ def _laid_anew(
     Nothing is reserved from the first on that can't.
     """
     count: int = others.shape[0]
-    for place in range(count):
-        other = others[place]
+    for index in range(count):
+        other = others[index]
         its = demands.group[other]
         lasts = lasts_on(demands, its, at)
         times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
-        begins[place] = earliest_on(times, free, size, now, lasts, demands.need[its], promise[other] + 1)
-        if begins[place] > promise[other]:
-            return place
+        begins[index] = earliest_on(times, free, size, now, lasts, demands.need[its], promise[other] + 1)
+        if begins[index] > promise[other]:
+            return index
         if not has_room(profiles, at):
             return NO_ROOM
-        hold(profiles, at, begins[place], lasts, demands.take[its], 1)
+        hold(profiles, at, begins[index], lasts, demands.take[its], 1)
     return count

@@ -32,11 +32,11 @@ class Profiles(NamedTuple):
 
 
 @uncounted
-def is_enough(free: Integers, place: int, need: Integers) -> bool:
+def is_enough(free: Integers, index: int, need: Integers) -> bool:
     """Whether a segment of a machine has all that is needed; a resource of which nothing is needed is not looked at."""
     short = False
     for resource in range(need.shape[0]):
-        short = short or (need[resource] > 0 and free[place, resource] < need[resource])
+        short = short or (need[resource] > 0 and free[index, resource] < need[resource])
     return not short
 
 
@@ -49,16 +49,16 @@ def earliest_on(times: Integers, free: Integers, size: int, now: int, length: in
     times, free : (K,) and (K, R) of the machine.
     limit : returned when there is no such time before it.
     """
-    place = segment_on(times, size, now)
-    begin: int = max(now, times[place])
-    while place < size and begin < limit:
-        if not is_enough(free, place, need):
-            place += 1
-            if place < size:
-                begin = times[place]
+    index = segment_on(times, size, now)
+    begin: int = max(now, times[index])
+    while index < size and begin < limit:
+        if not is_enough(free, index, need):
+            index += 1
+            if index < size:
+                begin = times[index]
             continue
-        place += 1
-        if place == size or times[place] >= begin + length:
+        index += 1
+        if index == size or times[index] >= begin + length:
             return begin
     return limit
 
@@ -82,19 +82,19 @@ def occupy(times: Integers, free: Integers, size: int, begin: int, end: int, tak
         stop += 1
     if stop == size or times[stop] > end:
         size = _split(times, free, size, stop - 1, end)
-    for place in range(first, stop):
+    for index in range(first, stop):
         for resource in range(take.shape[0]):
-            free[place, resource] -= sign * take[resource]
+            free[index, resource] -= sign * take[resource]
     return size
 
 
 @inlined
 def segment_on(times: Integers, size: int, now: int) -> int:
     """Return the segment of a machine, of (K,) times, in which a moment lies; the first where it lies before all."""
-    place = 0
-    while place + 1 < size and times[place + 1] <= now:
-        place += 1
-    return place
+    index = 0
+    while index + 1 < size and times[index + 1] <= now:
+        index += 1
+    return index
 
 
 @inlined
@@ -112,12 +112,12 @@ def hold(profiles: Profiles, at: int, begin: int, length: int, take: Integers, s
 
 
 @uncounted
-def _split(times: Integers, free: Integers, size: int, place: int, time: int) -> int:
-    for at in range(size, place + 1, -1):
+def _split(times: Integers, free: Integers, size: int, index: int, time: int) -> int:
+    for at in range(size, index + 1, -1):
         times[at] = times[at - 1]
         for resource in range(free.shape[1]):
             free[at, resource] = free[at - 1, resource]
-    times[place + 1] = time
+    times[index + 1] = time
     for resource in range(free.shape[1]):
-        free[place + 1, resource] = free[place, resource]
+        free[index + 1, resource] = free[index, resource]
     return size + 1

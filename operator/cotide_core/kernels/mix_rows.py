@@ -22,7 +22,7 @@ OTHER_RATE_UNKNOWN: Final = 2
 
 @compiled
 def mixes_of(
-    places: Integers,
+    indices: Integers,
     rows: Integers,
     shapes: Integers,
     arriving: Floats,
@@ -43,7 +43,7 @@ def mixes_of(
 
     Parameters
     ----------
-    places, rows : (P,) of each pair: the place of its shape, and the row.
+    indices, rows : (P,) of each pair: the place of its shape, and the row.
     shapes : (S, 5) see `guard_answers`.
     arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
         nobody measured.
@@ -62,7 +62,7 @@ def mixes_of(
     counts, input_bytes : (n, T)
     """
     pairs = rows.shape[0]
-    starts, total = first_mixes(places, rows, shapes, services)
+    starts, total = first_mixes(indices, rows, shapes, services)
     types = type_counts.shape[0]
     numbers = np.empty(total, np.int64)
     unmeasured = np.zeros(total, np.int64)
@@ -70,14 +70,14 @@ def mixes_of(
     counts = np.empty((total, types))
     input_bytes = np.empty((total, types))
     for pair in range(pairs):
-        place, row = places[pair], rows[pair]
-        promise = shapes[place, PROMISE]
+        index, row = indices[pair], rows[pair]
+        promise = shapes[index, PROMISE]
         there = services[row]
         present = summed[row]
-        rate = max(0.0, arriving[place, 0]) if promise >= 0 else 0.0
+        rate = max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
-        mark_unmeasured(unmeasured[first:], service_rates[:there, row], promise >= 0, arriving[place, 0])
+        mark_unmeasured(unmeasured[first:], service_rates[:there, row], promise >= 0, arriving[index, 0])
         for one in range(there):
             own = max(0.0, service_rates[one, row])
             single[0, first + one] = own
@@ -88,30 +88,30 @@ def mixes_of(
         if promise >= 0:
             single[0, end] = rate
             single[1, end] = present
-            single[2, end] = arriving[place, 1]
+            single[2, end] = arriving[index, 1]
             numbers[end] = promise
             end += 1
-        job = shapes[place, KIND] == JOB
-        pressure = (batch_millicores[row] + (shapes[place, CPU] if job else 0)) / max(1, allocatable[row])
+        job = shapes[index, KIND] == JOB
+        pressure = (batch_millicores[row] + (shapes[index, CPU] if job else 0)) / max(1, allocatable[row])
         copy_row(counts[first:end], type_counts, row)
         copy_row(input_bytes[first:end], type_bytes, row)
         for mix in range(first, end):
             single[3, mix] = pressure
             if job:
-                counts[mix, shapes[place, TYPE]] += 1.0
-                input_bytes[mix, shapes[place, TYPE]] += shapes[place, SIZE]
+                counts[mix, shapes[index, TYPE]] += 1.0
+                input_bytes[mix, shapes[index, TYPE]] += shapes[index, SIZE]
     return starts, numbers, unmeasured, single, counts, input_bytes
 
 
 @compiled
-def first_mixes(places: Integers, rows: Integers, shapes: Integers, services: Integers) -> tuple[Integers, int]:
+def first_mixes(indices: Integers, rows: Integers, shapes: Integers, services: Integers) -> tuple[Integers, int]:
     """Return (P,) the first mix of each pair, and how many mixes there are."""
     starts = np.empty(rows.shape[0], np.int64)
     total = 0
     for pair in range(rows.shape[0]):
         starts[pair] = total
         total += services[rows[pair]]
-        if shapes[places[pair], PROMISE] >= 0:
+        if shapes[indices[pair], PROMISE] >= 0:
             total += 1
     return starts, total
 

@@ -28,19 +28,19 @@ def place_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> i
 @compiled
 def insert(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
     """Put a pair in its place; return the new size. The arrays must have room."""
-    place = place_of(keys, jobs, size, key, job)
-    for at in range(size, place, -1):
+    index = place_of(keys, jobs, size, key, job)
+    for at in range(size, index, -1):
         keys[at] = keys[at - 1]
         jobs[at] = jobs[at - 1]
-    keys[place] = key
-    jobs[place] = job
+    keys[index] = key
+    jobs[index] = job
     return size + 1
 
 
 @compiled
-def remove_at(keys: Integers, jobs: Integers, size: int, place: int) -> int:
+def remove_at(keys: Integers, jobs: Integers, size: int, index: int) -> int:
     """Take the pair at a place out; return the new size."""
-    for at in range(place, size - 1):
+    for at in range(index, size - 1):
         keys[at] = keys[at + 1]
         jobs[at] = jobs[at + 1]
     return size - 1

@@ -63,7 +63,7 @@ def bind_instructions(
                 key=entry.pod.key,
                 uid=entry.pod.uid,
                 node=bind.node,
-                reason=_reason(bind, policy, threshold),
+                reason=reason_of(bind.placement, policy, threshold),
                 forecast=forecast,
                 refused=bind.placement.refused,
                 attempts=entry.attempts,
@@ -73,13 +73,14 @@ def bind_instructions(
     return out
 
 
-def _reason(bind: DecidedBind, policy: str, threshold: float) -> str:
-    probability = bind.placement.probability
-    if bind.placement.why:
-        return f"{policy}: {bind.placement.why}"
+def reason_of(placement: Placement, policy: str, threshold: float) -> str:
+    """Return why a node was chosen, in one sentence."""
+    probability = placement.probability
+    if placement.why:
+        return f"{policy}: {placement.why}"
     if probability is not None:
         risk = f"a latency limit breaks there with p={probability:.2f}, at most {threshold:.2f} is accepted"
         return f"{policy}: {risk}"
-    if bind.placement.guarded:
+    if placement.guarded:
         return f"{policy}: no online service is put at risk there"
     return f"{policy}: best-ranked node that fits; latency limits are not looked at"

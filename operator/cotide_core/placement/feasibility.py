@@ -183,11 +183,11 @@ class Feasibility:
         if code != FITS:
             return int(code)
         free = snapshot.free
-        for place, (column, amount) in enumerate(shape.demanded):
-            if place == shape.before:
+        for index, (column, amount) in enumerate(shape.demanded):
+            if index == shape.before:
                 break
             if free.item(column, row) < amount:
-                return self._short_of(shape.resources[place])
+                return self._short_of(shape.resources[index])
         return self._short_of(shape.missing) if shape.missing else FITS
 
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:

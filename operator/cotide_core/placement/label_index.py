@@ -168,6 +168,6 @@ def _renumber(known: _Key) -> None:
     used, numbers = np.unique(known.numbers, return_inverse=True)
     names = list(known.values)
     absent = int(used[0] == ABSENT)
-    known.values = {names[number]: place for place, number in enumerate(used[absent:].tolist())}
+    known.values = {names[number]: index for index, number in enumerate(used[absent:].tolist())}
     known.numbers = (numbers - absent).astype(np.int32)
     known.integers = None

@@ -21,6 +21,7 @@ from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.capacity import Capacity
+from cotide_core.placement.exploration import Exploration
 from cotide_core.placement.feasibility import FITS, REASONS_KEPT, Feasibility
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import constraint_verdicts, risk_verdicts
@@ -61,6 +62,8 @@ class Policy:
     capacity : what batch and gratis pods find free.
     ranks_slack : whether ``rank`` orders the nodes that have enough slack; else the one with most left is best.
     monitor : whether overloaded nodes are relieved of batch and gratis pods (see `overload_monitor`).
+    relieves_latency : whether batch and gratis pods leave a node on which a service is measured over its limit (see
+        `latency_relief`).
     plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
 
     Raises
@@ -77,6 +80,7 @@ class Policy:
     capacity: Capacity = Capacity.REQUESTS
     ranks_slack: bool = False
     monitor: bool = False
+    relieves_latency: bool = False
     plan: PlanRule | None = None
 
     def __post_init__(self) -> None:
@@ -129,8 +133,9 @@ class OpenNodes(NamedTuple):
 class Placer:
     """Places shapes by one policy, with the caches that make it fast."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, exploration: Exploration | None = None) -> None:
         self.policy = policy
+        self.exploration = exploration or Exploration(None)
         self.feasibility = Feasibility()
         self._candidates: dict[FitShape, Candidates] = {}
 
@@ -279,7 +284,34 @@ class Placer:
         groups = guard.by_service(shape, np.flatnonzero(among.rows))
         verdicts = (*risk_verdicts(snapshot, groups), *among.refused)
         nearest, row = min([group[2:] for group in groups])
+        tried = self._explored(snapshot, shape, forecaster, guard, row, nearest, verdicts)
+        if tried is not None:
+            return tried
         return Placement(-1, nearest, verdicts, guarded=True, basis=guard.basis(shape, row))
+
+    def _explored(
+        self,
+        snapshot: Snapshot,
+        shape: Shape,
+        forecaster: QosForecaster,
+        guard: QosGuard,
+        row: int,
+        nearest: float,
+        verdicts: tuple[NodeVerdict, ...],
+    ) -> Placement | None:
+        """Return a trial on the least risky of the nodes that were refused, where the budget allows one.
+
+        Its probability is asked for anew: what is remembered of a refusal may be of an earlier, smaller mix.
+        """
+        exploration = self.exploration
+        if shape.online or not exploration.allows(snapshot, row, nearest):
+            return None
+        probability = guard.ask(snapshot, [(shape, row)], forecaster)[0]
+        if not exploration.allows(snapshot, row, probability):
+            return None
+        exploration.tried(snapshot, row)
+        why = f"tried although p={probability:.2f} is above {guard.threshold:g}: few such trials teach the forecast"
+        return Placement(row, probability, verdicts, guarded=True, why=why, basis=guard.basis(shape, row))
 
     def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
         if candidates.unfit is None:
@@ -307,6 +339,7 @@ class Placer:
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
         if not guard.concerns(snapshot, shape, row):
             return Placement(row, None, verdicts, guarded=True)
+        self.exploration.accepted(snapshot, row)
         return Placement(row, float(probabilities[chosen]), verdicts, guarded=True, basis=guard.basis(shape, row))
 
     def _ask_ahead(

@@ -44,7 +44,7 @@ from cotide_core.planning.problem import PlanProblem
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.planning.registry import method_of
 from cotide_core.queueing.ordering import Key, full_key
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import Shape
@@ -239,7 +239,9 @@ class Planner:
             self._due = True
         if most <= 0 or self.next_change(now) > now:
             return []
-        self._line = [item for item in self._line if item[2].ticket == item[1] and item[2].place is Place.PLANNED]
+        self._line = [
+            item for item in self._line if item[2].ticket == item[1] and item[2].queue_state is QueueState.PLANNED
+        ]
         nearest = [entry for _, _, entry in self._line[: self._depth]]
         waiting = self._waiting = self._method.arranged(nearest, snapshot, now)
         self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
@@ -272,7 +274,9 @@ class Planner:
         self._keep(problem, snapshot, machine, start, moment)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
-            left = self._method.behind([index for index in left if waiting[index].place is Place.PLANNED], waiting)
+            left = self._method.behind(
+                [index for index in left if waiting[index].queue_state is QueueState.PLANNED], waiting
+            )
             self._extension = (problem, profiles, left, moment) if left else None
         return started
 
@@ -281,7 +285,7 @@ class Planner:
         waiting = self._waiting if self._untold else []
         self._untold = False
         for entry in waiting:
-            if entry.place is not Place.PLANNED:
+            if entry.queue_state is not QueueState.PLANNED:
                 continue
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
@@ -296,7 +300,7 @@ class Planner:
             if told is not None:
                 yield told
         for _, _, entry in self._line[self._depth :] if waiting else ():
-            if entry.told is None and entry.place is Place.PLANNED:
+            if entry.told is None and entry.queue_state is QueueState.PLANNED:
                 entry.attempts = max(1, entry.attempts)
                 message = f"waits until it is among the first {self._depth} pods, which are planned"
                 if (told := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
@@ -362,7 +366,7 @@ class Planner:
         )
 
     def _still_waiting(self) -> set[str]:
-        return {entry.pod.key for entry in self._waiting if entry.place is Place.PLANNED}
+        return {entry.pod.key for entry in self._waiting if entry.queue_state is QueueState.PLANNED}
 
     def _second(self, waiting: list[QueuedPod], now: float) -> Integers:
         backfill = self._rule.backfill
@@ -375,7 +379,7 @@ class Planner:
         """Return (N,) the rows on which a kept reservation may move forward; drops the promises of who has gone."""
         opened = gained | self._all_open
         self._all_open = False
-        for entry in [entry for entry in self._kept if entry.place is not Place.PLANNED]:
+        for entry in [entry for entry in self._kept if entry.queue_state is not QueueState.PLANNED]:
             row = snapshot.columns.row_of.get(self._kept.pop(entry)[0])
             if row is not None:
                 opened[row] = True
@@ -400,7 +404,7 @@ class Planner:
         reserved = self._rule.kept or self._rule.reservations is not None
         for index, (row, begin) in enumerate(zip(machine.tolist(), start.tolist(), strict=True)):
             entry = self._waiting[index]
-            if row < 0 or entry.place is not Place.PLANNED:
+            if row < 0 or entry.queue_state is not QueueState.PLANNED:
                 continue
             starts.append(begin)
             self._planned[entry.pod.key] = self._told(problem, snapshot, index, row, begin, reserved=reserved)

@@ -19,7 +19,7 @@ from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import Machines
 from cotide_core.planning.availability import PHYSICAL
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 
@@ -51,7 +51,7 @@ class GivenMachines(PlanMethod):
     def _choose(self, base: Profiles, request: PlanRequest) -> Integers:
         """Return (n,) the row of each pod; -1 where no node can ever take it."""
         snapshot = request.snapshot
-        self._given = {entry: node for entry, node in self._given.items() if entry.place is Place.PLANNED}
+        self._given = {entry: node for entry, node in self._given.items() if entry.queue_state is QueueState.PLANNED}
         chosen = np.full(len(request.group), -1, np.int64)
         at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
         for index, entry in enumerate(request.waiting):
@@ -91,11 +91,11 @@ class GivenMachines(PlanMethod):
         whole = self.around.availability
         work = _Work(request)
         last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, physical]
-        for place in range(int(whole.sizes.max(initial=1)) - 1):
-            more = whole.sizes > place + 1
-            begin = np.maximum(whole.times[:, place], request.moment)
-            seconds = np.maximum(whole.times[:, min(place + 1, whole.times.shape[1] - 1)] - begin, 0)
-            held = (last - whole.free[:, place, physical]).astype(np.float64)
+        for at in range(int(whole.sizes.max(initial=1)) - 1):
+            more = whole.sizes > at + 1
+            begin = np.maximum(whole.times[:, at], request.moment)
+            seconds = np.maximum(whole.times[:, min(at + 1, whole.times.shape[1] - 1)] - begin, 0)
+            held = (last - whole.free[:, at, physical]).astype(np.float64)
             work.amounts += np.where(more, seconds, 0)[:, None] * held
         for index in np.flatnonzero(chosen >= 0).tolist():
             work.add(request, index, int(chosen[index]))

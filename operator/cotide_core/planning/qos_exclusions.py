@@ -123,11 +123,11 @@ class PlanGuard:
     def nearest(self, shape: Shape, snapshot: Snapshot) -> tuple[float, int] | None:
         """Return the lowest probability among the refusals that stand where the shape fits, and its basis."""
         one = self._refused.get(shape)
-        places = [] if one is None else self._standing_places(one, shape, snapshot)
-        if one is None or not places:
+        indices = [] if one is None else self._standing_places(one, shape, snapshot)
+        if one is None or not indices:
             return None
-        place = min(places, key=lambda place: (one.probabilities.item(place), one.rows.item(place)))
-        return one.probabilities.item(place), one.bases.item(place)
+        index = min(indices, key=lambda index: (one.probabilities.item(index), one.rows.item(index)))
+        return one.probabilities.item(index), one.bases.item(index)
 
     def verdicts(self, shape: Shape, snapshot: Snapshot) -> list[NodeVerdict]:
         """Return why nodes were refused, in words, by the service at risk."""
@@ -135,14 +135,14 @@ class PlanGuard:
         if one is None:
             return []
         nearest: dict[str, list[tuple[float, int]]] = {}
-        for place in self._standing_places(one, shape, snapshot):
-            nearest.setdefault(one.services[place], []).append((one.probabilities.item(place), one.rows.item(place)))
+        for index in self._standing_places(one, shape, snapshot):
+            nearest.setdefault(one.services[index], []).append((one.probabilities.item(index), one.rows.item(index)))
         refused = [(service, len(nodes), *min(nodes)) for service, nodes in nearest.items()]
         return risk_verdicts(snapshot, refused)
 
     def _standing_places(self, one: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
         fits = np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
-        return [int(place) for place in np.flatnonzero(one.standing(snapshot) & fits)]
+        return [int(index) for index in np.flatnonzero(one.standing(snapshot) & fits)]
 
     def _ask_about_shapes(self, rows: NDArray[np.intp], snapshot: Snapshot, forecaster: QosForecaster) -> None:
         """Find out which of the waiting shapes these rows can't bear."""
@@ -190,6 +190,6 @@ class PlanGuard:
             rows[order],
             reliefs[order],
             probabilities[order],
-            [services[place] for place in order.tolist()],
+            [services[index] for index in order.tolist()],
             bases[order],
         )

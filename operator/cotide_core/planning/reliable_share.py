@@ -33,7 +33,7 @@ from cotide_core.kernels.machines import Profiles
 from cotide_core.planning.availability import microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
 from cotide_core.queueing.ordering import demand_of
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.host_load import ONLINE_RANK
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
@@ -115,7 +115,7 @@ class ReliableShare(PlanMethod):
     def settle(self, request: PlanRequest) -> None:
         """Forget who does not wait any more."""
         del request
-        self._kinds = {entry: kind for entry, kind in self._kinds.items() if entry.place is Place.PLANNED}
+        self._kinds = {entry: kind for entry, kind in self._kinds.items() if entry.queue_state is QueueState.PLANNED}
 
     def started(self, entry: QueuedPod, moment: int) -> None:
         """Count what a predictable pod holds."""
@@ -148,10 +148,10 @@ class ReliableShare(PlanMethod):
         columns = self.around.state.columns
         size = columns.size
         offered = columns.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1, :size] - columns.held[ONLINE_RANK, :, :size]
-        for place, name in enumerate((RECLAIMED_CPU, RECLAIMED_MEMORY)):
+        for index, name in enumerate((RECLAIMED_CPU, RECLAIMED_MEMORY)):
             column = columns.resources.get(name)
             if column is not None:
-                offered[place] = np.maximum(offered[place], columns.allocatable[column, :size])
+                offered[index] = np.maximum(offered[index], columns.allocatable[column, :size])
         alpha = self._asked_by_predictable / self._asked
         share: Integers = (np.maximum(0, offered).sum(axis=1) * alpha).astype(np.int64)
         return share

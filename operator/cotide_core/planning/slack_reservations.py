@@ -18,7 +18,7 @@ from cotide_core.kernels.machine_slack import compile_slack, spend_slack
 from cotide_core.kernels.machines import Profiles
 from cotide_core.planning.availability import microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 
 PRIORITY_TOP: Final = 200
 """From this priority of a Job on there is no slack: so the default of 100 has the mean wait, as in the replay."""
@@ -51,7 +51,7 @@ class SlackPromises(PlanMethod):
 
     def settle(self, request: PlanRequest) -> None:
         """Keep the promises of a plan."""
-        promises = {entry: one for entry, one in self._promises.items() if entry.place is Place.PLANNED}
+        promises = {entry: one for entry, one in self._promises.items() if entry.queue_state is QueueState.PLANNED}
         for entry, promise, row in zip(request.waiting, self._given.tolist(), request.machine.tolist(), strict=True):
             promises.pop(entry, None)
             if row >= 0:

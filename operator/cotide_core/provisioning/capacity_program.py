@@ -78,10 +78,10 @@ class CapacityProgram:
             entries.add(self.served[:, class_of], x, -1.0)
         first += self.served.size
         self.stay = first + np.arange(steps * len(self._held)).reshape(steps, len(self._held))
-        for place, kind in enumerate(self._held):
-            entries.add(self.stay[:, place], z[:, kind], 1.0)
+        for index, kind in enumerate(self._held):
+            entries.add(self.stay[:, index], z[:, kind], 1.0)
             for back in range(min(steps, model.machines[kind].minimum_up_steps)):
-                entries.add(self.stay[back:, place], up[: steps - back, kind], -1.0)
+                entries.add(self.stay[back:, index], up[: steps - back, kind], -1.0)
         return entries.matrix(first + self.stay.size, self.columns)
 
     def fill(self, park: Park, outlook: Outlook) -> LinearProgram:

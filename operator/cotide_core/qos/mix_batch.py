@@ -34,14 +34,14 @@ class PairMixes:
     numbers: Integers
 
 
-def mixes_after(snapshot: Snapshot, tables: AnswerTables, places: Integers, rows: Integers) -> PairMixes:
+def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, rows: Integers) -> PairMixes:
     """Return the mixes of each row after a pod of the shape at its place in the tables was put there.
 
     Each row must carry a promised online pod after the placement.
     """
     columns = snapshot.columns
     starts, numbers, unmeasured, single, counts, input_bytes = mixes_of(
-        places,
+        indices,
         rows,
         tables.shapes,
         tables.arriving,

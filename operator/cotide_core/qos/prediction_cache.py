@@ -58,16 +58,16 @@ class AnswerTables:
 
     def place_of(self, snapshot: Snapshot, shape: Shape) -> int:
         """Return the place of a shape, which is now the latest used."""
-        places = self._places
-        place = places.pop(shape, NEVER)
-        if place == NEVER:
-            place = self._take_place(snapshot)
-            self._describe(snapshot, shape, place)
-            self._clear(place)
-        elif shape.online and self._describe(snapshot, shape, place):
-            self._clear(place)
-        places[shape] = place
-        return place
+        indices = self._places
+        index = indices.pop(shape, NEVER)
+        if index == NEVER:
+            index = self._take_place(snapshot)
+            self._describe(snapshot, shape, index)
+            self._clear(index)
+        elif shape.online and self._describe(snapshot, shape, index):
+            self._clear(index)
+        indices[shape] = index
+        return index
 
     def known_place(self, shape: Shape) -> int:
         """Return the place of a shape that has one."""
@@ -100,14 +100,14 @@ class AnswerTables:
         if used >= SHAPES_REMEMBERED:
             return self._places.pop(next(iter(self._places)))
         if used == len(self.shapes):
-            places = min(2 * used, SHAPES_REMEMBERED)
-            self.shapes = _widened(self.shapes, (places, SHAPE_COLUMNS), 0)
-            self.arriving = _widened(self.arriving, (places, 2), 0.0)
-            self.marks = _widened(self.marks, (places, *self.marks.shape[1:]), NEVER)
-            self.probabilities = _widened(self.probabilities, (places, *self.probabilities.shape[1:]), 0.0)
+            indices = min(2 * used, SHAPES_REMEMBERED)
+            self.shapes = _widened(self.shapes, (indices, SHAPE_COLUMNS), 0)
+            self.arriving = _widened(self.arriving, (indices, 2), 0.0)
+            self.marks = _widened(self.marks, (indices, *self.marks.shape[1:]), NEVER)
+            self.probabilities = _widened(self.probabilities, (indices, *self.probabilities.shape[1:]), 0.0)
         return used
 
-    def _describe(self, snapshot: Snapshot, shape: Shape, place: int) -> bool:
+    def _describe(self, snapshot: Snapshot, shape: Shape, index: int) -> bool:
         """Write down what questions need of a shape; returns whether what its pods bring changed."""
         fit = shape.fit
         promise = snapshot.state.workload(fit.service)
@@ -116,14 +116,14 @@ class AnswerTables:
         if promise is not None:
             number, limit = snapshot.columns.workload_number(promise.key), promise.latency_p95_milliseconds
         kind = JOB if not shape.online else UNPROMISED if fit.service is None else PROMISED
-        changed = (self.arriving.item(place, 0), self.arriving.item(place, 1)) != (rate, limit)
-        self.shapes[place] = shape.type_column, shape.input_bytes, fit.millicores, kind, number
-        self.arriving[place] = rate, limit
+        changed = (self.arriving.item(index, 0), self.arriving.item(index, 1)) != (rate, limit)
+        self.shapes[index] = shape.type_column, shape.input_bytes, fit.millicores, kind, number
+        self.arriving[index] = rate, limit
         return changed
 
-    def _clear(self, place: int) -> None:
-        self.marks[place] = NEVER
-        self.probabilities[place] = 0.0
+    def _clear(self, index: int) -> None:
+        self.marks[index] = NEVER
+        self.probabilities[index] = 0.0
 
 
 def _widened(table: NDArray[Any], shape: tuple[int, ...], value: float) -> NDArray[Any]:

@@ -109,12 +109,12 @@ class QosGuard:
         """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
         tables = self._tables
         tables.fit(snapshot)
-        place = tables.place_of(snapshot, shape)
-        rows = np.flatnonzero(fits & (tables.marks[place, REFUSED, : snapshot.size] != snapshot.relief_versions))
+        index = tables.place_of(snapshot, shape)
+        rows = np.flatnonzero(fits & (tables.marks[index, REFUSED, : snapshot.size] != snapshot.relief_versions))
         if not len(rows) or shape.online:
             return rows
         return not_covered(
-            place,
+            index,
             rows,
             tables.shapes,
             tables.marks,
@@ -127,8 +127,8 @@ class QosGuard:
     def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
         """Whether `probabilities` of these rows would need no call."""
         self._tables.fit(snapshot)
-        place = np.array([self._tables.place_of(snapshot, shape)], np.int64)
-        return not self._must_ask(snapshot, place, np.array([len(rows)], np.int64), rows).shape[1]
+        index = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+        return not self._must_ask(snapshot, index, np.array([len(rows)], np.int64), rows).shape[1]
 
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
@@ -170,12 +170,12 @@ class QosGuard:
         """
         tables = self._tables
         tables.fit(snapshot)
-        places = np.array([tables.place_of(snapshot, shape) for shape in shapes], np.int64)
-        questions, about = self._must_ask(snapshot, places, np.array(ends, np.int64), rows)
+        indices = np.array([tables.place_of(snapshot, shape) for shape in shapes], np.int64)
+        questions, about = self._must_ask(snapshot, indices, np.array(ends, np.int64), rows)
         if len(about):
             for question in dict.fromkeys(questions.tolist()):
                 tables.place_of(snapshot, shapes[question])
-            self._ask(snapshot, places[questions], about, forecaster)
+            self._ask(snapshot, indices[questions], about, forecaster)
 
     def ask(self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster) -> list[float]:
         """Return the probability for each shape and row, a promised pod being concerned; all are asked about anew."""
@@ -196,12 +196,12 @@ class QosGuard:
         """Return of rows that were refused the latest probabilities, the Workloads that they are about, and their
         bases."""
         tables = self._tables
-        place = tables.known_place(shape)
-        worst = tables.marks[place, WORST, rows].tolist()
+        index = tables.known_place(shape)
+        worst = tables.marks[index, WORST, rows].tolist()
         return (
-            tables.probabilities[place, rows],
+            tables.probabilities[index, rows],
             [self._names[number] for number in worst],
-            tables.marks[place, BASIS, rows],
+            tables.marks[index, BASIS, rows],
         )
 
     def basis(self, shape: Shape, row: int) -> int:
@@ -216,10 +216,10 @@ class QosGuard:
         names = self._names
         return list(zip([names[number] for number in numbers], counts, nearest.tolist(), examples, strict=True))
 
-    def _must_ask(self, snapshot: Snapshot, places: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
+    def _must_ask(self, snapshot: Snapshot, indices: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
         tables, columns = self._tables, snapshot.columns
         return cache_misses(
-            places,
+            indices,
             ends,
             rows,
             tables.shapes,
@@ -239,8 +239,8 @@ class QosGuard:
         """Do what `prefetch` does for more than one call can hold."""
         pairs: list[tuple[Shape, int]] = []
         for shape, rows in wanted:
-            place = np.array([self._tables.place_of(snapshot, shape)], np.int64)
-            unknown = self._must_ask(snapshot, place, np.array([len(rows)], np.int64), rows)[1].tolist()
+            index = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+            unknown = self._must_ask(snapshot, index, np.array([len(rows)], np.int64), rows)[1].tolist()
             for start in range(0, len(unknown), CALL_ROWS):
                 part = unknown[start : start + CALL_ROWS]
                 if len(pairs) + len(part) > CALL_ROWS:
@@ -255,30 +255,30 @@ class QosGuard:
     ) -> list[float]:
         """Ask about pairs of as many shapes at once as have a place."""
         answers: list[float] = []
-        places: list[int] = []
+        indices: list[int] = []
         shapes: set[Shape] = set()
         first = 0
         for shape, _ in pairs:
             if shape not in shapes and len(shapes) == SHAPES_REMEMBERED:
-                rows = np.array([row for _, row in pairs[first : first + len(places)]], np.int64)
-                answers.extend(self._ask(snapshot, np.array(places, np.int64), rows, forecaster).tolist())
-                first += len(places)
-                places, shapes = [], set()
+                rows = np.array([row for _, row in pairs[first : first + len(indices)]], np.int64)
+                answers.extend(self._ask(snapshot, np.array(indices, np.int64), rows, forecaster).tolist())
+                first += len(indices)
+                indices, shapes = [], set()
             shapes.add(shape)
-            places.append(self._tables.place_of(snapshot, shape))
+            indices.append(self._tables.place_of(snapshot, shape))
         rows = np.array([row for _, row in pairs[first:]], np.int64)
-        answers.extend(self._ask(snapshot, np.array(places, np.int64), rows, forecaster).tolist())
+        answers.extend(self._ask(snapshot, np.array(indices, np.int64), rows, forecaster).tolist())
         return answers
 
-    def _ask(self, snapshot: Snapshot, places: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
+    def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
         """Ask about P pairs of a place and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
-        asked = mixes_after(snapshot, tables, places, rows)
+        asked = mixes_after(snapshot, tables, indices, rows)
         told = forecaster.answer(asked.mixes)
         self.calls += 1
         self._names = columns.workload_names
         return take_answers(
-            places,
+            indices,
             rows,
             asked.starts,
             np.ascontiguousarray(told.probability, np.float64),

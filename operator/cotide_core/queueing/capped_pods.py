@@ -16,7 +16,7 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Namespace
 from cotide_core.queueing.ordering import Key
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.namespace_use import (
     MAX_BATCH_CPU,
     MAX_BATCH_MEMORY,
@@ -28,8 +28,10 @@ from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, form
 
 LOOKED_AT: Final = 64
 """Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
-_QUEUED: Final = frozenset({Place.ACTIVE, Place.BACKOFF, Place.PARKED, Place.PLANNED, Place.IN_HAND})
-_GIVEN_UP: Final = frozenset({Place.PARKED, Place.GATED, Place.ASIDE, Place.HELD})
+_QUEUED: Final = frozenset(
+    {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED, QueueState.IN_HAND}
+)
+_GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class CappedPods:
         self._counted: dict[QueuedPod, tuple[str, int, int]] = {}
         """What was counted of a pod: its namespace, and millicores and bytes while it is planned."""
 
-    def moved(self, entry: QueuedPod, place: Place | None) -> None:
+    def moved(self, entry: QueuedPod, queue_state: QueueState | None) -> None:
         """Note where a pod stands now; None when it left the queue."""
         if not (self._use.limits or self._counted):
             return
@@ -67,11 +69,11 @@ class CappedPods:
         if before is not None:
             self._count(before, -1)
         name = namespace_of(entry.pod)
-        if place in _QUEUED and _is_limited(entry) and name in self._use.limits:
-            amounts = amounts_of(entry) if place is Place.PLANNED else (0, 0)
+        if queue_state in _QUEUED and _is_limited(entry) and name in self._use.limits:
+            amounts = amounts_of(entry) if queue_state is QueueState.PLANNED else (0, 0)
             counted = self._counted[entry] = (name, *amounts)
             self._count(counted, 1)
-        if name in self._heaps and (place is None or place in _GIVEN_UP):
+        if name in self._heaps and (queue_state is None or queue_state in _GIVEN_UP):
             # It takes nothing of what it was let in for: the next one may.
             self._use.eased.add(name)
 

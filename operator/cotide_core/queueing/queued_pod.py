@@ -13,7 +13,7 @@ from cotide_core.instructions import WaitReason
 from cotide_core.state.shapes import Shape
 
 
-class Place(StrEnum):
+class QueueState(StrEnum):
     """Where a waiting pod stands; see the drawing in `queueing`."""
 
     ACTIVE = "active"
@@ -42,7 +42,7 @@ class QueuedPod:
     seconds_p50: float = 0.0
     """Predicted lone run time; 0 for online pods."""
     seconds_p90: float = 0.0
-    place: Place = Place.IN_HAND
+    queue_state: QueueState = QueueState.IN_HAND
     ticket: int = -1
     """Only the heap entry that carries this number is valid."""
     ready_seconds: float = 0.0

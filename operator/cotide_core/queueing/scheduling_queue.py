@@ -17,7 +17,7 @@ Pods of one shape are interchangeable to every filter and guard, so only the fir
 it is placed the next follows, when it fails the others need not be tried. Freed capacity wakes at once, so that it
 goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the back-off
 of the pod, which doubles per attempt. Pushing and popping are O(log n). Invariant: a pod that was added is in
-exactly one place until it is removed or placed.
+exactly one queue state until it is removed or placed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Final
 from cotide_core.config import SchedulerConfig
 from cotide_core.queueing.capped_pods import Capped, CappedPods
 from cotide_core.queueing.ordering import Key, Order, full_key
-from cotide_core.queueing.queued_pod import Place, QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.namespace_use import NamespaceUse
 from cotide_core.state.shapes import Shape
 
@@ -72,7 +72,7 @@ class SchedulingQueue:
         """The same of those that may be put aside for a higher class."""
         self.displaced: list[QueuedPod] = []
         """Put aside for a higher class since the reader last emptied it."""
-        self._count = dict.fromkeys(Place, 0)
+        self._count = dict.fromkeys(QueueState, 0)
         self._tickets = 0
         first, most = config.backoff_initial_seconds, config.backoff_max_seconds
         self._backoffs = [float(min(first * 2.0**doublings, most)) for doublings in range(61)]
@@ -92,28 +92,35 @@ class SchedulingQueue:
         """Return how many pods wait in active, backoff, unschedulable and gated; together they are all."""
         count = self._count
         return {
-            "active": count[Place.ACTIVE],
-            "backoff": count[Place.BACKOFF],
+            "active": count[QueueState.ACTIVE],
+            "backoff": count[QueueState.BACKOFF],
             "unschedulable": sum(
-                count[place] for place in (Place.PARKED, Place.PLANNED, Place.ASIDE, Place.HELD, Place.CAPPED)
+                count[queue_state]
+                for queue_state in (
+                    QueueState.PARKED,
+                    QueueState.PLANNED,
+                    QueueState.ASIDE,
+                    QueueState.HELD,
+                    QueueState.CAPPED,
+                )
             ),
-            "gated": count[Place.GATED],
+            "gated": count[QueueState.GATED],
         }
 
     def is_full(self) -> bool:
         """Whether a further pod would be put aside."""
         count = self._count
-        trying = (Place.ACTIVE, Place.BACKOFF, Place.PARKED, Place.PLANNED)
-        return sum(count[place] for place in trying) >= self._config.max_queue
+        trying = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED)
+        return sum(count[queue_state] for queue_state in trying) >= self._config.max_queue
 
-    def add(self, entry: QueuedPod, now: float) -> Place:
+    def add(self, entry: QueuedPod, now: float) -> QueueState:
         """Take a pod in, or take it in anew after it changed; returns where it stands."""
         self.remove(entry.pod.key, now)
         self._entries[entry.pod.key] = entry
         if entry.pod.unsupported:
-            self._stand(entry, Place.HELD)
+            self._stand(entry, QueueState.HELD)
         elif entry.pod.gates:
-            self._stand(entry, Place.GATED)
+            self._stand(entry, QueueState.GATED)
         elif self._capped.over_queued(entry) is not None:
             self._keep_capped(entry, now)
         elif self.is_full() and not self._displace(entry.pod.workload_class.rank, now):
@@ -122,10 +129,10 @@ class SchedulingQueue:
             self._activate(entry, now)
             self._announce(entry, now)
             self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
-        return entry.place
+        return entry.queue_state
 
     def _stand_aside(self, entry: QueuedPod) -> None:
-        self._stand(entry, Place.ASIDE)
+        self._stand(entry, QueueState.ASIDE)
         self._aside[entry.pod.workload_class.rank][entry.pod.key] = entry
 
     def _displace(self, rank: int, now: float) -> bool:
@@ -138,7 +145,7 @@ class SchedulingQueue:
             trying = self._trying[lower]
             for key in list(islice(reversed(trying), LOOKED_AT)):
                 entry = trying[key]
-                if entry.place in (Place.ACTIVE, Place.BACKOFF, Place.PARKED):
+                if entry.queue_state in (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED):
                     self._dismiss_scout(entry, now)
                     del trying[key]
                     self._stand_aside(entry)
@@ -153,8 +160,8 @@ class SchedulingQueue:
             self._dismiss_scout(entry, now)
             for held in (*self._aside, *self._trying):
                 held.pop(key, None)
-            self._count[entry.place] -= 1
-            entry.place, entry.ticket = Place.IN_HAND, -1
+            self._count[entry.queue_state] -= 1
+            entry.queue_state, entry.ticket = QueueState.IN_HAND, -1
             self._capped.moved(entry, None)
         return entry
 
@@ -163,7 +170,7 @@ class SchedulingQueue:
         while self._active:
             _, ticket, entry = heapq.heappop(self._active)
             if entry.ticket == ticket:
-                self._stand(entry, Place.IN_HAND)
+                self._stand(entry, QueueState.IN_HAND)
                 return entry
         return None
 
@@ -181,7 +188,7 @@ class SchedulingQueue:
 
     def plan(self, entry: QueuedPod) -> None:
         """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
-        self._stand(entry, Place.PLANNED)
+        self._stand(entry, QueueState.PLANNED)
 
     def over_queued(self, entry: QueuedPod) -> Capped | None:
         """Return the limit of its namespace that keeps a pod out of the queue, if one does."""
@@ -215,14 +222,14 @@ class SchedulingQueue:
             group = self._parked[entry.shape] = _Parked()
         if group.scout is entry:
             group.scout = None
-        self._stand(entry, Place.PARKED)
+        self._stand(entry, QueueState.PARKED)
         heapq.heappush(group.heap, (full_key(self._order, entry, now), entry.ticket, entry))
         self._schedule_flush(entry.shape, group, now)
 
     def backs_off(self, shape: Shape) -> bool:
         """Whether the first pod of a parked shape is woken already and waits for the end of its back-off."""
         group = self._parked.get(shape)
-        return group is not None and group.scout is not None and group.scout.place is Place.BACKOFF
+        return group is not None and group.scout is not None and group.scout.queue_state is QueueState.BACKOFF
 
     def refused(self, shape: Shape, now: float) -> None:
         """Count an attempt of a parked shape that was seen to fail without waking anybody."""
@@ -239,7 +246,7 @@ class SchedulingQueue:
         """Take a pod back whose bind failed; returns when it is tried again."""
         self._entries[entry.pod.key] = entry
         entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
-        self._stand(entry, Place.BACKOFF)
+        self._stand(entry, QueueState.BACKOFF)
         heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
         return entry.ready_seconds
 
@@ -249,7 +256,11 @@ class SchedulingQueue:
 
     def parked_shapes(self) -> list[Shape]:
         """Return the shapes that wait for an event, without those whose first pod is already woken."""
-        return [s for s, g in self._parked.items() if g.heap and (g.scout is None or g.scout.place is Place.BACKOFF)]
+        return [
+            s
+            for s, g in self._parked.items()
+            if g.heap and (g.scout is None or g.scout.queue_state is QueueState.BACKOFF)
+        ]
 
     def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:
         """Let the first parked pod of a shape try again: at once, or when its back-off is over."""
@@ -257,7 +268,7 @@ class SchedulingQueue:
         if group is None:
             return
         if group.scout is not None:
-            if urgent and group.scout.place is Place.BACKOFF:
+            if urgent and group.scout.queue_state is QueueState.BACKOFF:
                 self._activate(group.scout, now)
             return
         while group.heap:
@@ -268,7 +279,7 @@ class SchedulingQueue:
             if urgent or entry.ready_seconds <= now:
                 self._activate(entry, now)
             else:
-                self._stand(entry, Place.BACKOFF)
+                self._stand(entry, QueueState.BACKOFF)
                 heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
             return
         del self._parked[shape]
@@ -314,8 +325,8 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        ready = self._count[Place.ACTIVE] or self._capped.due
-        if ready or (self._count[Place.ASIDE] and not self.is_full()):
+        ready = self._count[QueueState.ACTIVE] or self._capped.due
+        if ready or (self._count[QueueState.ASIDE] and not self.is_full()):
             return now
         while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
             heapq.heappop(self._backoff)
@@ -326,10 +337,10 @@ class SchedulingQueue:
 
     def in_order(self, now: float) -> list[QueuedPod]:
         """Return the pods that can be tried at all, sorted as the policy would try them were all woken now."""
-        held = (Place.GATED, Place.HELD)
-        waiting = [entry for entry in self._entries.values() if entry.place not in held]
-        kept = (Place.ASIDE, Place.CAPPED)
-        waiting.sort(key=lambda entry: (entry.place in kept, full_key(self._order, entry, now)))
+        held = (QueueState.GATED, QueueState.HELD)
+        waiting = [entry for entry in self._entries.values() if entry.queue_state not in held]
+        kept = (QueueState.ASIDE, QueueState.CAPPED)
+        waiting.sort(key=lambda entry: (entry.queue_state in kept, full_key(self._order, entry, now)))
         return waiting
 
     def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:
@@ -343,7 +354,7 @@ class SchedulingQueue:
             heapq.heappush(self._flushes, (due, self._ticket(), shape))
 
     def _keep_capped(self, entry: QueuedPod, now: float) -> None:
-        self._stand(entry, Place.CAPPED)
+        self._stand(entry, QueueState.CAPPED)
         self._capped.keep(entry, full_key(self._order, entry, now))
 
     def _dismiss_scout(self, entry: QueuedPod, now: float) -> None:
@@ -354,14 +365,14 @@ class SchedulingQueue:
             self._schedule_flush(entry.shape, group, now)
 
     def _activate(self, entry: QueuedPod, now: float) -> None:
-        self._stand(entry, Place.ACTIVE)
+        self._stand(entry, QueueState.ACTIVE)
         heapq.heappush(self._active, (full_key(self._order, entry, now), entry.ticket, entry))
 
     def _resort(self, entry: QueuedPod, now: float) -> None:
-        if entry.place is Place.ACTIVE:
+        if entry.queue_state is QueueState.ACTIVE:
             self._activate(entry, now)
-        elif entry.place is Place.PARKED:
-            self._stand(entry, Place.PARKED)
+        elif entry.queue_state is QueueState.PARKED:
+            self._stand(entry, QueueState.PARKED)
             heap = self._parked[entry.shape].heap
             heapq.heappush(heap, (full_key(self._order, entry, now), entry.ticket, entry))
 
@@ -370,15 +381,15 @@ class SchedulingQueue:
         if due is not None:
             heapq.heappush(self._changes, (due, self._ticket(), entry))
 
-    def _stand(self, entry: QueuedPod, place: Place) -> None:
+    def _stand(self, entry: QueuedPod, queue_state: QueueState) -> None:
         count = self._count
         if entry.ticket >= 0:
-            count[entry.place] -= 1
-        count[place] += 1
-        entry.place = place
+            count[entry.queue_state] -= 1
+        count[queue_state] += 1
+        entry.queue_state = queue_state
         self._tickets += 1
         entry.ticket = self._tickets
-        self._capped.moved(entry, place)
+        self._capped.moved(entry, queue_state)
 
     def _ticket(self) -> int:
         self._tickets += 1

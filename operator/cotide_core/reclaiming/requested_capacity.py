@@ -7,12 +7,13 @@ gratis pod. Invariant: an online pod is never evicted, nor kept off a node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
-from cotide_core.events import EvictRefused, NodeUpserted
+from cotide_core.events import EvictRefused, NodeUpserted, ServiceSampled
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Booleans, Integers
@@ -20,6 +21,7 @@ from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
 from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.latency_relief import LatencyRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
@@ -47,6 +49,7 @@ class RequestedCapacity:
         self._evictions = Evictions(self._config)
         watches = placer.policy.monitor
         self._monitor = OverloadMonitor(self._config, self._generator) if watches else NoMonitor()
+        self._latencies = LatencyRelief(self._config) if placer.policy.relieves_latency else None
         self._now = 0.0
         self._eased = False
 
@@ -55,7 +58,28 @@ class RequestedCapacity:
         self._now = now
         self._evictions.expire(now)
         self._end_cordons(now)
-        return self._monitor.relieve(self._state, self._evictions, self._lost, now)
+        return self._relieve_nodes(now)
+
+    @property
+    def watches_latencies(self) -> bool:
+        """Whether measured latencies are to be told."""
+        return self._latencies is not None
+
+    def sampled(self, event: ServiceSampled, now: float) -> None:
+        """Take in a measured latency, after the state did."""
+        if self._latencies is not None:
+            self._latencies.sampled(event, self._state, now)
+
+    def _relieve_nodes(self, now: float) -> list[Evict]:
+        """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
+        out = self._monitor.relieve(self._state, self._evictions, self._lost, now)
+        if self._latencies is not None:
+            out += self._latencies.relieve(self._state, self._evictions, self._lost, now)
+        return out
+
+    def _next_relief(self, now: float) -> float:
+        latencies = math.inf if self._latencies is None else self._latencies.next_change(now)
+        return min(self._monitor.next_change(now), latencies)
 
     def gone(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
@@ -76,18 +100,24 @@ class RequestedCapacity:
 
     def next_change(self, now: float) -> float:
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
-        return max(now, min(self._evictions.next_change(now), self._monitor.next_change(now)))
+        return max(now, min(self._evictions.next_change(now), self._next_relief(now)))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod, or say why there is none."""
         shape = entry.shape
         if shape.online or not self._monitor.keeps_off(self._now):
             return self._placer.place(snapshot, shape, forecaster, upcoming)
+        return self._placer.place_among(self.open_nodes(snapshot, entry), snapshot, shape, forecaster)
+
+    def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
+        """Return the nodes that have room for a pod now, whatever a guard says of them."""
+        shape = entry.shape
+        if shape.online or not self._monitor.keeps_off(self._now):
+            return self._placer.fitting(snapshot, shape)
         cordoned = self._monitor.cordoned(self._state, self._now)
         fitting = self._placer.fitting(snapshot, shape)
         refused = (*fitting.refused, *self._kept_off(snapshot, fitting.rows & cordoned))
-        among = OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
-        return self._placer.place_among(among, snapshot, shape, forecaster)
+        return OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster

@@ -80,7 +80,7 @@ class SlackScheduler(RequestedCapacity):
         self._reopen(self._nominations.drop_where_gone(self._state.columns.row_of))
         self._end_cordons(now)
         self._refresh(now)
-        return self._monitor.relieve(self._state, self._evictions, self._lost, now)
+        return self._relieve_nodes(now)
 
     def gone(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
@@ -107,7 +107,7 @@ class SlackScheduler(RequestedCapacity):
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
         if self._state.relieved:
             return now
-        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._monitor.next_change(now))
+        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._next_relief(now))
         return max(now, min(moments))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
@@ -116,23 +116,13 @@ class SlackScheduler(RequestedCapacity):
         if shape.online:
             return self._placer.place(snapshot, shape, forecaster, upcoming)
         candidates = self._placer.candidates(snapshot, shape.fit)
-        asked = self._reservations.asked(pod)
         room = self._room(gratis=shape.gratis)
-        cordoned = self._monitor.cordoned(self._state, self._now)
-        fits = (candidates.codes == FITS) & ~cordoned
+        fits = (candidates.codes == FITS) & ~self._monitor.cordoned(self._state, self._now)
         freed = self._place_freed(snapshot, entry, room, fits, forecaster)
         if freed is not None:
             return freed
-        left = room - self._reservations.reserved(on_their_way=True) - asked
-        enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
-        for nomination in self._nominations:
-            row = self._state.columns.row_of.get(nomination.node, -1)
-            if row >= 0 and enough[row]:
-                enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
-        refused = self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis)
-        open_rows = fits & enough
-        scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
-        found = self._placer.place_among(OpenNodes(open_rows, scores, refused), snapshot, shape, forecaster)
+        among, left = self._with_slack(snapshot, entry, candidates, room)
+        found = self._placer.place_among(among, snapshot, shape, forecaster)
         if found.row < 0:
             # A node that has too little slack may be freed for it, and then the guard has a say.
             return replace(found, guarded=found.guarded or self._placer.policy.guard is not None)
@@ -142,6 +132,32 @@ class SlackScheduler(RequestedCapacity):
         most = "enough is" if self._chooses_by_more else "most is"
         why = f"{most} left there beside the predicted load ({millicores}m of {physical[0, row]:.0f}m cpu after it)"
         return replace(found, why=why + self._risk_there(found.probability))
+
+    def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
+        """Return the nodes that have room for a pod now, whatever a guard says of them."""
+        shape = entry.shape
+        if shape.online:
+            return self._placer.fitting(snapshot, shape)
+        candidates = self._placer.candidates(snapshot, shape.fit)
+        return self._with_slack(snapshot, entry, candidates, self._room(gratis=shape.gratis))[0]
+
+    def _with_slack(
+        self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates, room: Floats
+    ) -> tuple[OpenNodes, Floats]:
+        """Return the nodes with enough slack for a batch or gratis pod, and (2, N) what would be left of it."""
+        shape, pod = entry.shape, entry.pod
+        asked = self._reservations.asked(pod)
+        cordoned = self._monitor.cordoned(self._state, self._now)
+        left = room - self._reservations.reserved(on_their_way=True) - asked
+        enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
+        for nomination in self._nominations:
+            row = self._state.columns.row_of.get(nomination.node, -1)
+            if row >= 0 and enough[row]:
+                enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
+        refused = self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis)
+        open_rows = (candidates.codes == FITS) & ~cordoned & enough
+        scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
+        return OpenNodes(open_rows, scores, refused), left
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster

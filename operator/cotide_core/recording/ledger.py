@@ -62,7 +62,7 @@ class LedgerWriter:
     def header(self) -> bytes:
         """Return line 1; call it once, first. Defaults are written out, so that they may change later."""
         config = {"kind": SchedulerConfig.__name__, **asdict(self._config)}
-        for knobs in ("hierarchical", "plans"):
+        for knobs in ("hierarchical", "plans", "exploration"):
             if config[knobs] is None:
                 # Headers of other policies stay as they were before these existed.
                 del config[knobs]

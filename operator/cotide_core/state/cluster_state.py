@@ -29,6 +29,7 @@ from cotide_core.events import (
     NodeUpserted,
     NodeUsageSampled,
     Pod,
+    PodAssumed,
     PodDeleted,
     PodPhase,
     PodRefused,
@@ -172,8 +173,8 @@ class ClusterState:
             missing, before = "", len(known)
             if len(known) <= len(wanted):
                 # What nobody offers is not given a column: any pod may name it.
-                place, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
-                before = place
+                index, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
+                before = index
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
             memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
             found = self._demands[requests] = Demand(
@@ -212,7 +213,7 @@ class ClusterState:
             case NodeUsageSampled() | NodeForecasted():
                 self.host_load.apply(event)
             case _:
-                self._apply_limits(event)
+                self._apply_rest(event)
 
     def assume(self, key: str, node: str, now: float) -> None:
         """Count a pending pod on a node from now on: its bind was just decided."""
@@ -243,6 +244,16 @@ class ClusterState:
         record.assumed_seconds = None
         record.placed = False
         return True
+
+    def _assume_told(self, told: PodAssumed) -> None:
+        """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
+        record = self._pods.get(told.key)
+        if record is None or record.pod.uid != told.uid or record.pod.phase in _TERMINAL:
+            return
+        if record.pod.node is not None:
+            return
+        self.forget(told.key)
+        self.assume(told.key, told.node, told.at_seconds)
 
     def _refuse(self, refused: PodRefused) -> None:
         """Close a node to pods like the one that its kubelet refused."""
@@ -373,17 +384,19 @@ class ClusterState:
         record.requests_per_second = rate
         if record.row < 0:
             return
-        for place, service in enumerate(self.columns.services[record.row]):
+        for index, service in enumerate(self.columns.services[record.row]):
             if service.key == key:
                 service.requests_per_second = rate
-                self.columns.promised_rates[place, record.row] = rate
+                self.columns.promised_rates[index, record.row] = rate
                 self._sum_rates(record.row)
                 self.columns.touch(record.row, relief=fell)
                 if fell:
                     self.eased.add(record.row)
 
-    def _apply_limits(self, event: Event) -> None:
-        if isinstance(event, NamespaceUpserted):
+    def _apply_rest(self, event: Event) -> None:
+        if isinstance(event, PodAssumed):
+            self._assume_told(event)
+        elif isinstance(event, NamespaceUpserted):
             self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
         elif isinstance(event, NamespaceDeleted):
             self.namespaces.remove(event.name)

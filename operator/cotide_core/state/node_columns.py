@@ -221,11 +221,11 @@ class NodeColumns:
             self.promised_rates = np.concatenate([self.promised_rates, np.zeros((1, self.capacity))])
             self.promised_limits = np.concatenate([self.promised_limits, np.zeros((1, self.capacity))])
             self.promised_numbers = _with_one_more(self.promised_numbers)
-        for place, service in enumerate(services):
+        for index, service in enumerate(services):
             rate = service.requests_per_second
-            self.promised_rates[place, row] = UNMEASURED_RATE if rate is None else rate
-            self.promised_limits[place, row] = service.limit_milliseconds
-            self.promised_numbers[place, row] = self.workload_number(service.workload)
+            self.promised_rates[index, row] = UNMEASURED_RATE if rate is None else rate
+            self.promised_limits[index, row] = service.limit_milliseconds
+            self.promised_numbers[index, row] = self.workload_number(service.workload)
 
     def upsert(self, node: Node) -> int:
         """Write a node's own columns and return its row; what its pods hold is kept."""

@@ -79,6 +79,7 @@ WORKLOAD: Final = Resource(
         _column("RPS", "number", ".status.rps", "Requests per second."),
         _column("P95", "number", ".status.latencyP95Milliseconds", "Worst p95 latency of its pods, milliseconds."),
         _column("Limit", "number", ".spec.qos.latencyP95Milliseconds", "Promised p95 latency, milliseconds."),
+        _column("Decides", "string", ".status.decidedBy", "What decides on batch work beside it: Model or Heuristic."),
         _column("Violations", "integer", ".status.violations", "Slots in which a pod broke the limit."),
         _column("Exclusive", "boolean", ".spec.exclusive", "Nodes of its own.", wide=True),
         _column("Nodes", "string", ".status.nodes", "Where its pods run.", wide=True),

@@ -19,7 +19,8 @@ from pydantic_core import CoreSchema
 
 from cotide_core.errors import InputError
 from cotide_core.limits import EXACT, INDEXES_CHARACTERS, INDEXES_MOST, LATENCY_MILLISECONDS_MOST, SECONDS_MOST
-from cotide_core.units import resource_amount
+from cotide_core.phases.profile import PHASES_MOST
+from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_operator.apis.names import GROUP, VERSION
 
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -139,6 +140,34 @@ class WorkloadTemplate(Schema):
     spec: WorkloadPodSpec = Field(description="A pod spec as in the core API.")
 
 
+class PhaseResources(Schema):
+    """What a phase needs."""
+
+    cpu: int | str = Field(json_schema_extra=_INT_OR_STRING, description="Cores: 250m.")
+    memory: int | str = Field(
+        default=0,
+        json_schema_extra=_INT_OR_STRING,
+        description="Bytes: 2Gi. The largest of all phases is held throughout.",
+    )
+
+
+class JobPhase(Schema):
+    """A stretch of each pod's work with a steady need."""
+
+    name: str = Field(min_length=1, max_length=NAME_LIMIT, description="What the pod says in cotide.dev/phase.")
+    resources: PhaseResources = Field(description="What its first container needs meanwhile.")
+
+    @property
+    def millicores(self) -> int:
+        """Cpu in millicores."""
+        return resource_amount(CPU, self.resources.cpu)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory in bytes."""
+        return resource_amount(MEMORY, self.resources.memory)
+
+
 class JobSpec(Schema):
     """What a Job wants: finite work of class batch or gratis."""
 
@@ -169,6 +198,19 @@ class JobSpec(Schema):
         default=6, ge=0, le=1000, description="Failures before the Job fails; evictions are not counted."
     )
     template: JobTemplate = Field(description="The pods to run.")
+    phases: list[JobPhase] = Field(
+        default_factory=list,
+        max_length=PHASES_MOST,
+        description="Phases of each pod, in order; its first container is resized in place to what its phase needs.",
+    )
+    rules = (
+        Rule(
+            "!has(self.phases) || self.phases.all(one, self.phases.exists_one(other, other.name == one.name))",
+            "spec.phases must have different names",
+            ".phases",
+            lambda spec: len({phase.name for phase in spec.phases}) == len(spec.phases),
+        ),
+    )
 
     @property
     def input_bytes(self) -> int:
@@ -295,6 +337,13 @@ class PredictedSeconds(Schema):
     p90: float | None = Field(default=None, description="Nine times in ten it is shorter, in seconds.")
 
 
+_LAST_RETRY: Final = Field(
+    default=None,
+    json_schema_extra={"format": "date-time"},
+    description="When a change of the spec was last tried again, after the API server had failed.",
+)
+
+
 class JobStatus(Schema):
     """What became of a Job."""
 
@@ -329,6 +378,7 @@ class JobStatus(Schema):
         default=None, json_schema_extra={"format": "date-time"}, description="When it was done."
     )
     observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
@@ -347,10 +397,15 @@ class WorkloadStatus(Schema):
     latency_p95_milliseconds: float | None = Field(
         default=None, alias="latencyP95Milliseconds", description="Worst p95 latency of its pods, in milliseconds."
     )
+    decided_by: Literal["Model", "Heuristic"] | None = Field(
+        default=None,
+        description="What decides which batch work may run beside it; Model once its forecasts are trusted.",
+    )
     violations: int = Field(
         default=0, description="Slots (slotSeconds) in which a pod broke the limit; never goes back."
     )
     observed_generation: int | None = Field(default=None, description="The spec that this status speaks of.")
+    last_retry_time: str | None = _LAST_RETRY
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

@@ -169,7 +169,8 @@ class ObjectCache:
 
     def pods_of_job(self, job_key: str) -> list[PodObject]:
         """Return the pods that a Job of ours controls, in the order in which they were first seen."""
-        return [self.pods[key] for key in self._pods_by_job.get(job_key, ())]
+        keys = list(self._pods_by_job.get(job_key, ()))  # another thread may look, too
+        return [pod for key in keys if (pod := self.pods.get(key)) is not None]
 
     def pods_of_workload(self, workload_key: str) -> list[PodObject]:
         """Return the pods that a Workload of ours controls or selects."""

@@ -7,15 +7,17 @@ something behind it in this version.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from cotide_core.config import DEPTH_MAX, HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.config import DEPTH_MAX, ExplorationConfig, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
+from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.config.host_load_settings import (
     AdmissionSettings,
     HierarchicalSettings,
@@ -31,6 +33,7 @@ from cotide_operator.config.yaml_lines import line_of, load, written
 
 __all__ = [
     "AdmissionSettings",
+    "ExtenderSettings",
     "HierarchicalSettings",
     "HostLoadSettings",
     "LeaderElectionSettings",
@@ -117,6 +120,19 @@ class RetrainingSettings(Section):
     pooled_namespaces: tuple[str, ...] = ()
     """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
     namespace alone: a tenant could otherwise bend what is predicted for the others."""
+    promotion: Literal["whenTrusted", "never", "atOnce"] = "whenTrusted"
+    """When the QoS model decides for a service: once its forecasts of it are trusted, never (it is only scored), or as
+    soon as there is one."""
+    exploration_share: float = Field(default=0.01, ge=0.0, le=0.1)
+    """Refused placements that are tried after all, per accepted one beside the same service; chosen: with half of them
+    breaking it costs .5 % of what is accepted. Never beside an exclusive service."""
+    exploration_probability: float = Field(default=0.3, ge=0.0, le=0.5)
+    """Highest probability of a violation that is tried; chosen: above it a refusal is hardly uncertain."""
+    store: Literal["directory", "configMaps", "memory"] = "directory"
+    """Where samples and trust outlive the process: beside the models (a volume), in two ConfigMaps of the operator's
+    namespace (a digest), or nowhere."""
+    keep_seconds: float = Field(default=300.0, gt=0)
+    """Wall seconds between two writes of it; chosen."""
     own_models_most: int = Field(default=64, ge=0)
     """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
     kept_models: int = Field(default=5, ge=2)
@@ -178,13 +194,20 @@ class SimulatedTimeSettings(Section):
     speed: float = Field(gt=0)
 
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The name of a pod's scheduler where it says none (k8s.io/api/core/v1, DefaultSchedulerName)."""
+
+
 class Settings(Section):
     """The whole configuration."""
 
     api_version: Literal["cotide.dev/v1alpha1"] = API_VERSION
     kind: Literal["CotideConfiguration"] = KIND
     policy: str = "qpsm"
+    mode: Literal["live", "shadow"] = "live"
+    """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
     scheduler_name: str = Field(default="cotide", min_length=1)
+    """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
@@ -204,8 +227,14 @@ class Settings(Section):
     overload: OverloadSettings = OverloadSettings()
     hierarchical: HierarchicalSettings = HierarchicalSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
     provisioning: ProvisioningSettings | None = None
+
+    @property
+    def shadow(self) -> bool:
+        """Whether nothing is written."""
+        return self.mode == "shadow"
 
     @property
     def speed(self) -> float:
@@ -239,6 +268,18 @@ class Settings(Section):
         except InputError as error:
             raise ValueError(error.message) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whom_shadow_watches(cls, data: Any) -> Any:
+        """In shadow the pods of the cluster's own scheduler are meant where nobody is named."""
+        if (
+            isinstance(data, dict)
+            and data.get("mode") == "shadow"
+            and not {"schedulerName", "scheduler_name"} & set(data)
+        ):
+            return {**data, "schedulerName": DEFAULT_SCHEDULER}
+        return data
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
         """Refuse what one section asks for and another denies; what was left open follows instead."""
@@ -253,6 +294,19 @@ class Settings(Section):
         if self.admission.enabled and not self.publishes_reclaimed:
             raise _disagreement(
                 "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
+            )
+        if self.shadow and self.ledger is None:
+            raise _disagreement("mode", "shadow needs a ledger: its report is made of it")
+        for section, on in (
+            ("admission.enabled", self.admission.enabled),
+            ("extender.enabled", self.extender.enabled),
+            ("models.retraining.enabled", self.models.retraining.enabled),
+        ):
+            if self.shadow and on:
+                raise _disagreement(section, "must be off in shadow, where nothing is written")
+        if self.scheduler_name in self.extender.scheduler_names:
+            raise _disagreement(
+                "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"
             )
         if self.host_load.history_seconds < self.slot_seconds:
             raise _disagreement("hostLoad.historySeconds", "must not be below slotSeconds: it would hold no record")
@@ -288,7 +342,15 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         max_queue=settings.queue.max_pods,
         hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
+        exploration=_exploration(settings.models.retraining),
     )
+
+
+def _exploration(retraining: RetrainingSettings) -> ExplorationConfig | None:
+    """Return None where nothing learns from a trial."""
+    if not retraining.enabled or not retraining.exploration_share:
+        return None
+    return ExplorationConfig(retraining.exploration_share, retraining.exploration_probability)
 
 
 def _plans(settings: Settings) -> PlansConfig | None:
@@ -380,8 +442,10 @@ def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     if fault["type"] == "sections_disagree":
         path = tuple(fault["ctx"]["path"])
     elif fault["type"] == "extra_forbidden":
-        known = ", ".join(_keys(path[:-1]))
-        message = "is not a setting" + (f"; there are {known}" if known else "")
+        known = list(_keys(path[:-1]))
+        near = get_close_matches(str(path[-1]), known, n=1)
+        message = "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
+        message += f"; did you mean {near[0]}?" if near else ""
     else:
         message = message.removeprefix("Value error, ")
         message = message[0].lower() + message[1:]

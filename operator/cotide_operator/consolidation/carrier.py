@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cotide_core.consolidation.removal.drain_plan import Freed
+from cotide_core.units import counted
 
 MARK: Final = "cotide.dev/consolidation"
 """Annotation of a node: ``draining`` or ``freed``."""
@@ -146,7 +147,7 @@ class Carrier:
         try:
             cordoned = True  # before the call: an answer that is lost may still have been carried out
             self._hands.mark(step.node, DRAINING, cordoned=True)
-            self._say(f"{step.node}: cordoned, {len(step.moves)} pods to move")
+            self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
             expected = {move.pod for move in step.moves} | self._goes
             stranger = next((p.key for p in self._hands.pods() if p.node == step.node and p.key not in expected), None)
             if stranger is not None:

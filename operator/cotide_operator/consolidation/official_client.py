@@ -14,7 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
+from cotide_kube.official import ask, connect
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, TYPES, Kind, ObjectCache, controller_of, key_of
 from cotide_operator.consolidation.carrier import MARK, NodeNow, PodNow
@@ -57,19 +59,8 @@ class OfficialClient:
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         from kubernetes import client
-        from kubernetes import config as untyped
 
-        config: Any = untyped
-        try:
-            self._api: Any = config.new_client_from_config(config_file=kubeconfig, context=context)
-        except (config.ConfigException, OSError) as error:
-            if kubeconfig is not None or context is not None:
-                raise ClusterError(f"the kubeconfig can't be used: {error}") from error
-            try:
-                config.load_incluster_config()
-            except config.ConfigException as inside:
-                raise ClusterError(f"no kubeconfig ({error}), and no cluster around us ({inside})") from inside
-            self._api = client.ApiClient()
+        self._api: Any = connect(kubeconfig, context)
         self._core: Any = client.CoreV1Api(self._api)
         self._lists: dict[Kind, Callable[..., Any]] = {
             "nodes": self._core.list_node,
@@ -116,29 +107,18 @@ class OfficialClient:
         after = ""
         while True:
             pages = {"limit": PAGE, **({"_continue": after} if after else {})}
-            items = msgspec.json.decode(self._asked(self._lists[kind], **pages), type=_Items)
+            items = msgspec.json.decode(ask(self._lists[kind], **pages), type=_Items)
             found += items.items
             after = items.metadata.continues
             if not after:
                 return found
 
-    def _asked(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
-
-        try:
-            return bytes(call(*args, **kwargs, _preload_content=False).data)
-        except ApiException as error:
-            raise ClusterError(f"the API server answered {error.status} {error.reason}") from error
-        except HTTPError as error:
-            raise ClusterError(f"the API server can't be reached: {error}") from error
-
     def node(self, name: str) -> NodeNow | None:
         """Return a node as it is now; None when it is gone."""
         try:
-            found = msgspec.json.decode(self._asked(self._core.read_node, name), type=NodeObject)
-        except ClusterError as error:
-            if " 404 " in f"{error} ":
+            found = msgspec.json.decode(ask(self._core.read_node, name), type=NodeObject)
+        except ApiError as error:
+            if error.status == 404:
                 return None
             raise
         return NodeNow(found.spec.unschedulable, found.metadata.annotations.get(MARK, ""))
@@ -151,7 +131,7 @@ class OfficialClient:
     def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
         """Cordon or uncordon a node and write our mark on it, or take it off, in one patch."""
         body = {"metadata": {"annotations": {MARK: mark}}, "spec": {"unschedulable": cordoned or None}}
-        self._asked(self._core.patch_node, name, body)
+        ask(self._core.patch_node, name, body)
 
     def pods(self) -> list[PodNow]:
         """Return all pods that have not ended."""

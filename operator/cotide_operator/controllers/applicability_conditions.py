@@ -1,4 +1,5 @@
-"""The conditions ``RateUnknown`` and ``OutsideTraining`` of a Workload, from what the QoS model in use knows of it.
+"""The conditions ``RateUnknown`` and ``OutsideTraining`` of a Workload, from what the QoS model in use knows of it, and
+``Learning``, ``Trusted`` and ``FallenBack``, from how good its forecasts were.
 
 Called by `workload_controller` after the rest of the status was made. Invariant: a sentence changes only with what it
 is about, never with a measured number, so that a status is not written for nothing.
@@ -10,17 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotide_core.qos.applicability import CONDITION_OUTSIDE, CONDITION_RATE_UNKNOWN, NAMES, RATE_UNKNOWN
+from cotide_core.units import counted
 from cotide_operator.controllers.status_builder import ReconcileContext, Status, with_condition
 from cotide_operator.models.service_applicability import ServiceApplicability
 
 _LARGER: Final = "the larger of model and heuristic counts"
 _UNKNOWN: Final = NAMES[RATE_UNKNOWN]
+MODEL: Final = "Model"
+HEURISTIC: Final = "Heuristic"
+_TRUST: Final = {
+    "Learning": "its latency forecasts are scored in shadow, the request-based heuristic decides",
+    "Trusted": "its latency forecasts were good for as long as it takes to be trusted",
+    "FallenBack": "its latency forecasts were worse than promised or than the heuristic's, which decides for now",
+}
 
 
 def with_applicability(
     conditions: Sequence[Mapping[str, Any]], known: ServiceApplicability, look: ReconcileContext
 ) -> list[Status]:
-    """Return the conditions with both of them set."""
+    """Return the conditions with all of them set."""
     measured = _UNKNOWN not in known.outside
     outside = [name for name in known.outside if name != _UNKNOWN]
     rate: Status = {"type": CONDITION_RATE_UNKNOWN, "status": "False" if measured else "True"}
@@ -36,12 +45,39 @@ def with_applicability(
         training["message"] = "no QoS model is in use: the request-based heuristic decides"
     elif outside:
         training["reason"] = "Outside"
-        training["message"] = f"outside what was learned by {', '.join(outside)} ({known.samples} samples): {_LARGER}"
+        training["message"] = (
+            f"outside what was learned by {', '.join(outside)} ({counted(known.samples, 'sample')}): {_LARGER}"
+        )
     else:
         training["status"] = "False"
         training["reason"] = "Inside"
-        training["message"] = f"alone it lies inside what was learned from {known.samples} samples of it"
+        training["message"] = f"alone it lies inside what was learned from {counted(known.samples, 'sample')} of it"
     found: Sequence[Mapping[str, Any]] = conditions
-    for condition in (rate, training):
+    if not known.trust:  # of an operator that scored by service
+        found = [condition for condition in conditions if condition.get("type") not in _TRUST]
+    for condition in (rate, training, *_trust_conditions(known)):
         found = with_condition(found, condition, look)
     return [dict(one) for one in found]
+
+
+def decided_by(known: ServiceApplicability) -> str:
+    """Return what `kubectl get cwl` shows: whether the model decides about a service, or the heuristic."""
+    return MODEL if known.decides else HEURISTIC
+
+
+def _trust_conditions(known: ServiceApplicability) -> list[Status]:
+    """Return one condition for each way to stand; none where forecasts are not scored by service."""
+    if not known.trust:
+        return []
+    conditions: list[Status] = []
+    for name, message in _TRUST.items():
+        holds = name == known.trust
+        conditions.append(
+            {
+                "type": name,
+                "status": "True" if holds else "False",
+                "reason": "Scored" if holds else "Otherwise",
+                "message": message if holds else f"its latency forecasts are {known.trust}",
+            }
+        )
+    return conditions

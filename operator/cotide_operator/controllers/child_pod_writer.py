@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
 from cotide_core.errors import ClusterError
+from cotide_core.units import counted
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
@@ -193,7 +194,7 @@ def summary(refused: Mapping[str, str], what: str) -> str | None:
     """Return in one sentence what the API server has against some writes, or None when it has nothing."""
     if not refused:
         return None
-    return f"{len(refused)} pods can't be {what}; the first: {next(iter(refused.values()))}"
+    return f"{counted(len(refused), 'pod')} can't be {what}; the first: {next(iter(refused.values()))}"
 
 
 async def _past_refusals(work: Callable[[SeenPod], Awaitable[None]], pods: Sequence[SeenPod]) -> dict[str, str]:

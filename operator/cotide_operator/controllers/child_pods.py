@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
+from cotide_core.units import CPU, MEMORY, format_amount
 from cotide_kube.objects import Metadata, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
@@ -178,7 +179,8 @@ def job_pod(
 ) -> Manifest:
     """Return the manifest of a Job's pod.
 
-    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`.
+    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`; not where it has
+    phases, which `scheduling.phase_resizer` follows.
 
     Raises
     ------
@@ -207,9 +209,21 @@ def job_pod(
         annotations=annotations,
         scheduler_name=scheduler_name,
     )
-    if reclaim:
+    if spec.phases:
+        # Plain requests: extended resources can't be resized.
+        _ask_for_largest(pod["spec"]["containers"][0], spec)
+    elif reclaim:
         pod["spec"] = reclaimed(pod["spec"])
     return pod
+
+
+def _ask_for_largest(container: Manifest, spec: JobSpec) -> None:
+    """Let a container ask for the largest need of its phases: its node has room for each, and it gives back soon."""
+    requests = container.setdefault("resources", {}).setdefault("requests", {})
+    requests[CPU] = format_amount(CPU, max(phase.millicores for phase in spec.phases))
+    memory = max(phase.memory_bytes for phase in spec.phases)
+    if memory:
+        requests[MEMORY] = format_amount(MEMORY, memory)
 
 
 def workload_pod(

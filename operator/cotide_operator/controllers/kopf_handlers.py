@@ -1,26 +1,29 @@
-"""kopf's handlers of our custom resources, in a thread of their own.
+"""kopf's handlers of our two resources: they own creation, update, resumption and deletion of Jobs and Workloads.
 
-Started by the operator's assembly; hands the keys of Jobs and Workloads to the controllers and decides nothing. Also
-the first to read a new spec: what can't be followed becomes an event on the object, in the words of its rule.
+Registered by `kopf_thread`, and run in kopf's own thread and loop; the look itself runs in the operator's, where the
+client and the cache live, and the handler waits for it. What becomes of a look::
 
-kopf runs in its own thread because it cancels foreign tasks in its loop, and it never sees pods because it costs
-0.65 ms of CPU an event. Invariants: kopf writes nothing to our objects (what it last saw is kept in memory,
-deletion needs no finalizer), so that creating a Job costs no PATCH; no deletion waits for kopf (pods of Jobs wait for
-the controllers, see `job_reconciler`).
+    done ------------------------------------------------------> handled, until the object changes
+    the API server failed --TemporaryError, ever later--> again
+    the spec can't be followed, or it trips us --PermanentError--> given up until the object changes; an event says why
+
+Invariants: a handler has seen each change of a spec once it is done; kopf writes nothing to our objects but the time of
+a retry, into the status (no finalizer, no annotation: creating a Job costs no write, and no deletion waits for kopf).
+That is why deletion is an `on.event` and why nothing here is a timer: kopf's `on.delete`, timers and daemons put a
+finalizer on every object. What is due at a time is the work queue's, see `reconciliation`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import os
-import socket
-import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, cast
 
 import kopf
 
-from cotide_core.errors import InputError
+from cotide_core.errors import CotideError, InputError
 from cotide_kube.credentials import Credentials
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.types import read_job, read_workload
@@ -29,32 +32,82 @@ from cotide_operator.controllers.reconciliation import Ours
 
 _LOG = logging.getLogger(__name__)
 
-Enqueue = Callable[[Ours, str], bool]
-"""Hands a key over; False when nobody takes it."""
-
 PREFIX: Final = "cotide.dev"
 HANDOVER_SECONDS: Final = 0.2
-"""What kopf's workers get to finish when it stops; chosen: handing a key over takes microseconds."""
-READY_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 10.0
+"""What kopf's workers get to finish when it stops; chosen: a look that began goes on without them."""
+RETRY_FIELD: Final = "lastRetryTime"
+"""Of the status: written when a handler is due again after its back-off; the watch tells kopf, which calls it."""
+RETRY_BASE_SECONDS: Final = 0.5
+"""Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
+RETRY_MAX_SECONDS: Final = 30.0
+"""Chosen: an API server that is back is noticed within half a minute."""
 
 _READERS: Final[dict[Ours, Callable[[Any], object]]] = {"jobs": read_job, "workloads": read_workload}
 
 
-class MemoryDiffBase(kopf.DiffBaseStorage):
-    """Remembers what kopf last handled in this process instead of in an annotation on the object.
+class Reconciliation(Protocol):
+    """Who looks at our objects: `Controllers`, in the operator's loop."""
 
-    After a restart every object looks new, and its key is handed over once more: that is what we want, for the price
-    of no PATCH at all (kopf's own storage takes one or two for each object).
+    async def reconcile(self, kind: Ours, key: str, version: str = "", *, deleted: bool = False) -> None:
+        """Look at one object and return when that is done; raises what it failed with."""
+        ...
+
+    async def health(self) -> dict[str, int]:
+        """Answer from the operator's loop."""
+        ...
+
+
+class Bridge:
+    """Calls into the operator's loop from kopf's, and waits for the answer."""
+
+    def __init__(self, reconciliation: Reconciliation, loop: asyncio.AbstractEventLoop) -> None:
+        self._reconciliation = reconciliation
+        self._loop = loop
+
+    async def reconcile(self, kind: Ours, key: str, version: str, *, deleted: bool = False) -> None:
+        """Look at one object."""
+        await self._call(self._reconciliation.reconcile(kind, key, version, deleted=deleted))
+
+    async def health(self) -> dict[str, int] | None:
+        """Ask the operator's loop how it is."""
+        answer: dict[str, int] | None = await self._call(self._reconciliation.health())
+        return answer
+
+    async def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the loop was closed: the operator ends, and kopf is about to
+            work.close()
+            return None
+        return await asyncio.wrap_future(asked)
+
+
+class MemoryDiffBase(kopf.DiffBaseStorage):
+    """Remembers what kopf last handled in this process, and takes from the status what an earlier process did.
+
+    An object whose status speaks of its present generation is resumed, one whose status speaks of an earlier one was
+    changed while no operator ran, and one without was created. kopf's own storage takes a write or two for each object.
+
+    What is compared is the generation, which the API server raises with every change of a spec, beside labels and
+    annotations. kopf's own way copies the whole object for each event, which took longer than all else it does of it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, kopf.BodyEssence] = {}
 
+    def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:
+        """Return what of an object matters."""
+        del extra_fields
+        return _essence(body, body.metadata.get("generation"))
+
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
-        """Return what was handled last, None for an object that this process has not seen."""
-        return self._seen.get(str(body.metadata.uid))
+        """Return what was handled last, None for an object that nobody handled."""
+        seen = self._seen.get(str(body.metadata.uid))
+        if seen is not None:
+            return seen
+        observed = body.status.get("observedGeneration")
+        return None if observed is None else _essence(body, observed)
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
         """Remember what was handled; the patch stays empty."""
@@ -66,33 +119,55 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
         self._seen.pop(uid, None)
 
 
-class NoProgress(kopf.ProgressStorage):
-    """Remembers nothing of a handler's progress: ours are done at once or not at all.
+class MemoryProgress(kopf.ProgressStorage):
+    """Remembers which handlers are to be retried, when, and how often they were, in this process.
 
-    kopf's own storage leaves a marker on each object even where there is no progress to keep.
+    A new process begins with all handlers anew, at once: a back-off need not outlive it.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: dict[str, dict[str, kopf.ProgressRecord]] = {}
+
     def fetch(self, *, key: str, body: kopf.Body) -> kopf.ProgressRecord | None:
-        """Know of no progress."""
-        del key, body
-        return None
+        """Return how far a handler of an object is."""
+        return self._records.get(str(body.metadata.uid), {}).get(key)
 
     def store(self, *, key: str, record: kopf.ProgressRecord, body: kopf.Body, patch: kopf.Patch) -> None:
-        """Keep nothing."""
+        """Remember it; the patch stays empty."""
+        del patch
+        self._records.setdefault(str(body.metadata.uid), {})[key] = record
 
     def purge(self, *, key: str, body: kopf.Body, patch: kopf.Patch) -> None:
-        """Have nothing to forget."""
+        """Forget a handler that is done."""
+        del patch
+        records = self._records.get(str(body.metadata.uid), {})
+        records.pop(key, None)
+        if not records:
+            self.forget(str(body.metadata.uid))
 
     def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
-        """Never wake kopf up by a write: no handler of ours is retried."""
+        """Write that a handler is due again: kopf hears of it, and calls the handler."""
+        del body
+        if value is not None:
+            patch.status[RETRY_FIELD] = value
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """Return what matters of an object, which is all of it."""
-        return super().clear(essence=essence)
+        """Return what matters of an object, which is all of it; nobody changes it, so that it need not be copied."""
+        return essence
+
+    def forget(self, uid: str) -> None:
+        """Drop an object that is gone."""
+        self._records.pop(uid, None)
 
 
-def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffBase) -> kopf.OperatorRegistry:
-    """Return kopf's handlers, bound to where they hand over."""
+def _essence(body: kopf.Body, generation: object) -> kopf.BodyEssence:
+    metadata = {"labels": dict(body.metadata.labels), "annotations": dict(body.metadata.annotations)}
+    return cast("kopf.BodyEssence", {"metadata": metadata, "spec": {"generation": generation}})
+
+
+def build_registry(bridge: Bridge, credentials: Credentials, settings: kopf.OperatorSettings) -> kopf.OperatorRegistry:
+    """Return kopf's handlers, bound to who looks at our objects."""
     registry = kopf.OperatorRegistry()
 
     used: list[kopf.AiohttpSession] = []
@@ -104,56 +179,75 @@ def build_registry(enqueue: Enqueue, credentials: Credentials, seen: MemoryDiffB
         used[:] = [kopf_session(credentials)]
         return used[0]
 
+    @kopf.on.probe(registry=registry, id="reconciliation", errors=kopf.ErrorsMode.PERMANENT)
+    async def reconciliation(**_: Any) -> dict[str, int] | None:
+        return await bridge.health()
+
     for plural in _READERS:
-        _register(registry, plural, enqueue, seen)
+        _register(registry, plural, bridge, settings)
     return registry
 
 
-def _register(registry: kopf.OperatorRegistry, plural: Ours, enqueue: Enqueue, seen: MemoryDiffBase) -> None:
-    where: dict[str, Any] = {
-        "group": GROUP,
-        "version": VERSION,
-        "plural": plural,
-        "registry": registry,
-        "errors": kopf.ErrorsMode.PERMANENT,  # a fault of ours is told once, as an event, and not repeated
-    }
+def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, settings: kopf.OperatorSettings) -> None:
+    where: dict[str, Any] = {"group": GROUP, "version": VERSION, "plural": plural, "registry": registry}
 
-    async def changed(body: kopf.Body, namespace: str | None, name: str | None, **_: Any) -> None:
-        _tell_faults(plural, body)
-        # A key that nobody takes, because the controllers do not run yet, is not lost: they begin with everything.
-        enqueue(plural, f"{namespace}/{name}")
+    async def changed(body: kopf.Body, namespace: str | None, name: str | None, retry: int, **_: Any) -> None:
+        fault = _fault(plural, body)
+        if fault is not None and retry == 0:
+            kopf.warn(body, reason="Misconfigured", message=fault)
+        try:
+            await bridge.reconcile(plural, f"{namespace}/{name}", str(body.metadata.get("resourceVersion") or ""))
+        except CotideError as error:
+            delay = retry_seconds(retry)
+            _LOG.warning("%s %s/%s is looked at again in %.1f s: %s", plural, namespace, name, delay, error)
+            raise kopf.TemporaryError(str(error), delay=delay) from error
+        except Exception as error:  # what it was is in the quarantine, and on the object
+            raise kopf.PermanentError(f"it trips us: {type(error).__name__}") from error
+        if fault is not None:  # its status says so by now
+            raise kopf.PermanentError(fault)
 
-    async def gone(event: kopf.RawEvent, namespace: str | None, name: str | None, uid: str | None, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            seen.forget(str(uid))
-            enqueue(plural, f"{namespace}/{name}")
+    async def went(event: kopf.RawEvent, namespace: str | None, name: str | None, uid: str | None, **_: Any) -> None:
+        gone = event["type"] == "DELETED"
+        if gone:
+            for storage in (settings.persistence.diffbase_storage, settings.persistence.progress_storage):
+                if isinstance(storage, MemoryDiffBase | MemoryProgress):
+                    storage.forget(str(uid))
+        metadata = event["object"].get("metadata") or {}
+        if gone or metadata.get("deletionTimestamp"):
+            version = str(metadata.get("resourceVersion") or "")
+            with contextlib.suppress(Exception):  # its pods, which go with it, lead to further looks
+                await bridge.reconcile(plural, f"{namespace}/{name}", version, deleted=gone)
 
     kopf.on.create(**where, id=f"{plural}-created")(changed)
     kopf.on.update(**where, id=f"{plural}-updated")(changed)
     kopf.on.resume(**where, id=f"{plural}-resumed")(changed)
-    kopf.on.delete(**where, id=f"{plural}-deleted", optional=True)(changed)
-    del where["errors"]
-    kopf.on.event(**where, id=f"{plural}-gone")(gone)
+    kopf.on.event(**where, id=f"{plural}-went")(went)
 
 
-def _tell_faults(plural: Ours, body: kopf.Body) -> None:
-    """Put an event on an object whose spec can't be followed."""
+def retry_seconds(retry: int) -> float:
+    """Return the wall seconds before a retry, counted from 0: doubled each time up to the longest."""
+    return float(min(RETRY_MAX_SECONDS, RETRY_BASE_SECONDS * 2.0 ** min(retry, 10)))
+
+
+def _fault(plural: Ours, body: kopf.Body) -> str | None:
+    """Return why a spec can't be followed, in the words of its rule."""
     if body.metadata.get("deletionTimestamp"):
-        return
+        return None
     try:
         _READERS[plural](body)
     except InputError as error:
-        kopf.warn(body, reason="Misconfigured", message=str(error))
+        return str(error)
     except Exception as error:  # noqa: BLE001 - an exception in a handler is an event of kopf's with a traceback in it
-        kopf.warn(body, reason="Misconfigured", message=f"can't be read: {type(error).__name__}")
+        return f"can't be read: {type(error).__name__}"
+    return None
 
 
-def build_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
+def build_settings() -> kopf.OperatorSettings:
     """Return kopf's settings: ours in name, silent on objects, listing in chunks."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
-    settings.persistence.progress_storage = NoProgress()
-    settings.persistence.diffbase_storage = seen
+    settings.persistence.progress_storage = MemoryProgress()
+    settings.persistence.diffbase_storage = MemoryDiffBase()
     settings.posting.level = logging.WARNING
     settings.posting.reporting_component = "cotide"
     settings.posting.reporting_instance = "cotide"
@@ -164,73 +258,13 @@ def build_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
     return settings
 
 
-class KopfThread:
-    """kopf in a thread; made by `start_kopf`."""
-
-    def __init__(self, enqueue: Enqueue, credentials: Credentials) -> None:
-        self._stop = threading.Event()
-        self._ready = threading.Event()
-        self._fault: BaseException | None = None
-        self._identity = f"cotide@{socket.gethostname()}/{os.getpid()}"
-        seen = MemoryDiffBase()
-        self._registry = build_registry(enqueue, credentials, seen)
-        self._settings = build_settings(seen)
-        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            kopf.run(
-                registry=self._registry,
-                settings=self._settings,
-                # Said, since what kopf does to find out needs a name of its user, and a container's uid has none.
-                identity=self._identity,  # type: ignore[arg-type]  # a NewType of str that kopf keeps to itself
-                standalone=True,
-                clusterwide=True,
-                stop_flag=self._stop,
-                ready_flag=self._ready,
-            )
-        except BaseException as error:  # noqa: BLE001 - the thread's last word; `fault` and the log pass it on
-            self._fault = error
-            _LOG.error("kopf stopped: %s: %s", type(error).__name__, error)
-
-    @property
-    def ready(self) -> bool:
-        """Whether kopf has started; whether the API server lets it watch is for the preflight to find out."""
-        return self._ready.is_set() and self.alive
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs; if it does not and nobody stopped it, the operator should be restarted."""
-        return self._thread.is_alive()
-
-    @property
-    def fault(self) -> BaseException | None:
-        """What stopped kopf, if not we did."""
-        return self._fault
-
-    def wait_ready(self, seconds: float = READY_SECONDS) -> bool:
-        """Wait (in a thread that may block) until kopf has started; False when it has not in time."""
-        return self._ready.wait(seconds) and self.alive
-
-    def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """Stop kopf and wait (in a thread that may block) for its end; False when it does not end in time."""
-        self._stop.set()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-
-def start_kopf(enqueue: Enqueue, credentials: Credentials) -> KopfThread:
-    """Start kopf in its own thread; ``enqueue`` is `Controllers.enqueue_threadsafe`."""
-    thread = KopfThread(enqueue, credentials)
-    thread.start()
-    return thread
-
-
-def quiet_kopf(level: int = logging.WARNING) -> None:
-    """Keep kopf's own log, a line for each object, out of ours."""
-    for name in ("kopf", "kopf.objects", "kopf.activities"):
-        logging.getLogger(name).setLevel(level)
+def run_kopf(bridge: Bridge, credentials: Credentials, **how: Any) -> None:
+    """Run kopf in this thread until it is told to stop; ``how`` is `kopf.run`'s."""
+    settings = build_settings()
+    kopf.run(
+        registry=build_registry(bridge, credentials, settings),
+        settings=settings,
+        standalone=True,
+        clusterwide=True,
+        **how,
+    )

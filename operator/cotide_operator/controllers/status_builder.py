@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cotide_core.errors import InputError
 from cotide_core.instructions import WaitReason
+from cotide_core.units import counted
 from cotide_kube.timestamps import format_timestamp, parse_timestamp
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.decision_store import Decision
@@ -163,7 +164,7 @@ def workload_status(
     }
     conditions = list(before.get("conditions") or ())
     is_ready = len(ready) >= wanted and not trouble and (wanted > 0 or not alive)
-    sentence = f"{len(ready)} of {wanted} pods are ready"
+    sentence = f"{len(ready)} of {counted(wanted, 'pod')} ready"
     reason = "AllPodsReady" if is_ready else ("NoPods" if not alive else "PodsNotReady")
     conditions = with_condition(conditions, _condition("Ready", is_ready, reason, sentence), look)
     foremost = _foremost(waiting, decisions)
@@ -248,19 +249,19 @@ def _job_conditions(
     before: Sequence[Mapping[str, Any]],
 ) -> list[Status]:
     if progress.outcome is Outcome.SUCCEEDED:
-        sentence = f"{len(progress.completed)} of {spec.completions} pods succeeded"
+        sentence = f"{len(progress.completed)} of {counted(spec.completions, 'pod')} succeeded"
         return [
             _condition("Complete", True, "CompletionsReached", sentence),
             _condition("Scheduled", True, "Scheduled", sentence),
         ]
     if progress.outcome is Outcome.FAILED:
-        sentence = f"{progress.failures} pods failed, spec.backoffLimit allows {spec.backoff_limit}"
+        sentence = f"{counted(progress.failures, 'pod')} failed, spec.backoffLimit allows {spec.backoff_limit}"
         scheduled = [dict(one) for one in before if one.get("type") == "Scheduled"]
         return [*scheduled, _condition("Failed", True, "BackoffLimitExceeded", sentence)]
     if not placed and not waiting and not trouble:
         sentence = "the next pod is about to be made"
         if progress.failures:
-            sentence = f"the next pod is made when the back-off after {progress.failures} failures is over"
+            sentence = f"the next pod is made when the back-off after {counted(progress.failures, 'failure')} is over"
         return [_condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)]
     return [_placement(len(placed), len(waiting), foremost, trouble)]
 
@@ -270,9 +271,9 @@ def _placement(placed: int, waiting: int, foremost: Decision | None, trouble: st
     if trouble:
         return _condition("Scheduled", False, WaitReason.MISCONFIGURED.value, trouble)
     if not waiting:
-        return _condition("Scheduled", True, "Scheduled", f"{placed} pods are on a node")
+        return _condition("Scheduled", True, "Scheduled", f"{counted(placed, 'pod is', 'pods are')} on a node")
     if foremost is None:
-        sentence = f"{waiting} of {placed + waiting} pods wait for their first turn"
+        sentence = f"{counted(waiting, 'pod waits', 'pods wait')} for a first turn"
         return _condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)
     return _condition("Scheduled", False, foremost.reason, foremost.message)
 

@@ -18,7 +18,7 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
-from cotide_operator.controllers.applicability_conditions import with_applicability
+from cotide_operator.controllers.applicability_conditions import decided_by, with_applicability
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
@@ -127,6 +127,7 @@ class WorkloadController:
                 key, None if rate is None else rate / ready, known.spec.qos.latency_p95_milliseconds
             )
             status["conditions"] = with_applicability(status["conditions"], seen, look)
+            status["decidedBy"] = decided_by(seen)
         faults = self._readings.faults
         if faults is not None:
             status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), look)}

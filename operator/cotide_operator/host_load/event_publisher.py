@@ -95,15 +95,15 @@ class Teller:
 
         def events() -> Iterator[Event]:
             for name, row in names.items():
-                for place, forecaster in enumerate(NAMES):
-                    if row >= score.known.shape[1] or not score.known[place, row]:
+                for index, forecaster in enumerate(NAMES):
+                    if row >= score.known.shape[1] or not score.known[index, row]:
                         continue
-                    made, window, whole = score.forecasts[place], scores[place], float(physical[place % 2, row])
+                    made, window, whole = score.forecasts[index], scores[index], float(physical[index % 2, row])
                     yield ForecastScored(
                         node=name,
                         forecaster=forecaster,
                         until_seconds=until,
-                        measured=whole * float(score.measured[place, row]),
+                        measured=whole * float(score.measured[index, row]),
                         point=whole * float(made.point[row]),
                         p50=whole * float(made.p50[row]),
                         p90=whole * float(made.p90[row]),
@@ -112,7 +112,7 @@ class Teller:
                         bias_share=float(window.bias[row]),
                         underestimate_share=float(window.underestimates[row]),
                         coverage_p99=float(window.coverage[row, -1]),
-                        trusted=bool(trusts[place, row]),
+                        trusted=bool(trusts[index, row]),
                     )
 
         await self._tell(events())

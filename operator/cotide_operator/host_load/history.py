@@ -95,8 +95,8 @@ class History:
         for first in range(span.first, span.last + 1, span.at_a_time):
             count = min(span.at_a_time, span.last + 1 - first)
             maxima = await self._piece(first, count, table, online)
-            for place in range(count):
-                yield PastSlot(first + place, maxima[:, :, place])
+            for index in range(count):
+                yield PastSlot(first + index, maxima[:, :, index])
 
     async def _piece(self, first: int, count: int, table: NodeTable, online: OnlinePods) -> Floats:
         """Return (2, N, count) maxima of the slots from ``first`` on."""

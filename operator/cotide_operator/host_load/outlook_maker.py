@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cotide_core.kernels.array_types import Booleans
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import offered
+from cotide_core.units import counted
 from cotide_operator.host_load.forecasters import NAMES
 from cotide_operator.host_load.node_rows import NodeRows
 from cotide_operator.reclaimed.node_outlook import (
@@ -217,7 +218,7 @@ def _message(reason: str, scores: _Scores) -> str:
     else:
         figures = (
             f"the p99 forecast of its {scores.resource} covered {100 * scores.coverage:.1f} % of the last"
-            f" {scores.records} slots, with a mean error of {100 * scores.error:.1f} % of the node"
+            f" {counted(scores.records, 'slot')}, with a mean error of {100 * scores.error:.1f} % of the node"
         )
     if reason == CALIBRATED:
         return f"{figures[0].upper()}{figures[1:]}."

@@ -66,16 +66,16 @@ class Refits:
         if not len(rows):
             return 0
         started = time.monotonic()
-        for place, name in enumerate(NAMES[ONLINE]):
+        for index, name in enumerate(NAMES[ONLINE]):
             _LOG.info("fitting %s of %d nodes in %d worker process(es)", name, len(rows), _workers())
             self._told = time.monotonic()
             try:
-                fitted = await asyncio.to_thread(self._fit, name, histories[place, rows])
+                fitted = await asyncio.to_thread(self._fit, name, histories[index, rows])
             except (BrokenExecutor, OSError) as error:  # a worker was killed, most often for its memory
                 _LOG.warning("%s was not fitted, the forecasts keep what they have: %s", name, error)
                 return 0
             async with self._lock:
-                await asyncio.to_thread(self._forecasters.refit, place, fitted, rows, tenants)
+                await asyncio.to_thread(self._forecasters.refit, index, fitted, rows, tenants)
         _LOG.info("the load forecasts of %d nodes were fitted in %.0f s", len(rows), time.monotonic() - started)
         return len(rows)
 

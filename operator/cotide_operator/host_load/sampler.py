@@ -55,7 +55,7 @@ class NodeTable:
         rows = np.array([columns.row_of[name] for name in names], np.intp)
         physical = columns.allocatable[[[CPU_COLUMN], [MEMORY_COLUMN]], rows].astype(np.float64)
         batch = columns.held[:ONLINE_RANK, :, rows].sum(axis=0).astype(np.float64)
-        return cls(names, {name: place for place, name in enumerate(names)}, physical, batch)
+        return cls(names, {name: index for index, name in enumerate(names)}, physical, batch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,10 +139,10 @@ class NodeSampler:
         online = await online_pods(self._pods, table, self._state)
         usage = np.empty((2, len(online.pods)))
         walls = np.empty(len(online.pods))
-        for place, pod in enumerate(online.pods):
-            if place and place % PODS_AT_A_TIME == 0:
+        for index, pod in enumerate(online.pods):
+            if index and index % PODS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
-            usage[0, place], usage[1, place], walls[place] = self._usages.fresh(pod, wall_now)
+            usage[0, index], usage[1, index], walls[index] = self._usages.fresh(pod, wall_now)
         physical = table.physical
         read = np.isfinite(usage)
         believed = believable(usage, physical[:, online.rows])

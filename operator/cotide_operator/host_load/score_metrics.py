@@ -27,9 +27,9 @@ def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: st
     physical : (2, n) millicores and bytes of each row.
     level : name in `HostLoadForecast` of the quantile that is planned with.
     """
-    for place, name in enumerate(NAMES):
-        known = score.known[place]
-        measured, point = score.measured[place][known], score.forecasts[place].point[known]
+    for index, name in enumerate(NAMES):
+        known = score.known[index]
+        measured, point = score.measured[index][known], score.forecasts[index].point[known]
         errors = telemetry.forecast_error.labels(name)
         for error in np.abs(point - measured).tolist():
             errors.observe(error)
@@ -50,8 +50,8 @@ def write_window(telemetry: Metrics, scores: Sequence[LoadScores]) -> None:
         weights = one.records[scored]
         if not len(weights):
             continue
-        for place, quantile in enumerate(QUANTILES):
-            covered = float(np.average(one.coverage[scored, place], weights=weights))
+        for index, quantile in enumerate(QUANTILES):
+            covered = float(np.average(one.coverage[scored, index], weights=weights))
             telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
         telemetry.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
 

@@ -128,4 +128,4 @@ class SlotAccumulator:
     def _note(self, number: int | None, closed: list[Floats]) -> None:
         if number is not None:
             slots = (values.reshape(-1, 4).T.copy() for values in closed)
-            self._closed += [ClosedSlot(number + place, values) for place, values in enumerate(slots)]
+            self._closed += [ClosedSlot(number + index, values) for index, values in enumerate(slots)]

@@ -1,4 +1,5 @@
-"""Trains the predictors anew from what this cluster showed, in a process of its own.
+"""Trains the predictors anew from what this cluster showed, in a process of its own; latency forecasts by way of
+`qos_learning`, which scores and judges them.
 
 Fed by the loop after each cycle; looks at its interval whether there is cause (Ou 2024, section 4.3: a job of an
 unseen type has finished; or many new samples), trains, saves into the models directory and lets the model store take
@@ -12,15 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from cotide_core.errors import CotideError
-from cotide_core.events import Event
-from cotide_core.forecasts import CompletionForecaster, CompletionSamples, QosSamples
-from cotide_core.samples import POOL, SampleCollector
+from cotide_core.events import Event, WorkloadDeleted
+from cotide_core.forecasting.own_models import namespace_in
+from cotide_core.forecasts import CompletionForecaster, CompletionSamples
+from cotide_core.recording.samples import POOL, SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
+from cotide_operator.models.learned_store import LearnedStore
+from cotide_operator.models.qos_learning import LEARNING, QosLearning
 from cotide_operator.models.shelf import COMPLETION, QOS
 from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import Files, Samples, train_apart
@@ -41,10 +46,14 @@ class Retraining:
         Where models go, and which ones are in use.
     seed : int
         Of the training.
+    learn : callable
+        Makes what keeps and scores the measured mixes of a learner, and renews its QoS model.
+    kept : LearnedStore, optional
+        Where that outlives the pod.
     is_there : callable
         Whether a namespace is; what the pods of one that is gone taught goes, too.
     train_with : callable
-        Trains; tests pass their own.
+        Trains run times; tests pass their own.
     """
 
     def __init__(
@@ -54,6 +63,8 @@ class Retraining:
         *,
         seed: int,
         telemetry: Metrics,
+        learn: Callable[[str], QosLearning],
+        kept: LearnedStore | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
         train_with: Train = train_apart,
     ) -> None:
@@ -62,6 +73,13 @@ class Retraining:
         self._seed = seed
         self._telemetry = telemetry
         self._train = train_with
+        self._learn = learn
+        self._kept = kept
+        self._learnings: dict[str, QosLearning] = {}
+        self._restored = False
+        store.trust_of = self._trust_of
+        if settings.promotion != "atOnce":
+            store.score_only()
         self._is_there = is_there
         self._learners_most = settings.own_models_most
         self.collector = SampleCollector(settings.capacity_samples, self._learner_of, self._learners_most)
@@ -78,31 +96,92 @@ class Retraining:
     def feed(self, state: ClusterState, events: Sequence[Event], now: float) -> None:
         """Take the samples of one cycle."""
         self.collector.feed(state, events, now)
+        for learner, fresh in self.collector.take_fresh().items():
+            self._learning(learner).feed(fresh, now)
+        for event in events:
+            if isinstance(event, WorkloadDeleted):
+                for learning in self._learnings.values():
+                    learning.forget(event.key)
 
     async def run(self) -> None:
         """Look for cause until cancelled."""
+        await self.restore()
+        kept = time.monotonic()
         while True:
             await asyncio.sleep(self._settings.check_seconds)
             await self.look()
+            if time.monotonic() - kept >= self._settings.keep_seconds:
+                kept = time.monotonic()
+                await self.keep()
+
+    async def restore(self) -> None:
+        """Take up what an earlier process or replica kept; once, before anything is learned."""
+        if self._restored or self._kept is None:
+            return
+        self._restored = True
+        try:
+            learners = await self._kept.learners()
+        except CotideError as error:
+            self._telemetry.learned_store.labels("refused").inc()
+            _LOG.warning("what was learned before is not taken up: %s", error)
+            return
+        for learner in learners:
+            if learner == POOL or self._learner_of(learner) == learner:
+                await self._learning(learner).restore()
+
+    async def keep(self) -> None:
+        """Write what was learned into the store, if there is news."""
+        for learning in list(self._learnings.values()):
+            await learning.keep()
+
+    def _learning(self, learner: str) -> QosLearning:
+        found = self._learnings.get(learner)
+        if found is None:
+            found = self._learnings[learner] = self._learn(learner)
+        return found
+
+    def _trust_of(self, service: str) -> str:
+        learner = self._learner_of(namespace_in(service))
+        if learner is None:
+            return ""
+        learning = self._learnings.get(learner)
+        return LEARNING if learning is None else str(learning.trust.state(service))
 
     async def look(self) -> None:
         """Train what there is cause to train, one after the other."""
+        await self.restore()
         await self._forget_gone()
         for learner in self.collector.learners():
-            for kind in (COMPLETION, QOS):
-                if not self._new(kind, learner):
-                    continue
-                samples = self.collector.completion(learner) if kind == COMPLETION else self.collector.qos(learner)
-                cause = self._cause(kind, learner, samples)
-                if cause is not None:
-                    await self._renew(kind, learner, samples, cause)
+            await self._learning(learner).look()
+            if self._new(COMPLETION, learner):
+                await self._look_at_run_times(learner)
+            cause = self._cause(QOS, learner, len(self._learning(learner).reservoir), None)
+            if cause is not None:
+                await self._renew(QOS, learner, cause, self._learning(learner).renew)
+
+    async def _look_at_run_times(self, learner: str) -> None:
+        samples = self.collector.completion(learner)
+        cause = self._cause(COMPLETION, learner, len(samples.types), samples)
+        if cause is None:
+            return
+        self._tried_types[learner] = Counter(samples.types)
+
+        async def train() -> None:
+            files = await self._train(samples, self._seed)
+            await asyncio.to_thread(self._store.save, files, learner)
+            await self._store.look()
+
+        await self._renew(COMPLETION, learner, cause, train)
 
     async def _forget_gone(self) -> None:
         """Drop what namespaces taught that are gone: another tenant may get the name."""
-        for learner in {*self.collector.learners(), *self._store.own_namespaces()} - {POOL}:
+        for learner in {*self.collector.learners(), *self._store.own_namespaces(), *self._learnings} - {POOL}:
             if not self._is_there(learner):
                 self.collector.forget(learner)
                 await self._store.forget_own(learner)
+                learning = self._learnings.pop(learner, None)
+                if learning is not None:
+                    await learning.forget_all()
         there = set(self.collector.learners())
         self._used = Counter({key: count for key, count in self._used.items() if key[1] in there})
         self._tried_types = {learner: tried for learner, tried in self._tried_types.items() if learner in there}
@@ -115,12 +194,11 @@ class Retraining:
         ever, used = self._ever(kind, learner), self._used[kind, learner]
         return ever - used if ever >= used else ever  # fewer: it was forgotten, and began anew
 
-    def _cause(self, kind: str, learner: str, samples: Samples) -> str | None:
-        size = len(samples.mixes) if isinstance(samples, QosSamples) else len(samples.types)
+    def _cause(self, kind: str, learner: str, size: int, samples: CompletionSamples | None) -> str | None:
         if size < self._settings.minimum_samples:
             return None
         current, new = self._store.current_of(kind, learner), self._new(kind, learner)
-        if isinstance(samples, CompletionSamples) and current is not None:
+        if samples is not None and current is not None:
             unseen = self._unseen(samples, learner, current.model)
             if unseen:
                 return f"jobs of unseen types finished: {', '.join(unseen)}"
@@ -141,18 +219,14 @@ class Retraining:
             if name and count >= max(self._settings.unseen_type_samples, 2 * tried[name]) and not model.knows(name)
         )
 
-    async def _renew(self, kind: str, learner: str, samples: Samples, cause: str) -> None:
+    async def _renew(self, kind: str, learner: str, cause: str, train: Callable[[], Awaitable[None]]) -> None:
         whose = "" if learner == POOL else f" of namespace {learner}"
         _LOG.info("training the %s model%s anew: %s", kind, whose, cause)
         self._used[kind, learner] = self._ever(kind, learner)
-        if isinstance(samples, CompletionSamples):
-            self._tried_types[learner] = Counter(samples.types)
         try:
-            files = await self._train(samples, self._seed)
-            await asyncio.to_thread(self._store.save, files, learner)
+            await train()
         except CotideError as error:
             self._telemetry.trainings.labels(kind, "failed").inc()
             _LOG.warning("the %s model%s was not renewed: %s", kind, whose, error)
             return
         self._telemetry.trainings.labels(kind, "done").inc()
-        await self._store.look()

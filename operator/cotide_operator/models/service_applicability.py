@@ -21,11 +21,15 @@ class ServiceApplicability:
     Attributes
     ----------
     outside : words of `applicability.NAMES`: in what it lies outside what was learned, an unmeasured rate included.
-    samples : of it that the model learned from; None where the heuristic decides.
+    samples : of it that the model learned from; None where there is no model.
+    decides : whether the model decides about it, and not the heuristic.
+    trust : ``Learning``, ``Trusted`` or ``FallenBack`` where forecasts are scored by service; else empty.
     """
 
     outside: tuple[str, ...]
     samples: int | None
+    decides: bool = False
+    trust: str = ""
 
 
 def applicability_of(

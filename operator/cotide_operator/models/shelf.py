@@ -65,6 +65,18 @@ class Shelf:
         self.current[one.kind] = one
         return before
 
+    def before(self, kind: str) -> Loaded | None:
+        """Return the model that was in use before; None where there was none."""
+        return self._previous.get(kind)
+
+    def roll_back(self, kind: str) -> Loaded | None:
+        """Take the model before into use, or none where there was none; returns the one that goes."""
+        gone = self.current.pop(kind, None)
+        before = self._previous.pop(kind, None)
+        if before is not None:
+            self.current[kind] = before
+        return gone
+
     def prune(self, most: int) -> None:
         """In a thread: delete old models that we saved, and what a save that failed left behind."""
         directory, used = self.directory, {one.model_id for one in self.in_use_or_before()}

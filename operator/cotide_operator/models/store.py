@@ -15,6 +15,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from cotide_core.events import Event, ModelsChanged, OwnModels
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
-from cotide_core.samples import POOL
+from cotide_core.recording.samples import POOL
 from cotide_operator.models.service_applicability import ServiceApplicability, applicability_of
 from cotide_operator.models.shelf import COMPLETION, MANIFEST, QOS, Files, Loaded, Shelf
 from cotide_operator.observability.ledger_file import write_files
@@ -70,6 +71,10 @@ class ModelStore:
         self._completion: dict[str, CompletionForecaster] = {}
         self._shelves: dict[str, Shelf] = {} if directory is None else {POOL: Shelf(directory)}
         """By whom they answer for: a namespace, or `POOL` for all that have none of their own."""
+        self._decides: dict[str, tuple[str, ...]] | None = None
+        """By learner, the services for which a QoS model decides; None for all."""
+        self.trust_of: Callable[[str], str] | None = None
+        """How a service's forecasts stand, where they are scored by service."""
 
     @property
     def current(self) -> dict[str, Loaded]:
@@ -96,7 +101,46 @@ class ModelStore:
         """Return what the QoS model in use, or the heuristic, knows of a service; see `applicability_of`."""
         current = self.current_of(QOS, namespace_in(service)) or self.current_of(QOS)
         forecaster = self.qos("" if current is None else current.model_id)
-        return applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
+        seen = applicability_of(forecaster, service, requests_per_second, limit_milliseconds)
+        decides = current is not None and (self.decides_for is None or service in self.decides_for)
+        trust = "" if self.trust_of is None else self.trust_of(service)
+        return replace(seen, decides=decides, trust=trust)
+
+    @property
+    def decides_for(self) -> tuple[str, ...] | None:
+        """Services for which a QoS model decides, sorted; None for all."""
+        if self._decides is None:
+            return None
+        return tuple(sorted(service for services in self._decides.values() for service in services))
+
+    def score_only(self) -> None:
+        """Let the heuristic decide for every service that `decide_for` does not name; before anything is decided."""
+        self._decides = {}
+
+    def decide_for(self, learner: str, services: tuple[str, ...]) -> None:
+        """Let the QoS model decide for these services of a learner from the next cycle on, and for no other of its."""
+        if self._decides is not None and self._decides.get(learner, ()) != services:
+            self._decides[learner] = services
+            self._tell_engine()
+
+    def previous_qos(self, namespace: str = POOL) -> QosForecaster | None:
+        """Return the QoS model that was in use before; None where there was none."""
+        shelf = self._shelves.get(namespace)
+        before = None if shelf is None else shelf.before(QOS)
+        return before.model if before is not None and isinstance(before.model, QosForecaster) else None
+
+    async def roll_back(self, kind: str, namespace: str = POOL) -> None:
+        """Return to the model of a kind that was in use before; what we saved of the present one is deleted."""
+        shelf = self._shelves.get(namespace)
+        gone = None if shelf is None else shelf.roll_back(kind)
+        if shelf is None or gone is None:
+            return
+        self._telemetry.model_info.remove(*_info(gone))
+        if kind in shelf.current:
+            self._telemetry.model_info.labels(*_info(shelf.current[kind])).set(1)
+        await asyncio.to_thread(shutil.rmtree, shelf.directory / gone.model_id, ignore_errors=True)
+        self._tell_engine()
+        await self.look()
 
     def completion(self, model_id: str) -> CompletionForecaster:
         """Return the completion forecaster of this id; the heuristic for an empty one."""
@@ -203,7 +247,9 @@ class ModelStore:
             if ids[name]
         )
         pool = ids.get(POOL, {})
-        self._tell(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own))
+        learned = any(QOS in found for found in ids.values())
+        decides_for = self.decides_for if learned else None
+        self._tell(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own, decides_for))
         self._forget_old()
 
     def _forget_old(self) -> None:

@@ -1,7 +1,8 @@
 """One training in a process of its own, which ends with us whatever happens.
 
-Called by `retraining`. A pool of workers would do the same, but can't be told to drop a training that runs: a signal
-to stop would then wait for the trees to grow. Invariant: when the call returns or is cancelled, the process is gone.
+Called by `retraining` and `qos_learning`. A pool of workers would do the same, but can't be told to drop a training
+that runs: a signal to stop would then wait for the trees to grow. Invariant: when the call returns or is cancelled, the
+process is gone.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cotide_core.errors import CotideError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
+from cotide_core.recording.samples import MeasuredMix
+
+if TYPE_CHECKING:
+    from cotide_predictors.learning.renewal import Renewal
 
 Files = dict[str, bytes]
 Samples = QosSamples | CompletionSamples
@@ -40,6 +46,18 @@ def train(samples: Samples, seed: int) -> Files:
     return serialisation.to_files(train_completion(samples, random_state=seed))
 
 
+def renew(
+    older: Sequence[MeasuredMix],
+    latest: Mapping[str, Sequence[MeasuredMix]],
+    champion_files: Mapping[str, bytes] | None,
+    seed: int,
+) -> Renewal:
+    """Train a QoS model that challenges the one in use; see `cotide_predictors.learning.renewal`."""
+    from cotide_predictors.learning import renewal  # heavy: loads xgboost
+
+    return renewal.renew(older, latest, champion_files, seed)
+
+
 async def train_apart(samples: Samples, seed: int) -> Files:
     """Run `train` in a new process, at low priority.
 
@@ -48,9 +66,25 @@ async def train_apart(samples: Samples, seed: int) -> Files:
     ModelError
         When the training says no, or its process dies.
     """
+    files: Files = await _run_apart(train, samples, seed)
+    return files
+
+
+async def renew_apart(
+    older: Sequence[MeasuredMix],
+    latest: Mapping[str, Sequence[MeasuredMix]],
+    champion_files: Mapping[str, bytes] | None,
+    seed: int,
+) -> Renewal:
+    """Run `renew` in a new process, at low priority; raises as `train_apart` does."""
+    renewal: Renewal = await _run_apart(renew, older, latest, champion_files, seed)
+    return renewal
+
+
+async def _run_apart(work: Callable[..., object], *arguments: object) -> Any:
     context = get_context("spawn")  # nothing inherited: a fork would copy sockets and threads of the live loop
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, samples, seed), name="training", daemon=True)
+    process = context.Process(target=_work, args=(theirs, work, arguments), name="training", daemon=True)
     await asyncio.to_thread(process.start)
     theirs.close()
     try:
@@ -65,22 +99,22 @@ async def train_apart(samples: Samples, seed: int) -> Files:
     return outcome
 
 
-def _receive(connection: Connection) -> Files | str | None:
-    """Return the files, a sentence that says why there are none, or None when the process died."""
+def _receive(connection: Connection) -> object:
+    """Return what the work returned, a sentence that says why there is nothing, or None when the process died."""
     with connection:
         try:
-            outcome: Files | str = connection.recv()
+            outcome: object = connection.recv()
         except (EOFError, OSError):
             return None
         return outcome
 
 
-def _work(connection: Connection, samples: Samples, seed: int) -> None:
+def _work(connection: Connection, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
     os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the operator ends its training, not the terminal
-    outcome: Files | str
+    outcome: object
     try:
-        outcome = train(samples, seed)
+        outcome = work(*arguments)
     except (CotideError, ValueError) as error:
         outcome = str(error) or type(error).__name__
     with connection:

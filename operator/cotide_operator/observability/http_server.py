@@ -51,6 +51,8 @@ class HealthServer:
         Who may read debug pages; without it nobody may.
     notes : callable
         What is to be known of a replica that is ready nevertheless, one sentence each.
+    dead : callable
+        What only a new process can mend, one phrase each; empty while all parts live.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class HealthServer:
         *,
         access: AccessReviews | None = None,
         notes: Callable[[], list[str]] = list,
+        dead: Callable[[], list[str]] = list,
     ) -> None:
         self._telemetry = telemetry
         self._board = board
@@ -69,6 +72,7 @@ class HealthServer:
         self._refresh = refresh
         self._access = access
         self._notes = notes
+        self._dead = dead
         self._writing = asyncio.Lock()
         """Held while a page is worked out: one at a time."""
         self._runner: web.AppRunner | None = None
@@ -112,7 +116,8 @@ class HealthServer:
         )
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        dead = self._dead()
+        return web.Response(status=503 if dead else 200, text="".join(f"{what}\n" for what in dead or ["ok"]))
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         missing = self._missing()

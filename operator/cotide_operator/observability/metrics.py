@@ -10,6 +10,7 @@ Source of names and buckets: kubernetes/pkg/scheduler/metrics/metrics.go
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,6 +18,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 ATTEMPT_BUCKETS: Final = tuple(0.001 * 2**exponent for exponent in range(15))
 SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
 ATTEMPTS_LABEL_CAP: Final = 15
+EXTENDER_BUCKETS: Final = tuple(0.00025 * 2**exponent for exponent in range(12))
+"""A quarter of a millisecond to half a second; chosen."""
+QOS_TRUST: Final = ("Learning", "Trusted", "FallenBack")
+"""How a service's latency forecasts may stand; the words of its Workload's conditions."""
 
 
 class Metrics:
@@ -26,6 +31,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._add_ledger()
         self._add_answers()
+        self._add_learning()
         self._count_attempts()
         self._count_evictions()
         self._count_writes()
@@ -33,6 +39,7 @@ class Metrics:
         self._show_models()
         self._show_usage()
         self._show_admission()
+        self._show_extender()
         self._show_replica()
         self._count_faults()
 
@@ -225,6 +232,86 @@ class Metrics:
             " RateUnknown (the larger of model and heuristic counts), Heuristic (there is no model).",
             "basis",
         )
+
+    def _show_extender(self) -> None:
+        """Make what tells of kube-scheduler's questions."""
+        self.extender_requests = self._counter(
+            "extender_requests_total",
+            "Questions of kube-scheduler by verb and answer: chosen (one node), passed, refused (no node), scored, left"
+            " alone (not a scheduler that is looked after), unseen (the watch lags: answered, not assumed), bound,"
+            " failed (a binding), malformed.",
+            "verb",
+            "outcome",
+        )
+        self.extender_duration = self._histogram(
+            "extender_request_duration_seconds",
+            "Wall seconds of one answer, reading the request included.",
+            EXTENDER_BUCKETS,
+            "verb",
+        )
+        self.extender_assumed = self._gauge(
+            "extender_assumed_pods",
+            "Pods that count on the node that kube-scheduler was answered, before the watch tells.",
+        )
+        self.extender_certificate_expiry = self._gauge(
+            "extender_certificate_expiry_timestamp_seconds",
+            "When the extender's certificate ends; NaN where none is served.",
+        )
+        self.extender_certificate_expiry.set(math.nan)
+
+    def _add_learning(self) -> None:
+        """Make what tells how good latency forecasts are, by service, and what became of them."""
+        gauge = self._gauge
+        self.qos_precision = gauge(
+            "qos_precision_ratio", "Of the samples that the model would have refused, those that broke.", "workload"
+        )
+        self.qos_recall = gauge(
+            "qos_recall_ratio", "Of the samples that broke, those that the model would have refused.", "workload"
+        )
+        self.qos_brier = gauge(
+            "qos_brier_score",
+            "Mean squared error of the probability, of model and heuristic.",
+            "workload",
+            "forecaster",
+        )
+        self.qos_trust = gauge(
+            "qos_trust", "1 for how a service's forecasts stand: Learning, Trusted or FallenBack.", "workload", "state"
+        )
+        self.qos_lead = self._histogram(
+            "qos_lead_time_seconds",
+            "Clock seconds from the first warning of the model to the measured break; 0 without a warning.",
+            (0, 15, 30, 60, 120, 300, 600, 1800, 3600, 14400),
+            "workload",
+        )
+        self.model_rollbacks = self._counter("model_rollbacks_total", "Models taken back after promotion.", "kind")
+        self.learned_store = self._counter(
+            "learned_store_total",
+            "What became of kept samples: kept, failed, restored, refused, or contradicted by what is measured.",
+            "outcome",
+        )
+
+    def show_service(
+        self, workload: str, state: str, precision: float, recall: float, brier: float, heuristic_brier: float
+    ) -> None:
+        """Show how good the forecasts of one service are."""
+        self.qos_precision.labels(workload).set(precision)
+        self.qos_recall.labels(workload).set(recall)
+        self.qos_brier.labels(workload, "model").set(brier)
+        self.qos_brier.labels(workload, "heuristic").set(heuristic_brier)
+        for name in QOS_TRUST:
+            self.qos_trust.labels(workload, name).set(name == state)
+
+    def forget_service(self, workload: str) -> None:
+        """Remove the series of a Workload that was deleted."""
+        for gauge in (self.qos_precision, self.qos_recall, self.qos_lead):
+            with suppress(KeyError):
+                gauge.remove(workload)
+        for name in ("model", "heuristic"):
+            with suppress(KeyError):
+                self.qos_brier.remove(workload, name)
+        for name in QOS_TRUST:
+            with suppress(KeyError):
+                self.qos_trust.remove(workload, name)
 
     def text(self) -> bytes:
         """Return the exposition in the Prometheus text format."""

@@ -91,8 +91,8 @@ def _changed(spec: Mapping[str, Any]) -> dict[tuple[str, int], Mapping[str, Any]
 def _containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     for name in _LISTS:
         listed = spec.get(name)
-        for place, container in enumerate(listed if isinstance(listed, list) else ()):
-            yield name, place, _mapping(container)
+        for index, container in enumerate(listed if isinstance(listed, list) else ()):
+            yield name, index, _mapping(container)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

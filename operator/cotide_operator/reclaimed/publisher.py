@@ -93,6 +93,23 @@ class _Decided(NamedTuple):
     """None: nothing any more."""
 
 
+class Publication(NamedTuple):
+    """How reclaimed capacity is published.
+
+    Attributes
+    ----------
+    settings : as configured.
+    publish : False: take away what is there.
+    slot_seconds : on the operator's clock; an outlook that ended a slot ago is none any more.
+    seed : of the pauses between tries; None draws one.
+    """
+
+    settings: ReclaimedSettings
+    publish: bool
+    slot_seconds: float
+    seed: int | None = None
+
+
 class ReclaimedPublisher:
     """Patches nodes; made once per term of leadership.
 
@@ -104,11 +121,7 @@ class ReclaimedPublisher:
         Subscribed to.
     holdings_of : callable
         Who holds what of a node, by name; None while the node is not known to the engine.
-    settings : ReclaimedSettings
-    publish : bool
-        False: take away what is there.
-    slot_seconds : float
-        On the operator's clock; an outlook that ended a slot ago is none any more.
+    how : Publication
     """
 
     def __init__(
@@ -119,30 +132,27 @@ class ReclaimedPublisher:
         clock: Clock,
         *,
         holdings_of: Callable[[str], Holdings | None],
-        settings: ReclaimedSettings,
-        publish: bool,
-        slot_seconds: float,
+        how: Publication,
         recorder: EventRecorder,
         telemetry: Metrics,
-        seed: int | None = None,
     ) -> None:
         self._client = client
         self._mirror = mirror
         self._outlooks = outlooks
         self._clock = clock
         self._holdings_of = holdings_of
-        self._settings = settings
-        self._publish = publish
-        self._slot_seconds = slot_seconds
+        self._settings = how.settings
+        self._publish = how.publish
+        self._slot_seconds = how.slot_seconds
         self._recorder = recorder
         self._telemetry = telemetry
-        self._rng = random.Random(seed)
+        self._rng = random.Random(how.seed)
         self._known: dict[str, _Published] = {}
         self._changed: dict[str, None] = {}
         self._later: dict[str, float] = {}
         """Nodes that must be looked at again at a monotonic second, whatever happens until then."""
         self._over: set[str] = set()
-        self._turns = NodePatchQueue(settings.patches_per_second)
+        self._turns = NodePatchQueue(how.settings.patches_per_second)
         self._offers: dict[str, tuple[int | None, int | None]] = {}
         """What each node says that it offers, for the metrics."""
         self._complained = -math.inf
@@ -199,8 +209,8 @@ class ReclaimedPublisher:
             self._turns.put(name, decided.how)
 
     def _show(self) -> None:
-        for place, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
-            metric.set(sum(amounts[place] or 0 for amounts in self._offers.values()))
+        for index, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
+            metric.set(sum(amounts[index] or 0 for amounts in self._offers.values()))
 
     def _told(self, outlooks: list[NodeOutlook]) -> None:
         names = [outlook.node for outlook in outlooks]

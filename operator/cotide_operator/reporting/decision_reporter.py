@@ -89,6 +89,10 @@ class DecisionReporter:
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
 
+    def annotate(self, key: str) -> None:
+        """Write the decision about a pod of another scheduler onto it, some time."""
+        self._annotator.annotate(key)
+
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
         """Follow pods that changed or went."""
         if arrivals:

@@ -12,6 +12,7 @@ from typing import Final
 
 from cotide_core.instructions import WaitReason
 from cotide_core.planning.planner import PlannedStart
+from cotide_core.units import counted
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.decision_store import Decision
 
@@ -55,7 +56,7 @@ class PlanMessages:
         verb = "reserved" if plan.reserved else "planned"
         if plan.ends == 0:
             return f"{verb} on {plan.node} at {at}, after pods that are planned there before it"
-        pods = "1 pod there is" if plan.ends == 1 else f"{plan.ends} pods there are"
+        pods = counted(plan.ends, "pod there is", "pods there are")
         return f"{verb} on {plan.node} at {at}, when {pods} expected to end"
 
     def _moment(self, seconds: float, today: str) -> str:

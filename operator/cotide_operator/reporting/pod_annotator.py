@@ -80,6 +80,10 @@ class PodAnnotator:
         if time.monotonic() - wall < NOTE_SECONDS or not self._lane.submit(("note", key), lambda: self._note(key)):
             self._later[key] = None
 
+    def annotate(self, key: str) -> None:
+        """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
+        self._lane.submit(("note", key), lambda: self._annotate(key))
+
     def sweep(self) -> None:
         """Take up what had to wait; called about once a second."""
         waiting, self._later = self._later, {}
@@ -137,6 +141,13 @@ class PodAnnotator:
         # waits for a limit of its namespace may wait for ever, and no node would change that.
         if written and (decision.cap or decision.reason != WaitReason.WAITING_FOR_TURN):
             await self._condition(key, decision)
+
+    async def _annotate(self, key: str) -> None:
+        pod, decision = self._mirror.pods.get(key), self._board.get(key)
+        if pod is None or decision is None or pod.metadata.uid != decision.uid:
+            return
+        note = {DECISION_ANNOTATION: encode(self._view.decision(decision))}
+        await self._patch(key, "", {"metadata": {"uid": decision.uid, "annotations": note}})
 
     async def _condition(self, key: str, decision: Decision) -> None:
         pod = self._mirror.pods.get(key)

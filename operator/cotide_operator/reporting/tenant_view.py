@@ -53,6 +53,10 @@ class TenantView:
     def eviction(self, evict: Evict) -> tuple[str, str]:
         """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
         namespace = evict.key.partition("/")[0]
+        if evict.cause is EvictCause.LATENCY:
+            service, _, rest = evict.reason.partition(" ")  # as `cotide_core.reclaiming.latency_relief` writes it
+            own = service.partition("/")[0] == namespace
+            return "Evicted", f"Evicted from node {evict.node}: {service if own else self._service(service)} {rest}"
         if evict.cause is not EvictCause.PREEMPTED:
             return "Evicted", f"Evicted from node {evict.node}: {evict.reason}"
         reason, nominee = evict.reason, evict.nominee

@@ -89,6 +89,29 @@ class Record(Protocol):
         ...
 
 
+class _Records:
+    """Several records that are kept alike."""
+
+    def __init__(self, *kept: Record) -> None:
+        self._kept = kept
+
+    def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+        for one in self._kept:
+            one.entry(now, events, instructions)
+
+    def renew(self) -> None:
+        for one in self._kept:
+            one.renew()
+
+
+def records(*kept: Record | None) -> Record | None:
+    """Return what keeps all of the records that there are."""
+    there = [one for one in kept if one is not None]
+    if len(there) < 2:
+        return there[0] if there else None
+    return _Records(*there)
+
+
 class Watcher(Protocol):
     """Who learns from what the engine saw (the sample collector)."""
 

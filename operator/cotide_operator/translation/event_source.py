@@ -61,13 +61,26 @@ class EventSource:
     clock : Clock
     scheduler_name : str
         Whose pods are ours.
+    subscribe : bool
+        Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
+    set_aside : callable, optional
+        Told of an object that can't be translated; without it the mirror is.
 
     Attributes
     ----------
     pods : the pods as the engine was told of them, by key.
     """
 
-    def __init__(self, mirror: ObjectCache, clock: Clock, scheduler_name: str) -> None:
+    def __init__(
+        self,
+        mirror: ObjectCache,
+        clock: Clock,
+        scheduler_name: str,
+        *,
+        subscribe: bool = True,
+        set_aside: Callable[[Kind, str, str, Exception], None] | None = None,
+    ) -> None:
+        self._set_aside = set_aside or mirror.set_aside
         self._mirror = mirror
         self._clock = clock
         self._sightings = Sightings(clock)
@@ -83,9 +96,10 @@ class EventSource:
         self._namespaces: dict[str, Namespace] = {}
         self._arrivals: list[Pod] = []
         for kind in KINDS:  # the lists may have begun before we were there
-            for key in mirror.objects(kind):
-                self._mark(kind, key)
-        mirror.subscribe(self._mark)
+            for key in list(mirror.objects(kind)):
+                self.mark(kind, key)
+        if subscribe:
+            mirror.subscribe(self.mark)
 
     @property
     def _live(self) -> bool:
@@ -147,13 +161,14 @@ class EventSource:
         try:
             tell(key, events)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self._mirror.set_aside(kind, key, "translation", error)
+            self._set_aside(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
         pod = self._mirror.pods.get(key)
         return pod.metadata.creation_timestamp or "" if pod is not None else ""
 
-    def _mark(self, kind: Kind, key: str) -> None:
+    def mark(self, kind: Kind, key: str) -> None:
+        """Note that an object changed, or came, or went."""
         if not key:
             return
         if kind == "pods":
@@ -182,7 +197,7 @@ class EventSource:
             seen = self._sightings.glance(pod, self._job_status(key))
             return seen, self._translate(pod, seen)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self._mirror.set_aside("pods", key, "translation", error)
+            self._set_aside("pods", key, "translation", error)
             return None
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
@@ -209,9 +224,9 @@ class EventSource:
         if kind == "jobs":
             pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
         elif kind == "priorityclasses":
-            pods = [name for name, pod in self._mirror.pods.items() if pod.spec.priority_class_name == key]
+            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.spec.priority_class_name == key]
         else:
-            pods = [name for name, pod in self._mirror.pods.items() if pod.metadata.namespace == key]
+            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.metadata.namespace == key]
         self._changed["pods"].update(dict.fromkeys(pods))
 
     def _matter(self, kind: Kind, key: str) -> Any:

@@ -84,8 +84,8 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
     reading = _Reading()
     by_name, infeasible = _of_status(status)
     running: Amounts = {}
-    for place, container in enumerate(spec.containers):
-        _add(running, _requests(reading, container, f"spec.containers[{place}]", by_name, infeasible))
+    for index, container in enumerate(spec.containers):
+        _add(running, _requests(reading, container, f"spec.containers[{index}]", by_name, infeasible))
     if spec.init_containers:
         running = _with_init(reading, running, spec.init_containers, by_name, infeasible)
     if spec.resources is not None:
@@ -140,8 +140,8 @@ def _with_init(
 ) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
-    for place, container in enumerate(init_containers):
-        requests = _requests(reading, container, f"spec.initContainers[{place}]", by_name, infeasible)
+    for index, container in enumerate(init_containers):
+        requests = _requests(reading, container, f"spec.initContainers[{index}]", by_name, infeasible)
         if container.restart_policy == "Always":
             _add(sidecars, requests)
             _raise_to(peak, sidecars)

@@ -89,13 +89,13 @@ class ArrivalRates:
         # An hour around the same time of the day before, rather than one step, which is mostly noise.
         wide = max(1, self.day_steps // 48)
         for step in range(steps):
-            place = known + step - self.day_steps
-            if place - wide >= 0 and place + wide < known:
-                before[step] = np.mean(self._history[place - wide : place + wide + 1], axis=0)
+            index = known + step - self.day_steps
+            if index - wide >= 0 and index + wide < known:
+                before[step] = np.mean(self._history[index - wide : index + wide + 1], axis=0)
                 shaped[step] = before[step]
-        place = known - 1 - self.day_steps
-        if place - wide >= 0:
-            then = np.mean(self._history[place - wide : place + wide + 1], axis=0)
+        index = known - 1 - self.day_steps
+        if index - wide >= 0:
+            then = np.mean(self._history[index - wide : index + wide + 1], axis=0)
             shaped = shaped * np.clip(last / np.maximum(then, 1e-9), *HEIGHTS)[None]
         flat = np.broadcast_to(last, (steps, self.classes))
         return np.stack((level, flat, trend, before, (level + before) / 2.0, shaped))

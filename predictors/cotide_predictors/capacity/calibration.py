@@ -31,19 +31,19 @@ def occupancy_peaks(
     The true future that an oracle plans with, and what forecasts are calibrated against.
     """
     peaks = np.zeros((steps, classes))
-    for place in range(classes):
-        chosen = label == place
+    for index in range(classes):
+        chosen = label == index
         times = np.concatenate((arrival[chosen], arrival[chosen] + seconds[chosen]))
         change = np.concatenate((np.ones(chosen.sum()), -np.ones(chosen.sum())))
         order = np.lexsort((change, times))  # ends before arrivals at the same time
         times, count = times[order], np.cumsum(change[order])
         step = np.floor(times / step_seconds).astype(np.int64)
         inside = (step >= 0) & (step < steps)
-        np.maximum.at(peaks[:, place], step[inside], count[inside])
+        np.maximum.at(peaks[:, index], step[inside], count[inside])
         # What is there when a step begins counts, too.
         begins = np.searchsorted(times, np.arange(steps) * step_seconds, side="right") - 1
         carried = np.where(begins >= 0, np.concatenate((count, [0.0]))[begins], 0.0)
-        peaks[:, place] = np.maximum(peaks[:, place], carried)
+        peaks[:, index] = np.maximum(peaks[:, index], carried)
     return peaks
 
 
@@ -67,10 +67,10 @@ def calibrated_demand(
     came = np.zeros((steps, count))
     np.add.at(came, (np.minimum((arrival // step_seconds).astype(int), steps - 1), label), 1.0)
     ends = arrival + seconds
-    for place in range(steps):
-        if place >= steps - CALIBRATION_STEPS:
-            now = place * step_seconds
+    for index in range(steps):
+        if index >= steps - CALIBRATION_STEPS:
+            now = index * step_seconds
             rows = np.flatnonzero((arrival <= now) & (ends > now))
             demand.predict(label[rows], now - arrival[rows], np.zeros(count), PROBABILITIES)
-        demand.update(came[place], peaks[place])
+        demand.update(came[index], peaks[index])
     return demand

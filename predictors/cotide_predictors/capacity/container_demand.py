@@ -46,15 +46,15 @@ class ContainerDemand:
         """Take fitted classes and the time step of the plan."""
         self.classes, self.step_seconds, self.horizon = classes, step_seconds, horizon
         self.labels_ = tuple(
-            (place, long)
-            for place, size in enumerate(classes.sizes_)
+            (index, long)
+            for index, size in enumerate(classes.sizes_)
             for long in ((False, True) if np.isfinite(size.long_after) else (False,))
         )
         self.rates_ = ArrivalRates(classes=len(classes.sizes_), day_steps=round(day_seconds / step_seconds))
         self._sums = np.zeros((len(self.labels_), len(classes.sizes_)))
-        for column, (place, _) in enumerate(self.labels_):
-            self._sums[column, place] = 1.0
-        self._column = {pair: place for place, pair in enumerate(self.labels_)}
+        for column, (index, _) in enumerate(self.labels_):
+            self._sums[column, index] = 1.0
+        self._column = {pair: index for index, pair in enumerate(self.labels_)}
         self._survival = [_Survival(size.seconds, step_seconds) for size in classes.sizes_]
         self._arriving = self._arriving_parts()
         self._pending: list[list[tuple[int, Floats]]] = [[] for _ in LEADS]
@@ -91,19 +91,19 @@ class ContainerDemand:
         steps = np.arange(1, self.horizon + 1)
         coming = self.rates_.predict(self.horizon) if rates is None else rates
         needed = np.zeros((self.horizon, len(self.labels_)))
-        for place, (size, survival) in enumerate(zip(self.classes.sizes_, self._survival, strict=True)):
-            ages = age_seconds[label == place]
+        for index, (size, survival) in enumerate(zip(self.classes.sizes_, self._survival, strict=True)):
+            ages = age_seconds[label == index]
             later = ages[None, :] + steps[:, None] * self.step_seconds
             alive = survival.share(later) / np.maximum(survival.share(ages), 1e-6)[None]
             parts = [(alive, later >= size.long_after)]
             fresh = (steps * self.step_seconds).astype(np.float64)
-            parts.append((waiting[place] * survival.share(fresh)[:, None], (fresh >= size.long_after)[:, None]))
+            parts.append((waiting[index] * survival.share(fresh)[:, None], (fresh >= size.long_after)[:, None]))
             for count, long in parts:
-                self._add(needed, place, np.where(long, 0.0, count).sum(axis=1), np.where(long, count, 0.0).sum(axis=1))
+                self._add(needed, index, np.where(long, 0.0, count).sum(axis=1), np.where(long, count, 0.0).sum(axis=1))
         for column, kernel in enumerate(self._arriving):
-            place = self.labels_[column][0]
+            index = self.labels_[column][0]
             for lag in range(self.horizon):
-                needed[lag:, column] += coming[: self.horizon - lag, place] * kernel[lag]
+                needed[lag:, column] += coming[: self.horizon - lag, index] * kernel[lag]
         return needed
 
     def predict(
@@ -119,8 +119,8 @@ class ContainerDemand:
     def spread(self, mean: Floats, probabilities: tuple[float, ...]) -> Floats:
         """Return (W, K, J): a mean with the quantiles of the errors seen; labels share what their size class needs."""
         by_lead = [np.quantile(np.array(errors), probabilities, axis=0).T for errors in self._errors]
-        places = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
-        scaled = np.stack([by_lead[place] for place in places])
+        indices = np.searchsorted(np.array(LEADS), np.arange(1, len(mean) + 1), side="right") - 1
+        scaled = np.stack([by_lead[index] for index in indices])
         of_size = mean @ self._sums
         found = np.maximum(of_size[:, :, None] + scaled * np.sqrt(of_size + 1.0)[:, :, None], 0.0)
         found = np.maximum.accumulate(found, axis=2)
@@ -128,23 +128,23 @@ class ContainerDemand:
 
     def by_label(self, of_size: Floats, mean: Floats) -> Floats:
         """Return (W, K, J) for labels: (W, S, J) of the size classes, parted as the (W, K) means are."""
-        places = [place for place, _ in self.labels_]
-        total = (mean @ self._sums)[:, places]
+        indices = [index for index, _ in self.labels_]
+        total = (mean @ self._sums)[:, indices]
         first = np.array([0.0 if long else 1.0 for _, long in self.labels_])
         share = np.where(total > 1e-9, mean / np.maximum(total, 1e-9), first[None])
-        parted: Floats = of_size[:, places] * share[:, :, None]
+        parted: Floats = of_size[:, indices] * share[:, :, None]
         return parted
 
-    def _add(self, needed: Floats, place: int, short: Floats, long: Floats) -> None:
-        needed[:, self._column[(place, False)]] += short
-        if (place, True) in self._column:
-            needed[:, self._column[(place, True)]] += long
+    def _add(self, needed: Floats, index: int, short: Floats, long: Floats) -> None:
+        needed[:, self._column[(index, False)]] += short
+        if (index, True) in self._column:
+            needed[:, self._column[(index, True)]] += long
 
     def _arriving_parts(self) -> list[Floats]:
         """Return for each label (W,): share of a step's arrivals that are there so many steps on, as that label."""
         parts = []
-        for place, long in self.labels_:
-            size, survival = self.classes.sizes_[place], self._survival[place]
+        for index, long in self.labels_:
+            size, survival = self.classes.sizes_[index], self._survival[index]
             inside = (np.arange(20) + 0.5) / 20.0
             ages = (np.arange(self.horizon)[:, None] + inside[None]) * self.step_seconds
             alive = survival.share(ages) * ((ages >= size.long_after) == long)
@@ -156,9 +156,9 @@ class _Survival:
     """The share of tasks that outlive an age, from those seen; beyond the longest it falls by half every step."""
 
     def __init__(self, seconds: Floats, step_seconds: float) -> None:
-        places = np.linspace(0, len(seconds) - 1, min(GRID, len(seconds))).astype(int)
-        self._ages = np.concatenate(([0.0], seconds[places]))
-        above = 1.0 - (places + 1) / (len(seconds) + 1)
+        indices = np.linspace(0, len(seconds) - 1, min(GRID, len(seconds))).astype(int)
+        self._ages = np.concatenate(([0.0], seconds[indices]))
+        above = 1.0 - (indices + 1) / (len(seconds) + 1)
         self._shares = np.concatenate(([1.0], above))
         self._step = step_seconds
 

@@ -93,14 +93,14 @@ class TaskClasses:
         self.centres_, self.explained_ = self._cluster((raw[rows] - self._centre) / self._spread)
         label = self.at_arrival(need, priority)
         order = sorted(
-            (place for place in range(len(self.centres_)) if (label == place).any()),
-            key=lambda place: float(need[label == place, 0].mean()),
+            (index for index in range(len(self.centres_)) if (label == index).any()),
+            key=lambda index: float(need[label == index, 0].mean()),
         )
         self.centres_ = self.centres_[order]
         label = self.at_arrival(need, priority)
         self.sizes_ = tuple(
-            self._size_class(need[label == place], seconds[label == place], len(need), rng)
-            for place in range(len(self.centres_))
+            self._size_class(need[label == index], seconds[label == index], len(need), rng)
+            for index in range(len(self.centres_))
         )
         return self
 

@@ -221,8 +221,8 @@ class CompletionModel(Estimator):
         return model
 
     def _kinds(self, types: Sequence[str]) -> Indices:
-        place = {name: index for index, name in enumerate(self.types_)}
-        return np.fromiter((place.get(name, -1) for name in types), dtype=np.intp, count=len(types))
+        at = {name: index for index, name in enumerate(self.types_)}
+        return np.fromiter((at.get(name, -1) for name in types), dtype=np.intp, count=len(types))
 
     def _features(self, kinds: Indices, sizes: Floats) -> Floats:
         return np.column_stack((np.log(np.maximum(sizes, 1.0)), self.rank_[kinds]))

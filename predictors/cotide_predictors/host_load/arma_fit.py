@@ -1,8 +1,8 @@
 """Fits ARMA(p, q) to load histories with statsmodels: per host, or one set of parameters for a group of hosts.
 
 Called by `refit` (in worker processes) and the experiments, never on the hot path: a fit of 2,016 slots takes tens of
-milliseconds where a forecast of ten thousand hosts takes a few. The order is given, or chosen by AIC or BIC up to a
-bound; (1, 1) is the paper's (Jiang et al., section V).
+milliseconds where a forecast of ten thousand hosts takes a few. The order is given; (1, 1) is the paper's (Jiang et
+al., section V).
 
 Invariant: what is returned is stationary and finite. A history that is too short, constant, or on which the optimiser
 fails gets None, and its host keeps the parameters it has.
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.one_thread import on_one_thread
-
-Criterion = Literal["aic", "bic"]
 
 SLOTS_MIN: Final = 48
 """Fewest records that a fit of three parameters is trusted with (chosen: four hours of slots)."""
@@ -31,38 +29,25 @@ _SPREAD_MIN: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ArmaFit:
-    """One fitted model: coefficients, process mean and the criterion's value."""
+    """One fitted model: coefficients and process mean."""
 
     ar: tuple[float, ...]
     ma: tuple[float, ...]
     mean: float
-    criterion: float
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """The orders (p, q)."""
-        return len(self.ar), len(self.ma)
 
 
 @on_one_thread
-def fit_arma(
-    history: Floats, *, order: tuple[int, int] | None = (1, 1), order_max: tuple[int, int] = (2, 2),
-    criterion: Criterion = "bic",
-) -> ArmaFit | None:  # fmt: skip
+def fit_arma(history: Floats, *, order: tuple[int, int] = (1, 1)) -> ArmaFit | None:
     """Fit one history (m,) in slots, nan where a slot is missing.
 
     Parameters
     ----------
-    order : (p, q); None: the order of the lowest criterion with p and q up to ``order_max``.
+    order : (p, q).
     """
     present = np.isfinite(history)
     if present.sum() < SLOTS_MIN or float(np.std(history[present])) < _SPREAD_MIN:
         return None
-    if order is not None:
-        return _fit(history, order, criterion)
-    orders = [(p, q) for p in range(order_max[0] + 1) for q in range(order_max[1] + 1)]
-    fits = [fit for tried in orders if (fit := _fit(history, tried, criterion)) is not None]
-    return min(fits, key=lambda fit: fit.criterion, default=None)
+    return _fit(history, order)
 
 
 def fit_group(histories: Floats, *, order: tuple[int, int] = (1, 1)) -> ArmaFit | None:
@@ -79,7 +64,7 @@ def fit_group(histories: Floats, *, order: tuple[int, int] = (1, 1)) -> ArmaFit 
     if not pieces:
         return None
     fit = fit_arma(np.concatenate(pieces[:-1]), order=order)
-    return None if fit is None else ArmaFit(fit.ar, fit.ma, np.nan, fit.criterion)
+    return None if fit is None else ArmaFit(fit.ar, fit.ma, np.nan)
 
 
 def stacked(fits: list[ArmaFit | None], fallback: ArmaParameters) -> ArmaParameters:
@@ -98,7 +83,7 @@ def stacked(fits: list[ArmaFit | None], fallback: ArmaParameters) -> ArmaParamet
     return ArmaParameters(ar, ma, mean)
 
 
-def _fit(history: Floats, order: tuple[int, int], criterion: Criterion) -> ArmaFit | None:
+def _fit(history: Floats, order: tuple[int, int]) -> ArmaFit | None:
     from statsmodels.tsa.arima.model import ARIMA
 
     p, q = order
@@ -114,10 +99,10 @@ def _fit(history: Floats, order: tuple[int, int], criterion: Criterion) -> ArmaF
     names, values = list(found.param_names), np.asarray(found.params, dtype=np.float64)
     ar = tuple(float(values[names.index(f"ar.L{lag}")]) for lag in range(1, p + 1))
     ma = tuple(float(values[names.index(f"ma.L{lag}")]) for lag in range(1, q + 1))
-    mean, score = float(values[names.index("const")]), float(getattr(found, criterion))
-    if not np.all(np.isfinite([*ar, *ma, mean, score])) or not _stationary(ar):
+    mean = float(values[names.index("const")])
+    if not np.all(np.isfinite([*ar, *ma, mean])) or not _stationary(ar):
         return None
-    return ArmaFit(ar, ma, mean, score)
+    return ArmaFit(ar, ma, mean)
 
 
 def _stationary(ar: tuple[float, ...]) -> bool:

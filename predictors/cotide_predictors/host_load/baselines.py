@@ -64,8 +64,8 @@ def decayed_percentile(series: Floats, level: float, *, half_life_slots: float =
     for slot in range(slots):
         below = np.cumsum(counts, axis=1)
         known = below[:, -1] > 0
-        place = np.argmax(below >= level * below[:, -1:], axis=1)
-        found[known, slot] = (place[known] + 1) / _PERCENTILE_BINS
+        index = np.argmax(below >= level * below[:, -1:], axis=1)
+        found[known, slot] = (index[known] + 1) / _PERCENTILE_BINS
         present = np.isfinite(series[:, slot])
         weight *= 2 ** (1 / half_life_slots)
         bins = np.clip(series[present, slot] * _PERCENTILE_BINS, 0, _PERCENTILE_BINS - 1).astype(np.intp)
@@ -92,6 +92,6 @@ def _recursion(series: Floats, step: Callable[[Floats, Floats, Floats], Floats])
 def _windowed(values: Floats, slots: int) -> Floats:
     """Return (n, m) the sum of the ``slots`` columns before each."""
     total = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
-    places = np.arange(values.shape[1])
-    sums: Floats = total[:, places] - total[:, np.maximum(places - slots, 0)]
+    indices = np.arange(values.shape[1])
+    sums: Floats = total[:, indices] - total[:, np.maximum(indices - slots, 0)]
     return sums

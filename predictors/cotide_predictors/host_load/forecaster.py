@@ -101,7 +101,7 @@ class HostLoadModel:
         self._ensure_forecasts()
         quantiles = self._horizons[horizon_slots].quantiles(self.ceiling)
         point = self._centre(horizon_slots, corrected=True)
-        half, most, nearly_all = (quantiles[:, place] for place in self._places)
+        half, most, nearly_all = (quantiles[:, index] for index in self._places)
         point = np.where(np.isfinite(point), np.clip(point, 0.0, self.ceiling), half)
         return HostLoadForecast(point=point, p50=half, p90=most, p99=nearly_all)
 

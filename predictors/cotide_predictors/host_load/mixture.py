@@ -118,9 +118,9 @@ class QuantileMixture:
             self._pool /= self._weight
             self._weight = 1.0
         self._weight *= 2 ** (1 / HALF_LIFE_SLOTS)
-        places = bins_of(values, locations, scales, self._linear)
+        indices = bins_of(values, locations, scales, self._linear)
         # As a numpy scalar: plain Python's sum with a float32 count would round the weight first, a kernel's does not.
-        add_residuals(self.counts, self.blocks, self._pool, present, places, np.float64(self._weight))
+        add_residuals(self.counts, self.blocks, self._pool, present, indices, np.float64(self._weight))
         self.masses += np.where(present, self._weight, 0.0)
         _score(values, present, each, self.levels, self.losses, self.loss_masses)
         records = self.masses / self._weight

@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 def refit(
-    histories: Floats, *, workers: int = 1, order: tuple[int, int] | None = (1, 1),
+    histories: Floats, *, workers: int = 1, order: tuple[int, int] = (1, 1),
     fallback: ArmaParameters | None = None, progress: Progress | None = None,
 ) -> ArmaParameters:  # fmt: skip
     """Fit each row of ``histories`` (n, m), nan where a slot is missing.
@@ -76,5 +76,5 @@ def _give_way() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _fit_rows(histories: Floats, order: tuple[int, int] | None) -> list[ArmaFit | None]:
+def _fit_rows(histories: Floats, order: tuple[int, int]) -> list[ArmaFit | None]:
     return [fit_arma(np.asarray(history), order=order) for history in histories]

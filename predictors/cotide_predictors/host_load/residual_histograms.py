@@ -66,7 +66,7 @@ def bins_of(values: Floats, locations: Floats, scales: Floats, linear: int) -> P
 
 
 @compiled
-def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, places: Places, weight: float) -> None:
+def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, indices: Places, weight: float) -> None:
     """Count each present host's residuals, in its own histograms and in the pool's; in place.
 
     Parameters
@@ -74,15 +74,15 @@ def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, 
     counts : (n, K, BINS). blocks : (n, K, BLOCKS) the sums of each `BLOCK` bins. pool : (K, BINS).
     present : (n,). places : (n, K), see `bins_of`. weight : of this slot.
     """
-    hosts, experts = places.shape
+    hosts, experts = indices.shape
     for host in range(hosts):
         if not present[host]:
             continue
         for expert in range(experts):
-            place = places[host, expert]
-            counts[host, expert, place] += weight
-            blocks[host, expert, place // BLOCK] += weight
-            pool[expert, place] += weight
+            index = indices[host, expert]
+            counts[host, expert, index] += weight
+            blocks[host, expert, index // BLOCK] += weight
+            pool[expert, index] += weight
 
 
 @compiled
@@ -101,8 +101,8 @@ def residual_quantiles(
     asked = levels.shape[1]
     prior_blocks = np.zeros((experts, bins // BLOCK))
     for expert in range(experts):
-        for place in range(bins):
-            prior_blocks[expert, place // BLOCK] += prior[expert, place]
+        for index in range(bins):
+            prior_blocks[expert, index // BLOCK] += prior[expert, index]
     prior_masses = prior_blocks.sum(axis=1)
     for host in range(hosts):
         for expert in range(experts):
@@ -118,12 +118,12 @@ def residual_quantiles(
                     above += mass
                     block -= 1
                     mass = own_blocks[block] + pooled_blocks[block]
-                place = (block + 1) * BLOCK - 1
+                index = (block + 1) * BLOCK - 1
                 within = above
-                part = own[place] + pooled[place]
-                while place > block * BLOCK and within + part < target:
+                part = own[index] + pooled[index]
+                while index > block * BLOCK and within + part < target:
                     within += part
-                    place -= 1
-                    part = own[place] + pooled[place]
+                    index -= 1
+                    part = own[index] + pooled[index]
                 share = min(max((target - within) / part, 0.0), 1.0) if part > 0.0 else 0.0
-                found[host, level, expert] = edge[place + 1] - share * (edge[place + 1] - edge[place])
+                found[host, level, expert] = edge[index + 1] - share * (edge[index + 1] - edge[index])

@@ -114,11 +114,11 @@ class LoadScorer:
         quantiles = np.column_stack([forecast.p50, forecast.p90, forecast.p99])
         known = np.isfinite(values) & np.isfinite(forecast.point) & np.isfinite(quantiles).all(axis=1)
         rows = np.flatnonzero(known)
-        places = self._scored[rows] % self._errors.shape[1]
-        self._count(rows, places, np.where(self._scored[rows] >= self._errors.shape[1], -1, 0))
-        self._errors[rows, places] = forecast.point[rows] - values[rows]
-        self._covered[rows, places] = values[rows, None] <= quantiles[rows]
-        self._count(rows, places, np.ones(len(rows), dtype=np.intp))
+        indices = self._scored[rows] % self._errors.shape[1]
+        self._count(rows, indices, np.where(self._scored[rows] >= self._errors.shape[1], -1, 0))
+        self._errors[rows, indices] = forecast.point[rows] - values[rows]
+        self._covered[rows, indices] = values[rows, None] <= quantiles[rows]
+        self._count(rows, indices, np.ones(len(rows), dtype=np.intp))
         self._scored[rows] += 1
         return self._judge(rows)
 
@@ -162,14 +162,14 @@ class LoadScorer:
         self.trust[returns] = Trust.TRUSTED
         return np.flatnonzero(falls | returns)
 
-    def _count(self, rows: NDArray[np.intp], places: NDArray[np.intp], times: NDArray[np.intp]) -> None:
+    def _count(self, rows: NDArray[np.intp], indices: NDArray[np.intp], times: NDArray[np.intp]) -> None:
         """Add the slots at these places to the sums so many times: once, never, or -1 to take them out."""
-        errors = self._errors[rows, places].astype(np.float64)
+        errors = self._errors[rows, indices].astype(np.float64)
         under = errors < 0
         parts = np.column_stack([np.abs(errors), errors, np.where(under, -errors, 0.0)])
         self._error_sums[rows] += times[:, None] * parts
         self._unders[rows] += times * under
-        self._hits[rows] += times[:, None] * self._covered[rows, places]
+        self._hits[rows] += times[:, None] * self._covered[rows, indices]
 
     def _kept(self) -> NDArray[np.intp]:
         return np.minimum(self._scored, self._errors.shape[1])

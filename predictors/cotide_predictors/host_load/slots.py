@@ -113,7 +113,7 @@ def rates_of_counter(at_seconds: Floats, counter: Floats) -> Floats:
 def slot_maxima(at_seconds: Floats, values: Floats, *, slot_seconds: float, slots: int) -> Floats:
     """Return (slots,) maxima of one series' samples at irregular times from 0; nan for a slot without any."""
     maxima = np.full(slots, np.nan)
-    places = np.floor_divide(at_seconds, slot_seconds).astype(np.intp)
-    inside = (places >= 0) & (places < slots) & np.isfinite(values)
-    np.fmax.at(maxima, places[inside], values[inside])
+    indices = np.floor_divide(at_seconds, slot_seconds).astype(np.intp)
+    inside = (indices >= 0) & (indices < slots) & np.isfinite(values)
+    np.fmax.at(maxima, indices[inside], values[inside])
     return maxima

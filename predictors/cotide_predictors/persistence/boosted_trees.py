@@ -116,21 +116,21 @@ def _plain(tree: Mapping[str, Any]) -> tuple[Nodes, Narrow, Nodes, Narrow, int]:
     if np.any(tree["split_type"]):
         raise ValueError("a tree splits by category")
     left, right = tree["left_children"].tolist(), tree["right_children"].tolist()
-    order, place, level = [0], {0: 0}, [0]
+    order, index, level = [0], {0: 0}, [0]
     depth = -1
     while level:
         depth += 1
         below = [child for node in level if left[node] >= 0 for child in (left[node], right[node])]
         for child in below:
-            if child < 0 or child in place:
+            if child < 0 or child in index:
                 raise ValueError("the nodes of a tree form none")
-            place[child] = len(order)
+            index[child] = len(order)
             order.append(child)
         level = below
     inner = np.array([left[node] >= 0 for node in order])
     values = tree["split_conditions"][order].astype(np.float32)
     features = tree["split_indices"][order]
-    children = np.array([place[left[node]] if left[node] >= 0 else place[node] for node in order], np.int32)
+    children = np.array([index[left[node]] if left[node] >= 0 else index[node] for node in order], np.int32)
     return (
         np.where(inner, features, 0).astype(np.int32),
         np.where(inner, values, np.inf).astype(np.float32),

@@ -56,7 +56,7 @@ class Envelope:
         """Return of each service its place here; S for one that was not seen."""
         if self.speaks_for_all:
             return np.zeros(len(services), np.int64)
-        known = {name: place for place, name in enumerate(self.services)}
+        known = {name: index for index, name in enumerate(self.services)}
         return np.array([known.get(name, len(known)) for name in services], np.int64)
 
 
@@ -150,24 +150,24 @@ def add_outside(
     corners, samples : (S + 1, 6) and (S + 1,).
     """
     for row in range(who.shape[0]):
-        place = who[row]
+        index = who[row]
         jobs = size = 0.0
         for column in range(counts.shape[1]):
             jobs += counts[row, column]
             size += input_bytes[row, column]
             if unknown[column] and counts[row, column] > 0.0:
                 bits[row] |= TYPE
-        if samples[place] < LEAST_SAMPLES:
+        if samples[index] < LEAST_SAMPLES:
             bits[row] |= SERVICE
-        if rates[row] > corners[place, 0] * (1.0 + SLACK):
+        if rates[row] > corners[index, 0] * (1.0 + SLACK):
             bits[row] |= RATE
-        if others[row] > corners[place, 1] * (1.0 + SLACK):
+        if others[row] > corners[index, 1] * (1.0 + SLACK):
             bits[row] |= OTHER_RATE
-        if limits[row] < corners[place, 2] * (1.0 - SLACK):
+        if limits[row] < corners[index, 2] * (1.0 - SLACK):
             bits[row] |= LIMIT
-        if pressures[row] > corners[place, 3] * (1.0 + SLACK):
+        if pressures[row] > corners[index, 3] * (1.0 + SLACK):
             bits[row] |= PRESSURE
-        if jobs > corners[place, 4] * (1.0 + SLACK):
+        if jobs > corners[index, 4] * (1.0 + SLACK):
             bits[row] |= JOBS
-        if size > corners[place, 5] * (1.0 + SLACK):
+        if size > corners[index, 5] * (1.0 + SLACK):
             bits[row] |= INPUT

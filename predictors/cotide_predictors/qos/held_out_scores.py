@@ -34,8 +34,8 @@ def scores_by_service(
 ) -> dict[str, dict[str, float]]:
     """Return the same of each service, with its samples and violations."""
     found = {}
-    for place, name in enumerate(services):
-        mine = who == place
+    for index, name in enumerate(services):
+        mine = who == index
         counts = {"samples": float(mine.sum()), "violations": float(violated[mine].sum())}
         found[name] = {**counts, **scores_of(log_odds[mine], violated[mine])}
     return found

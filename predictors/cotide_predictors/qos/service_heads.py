@@ -66,8 +66,8 @@ def join_pooled(trees: Floats, law: Floats, violated: Floats, noise: float) -> F
 
 def head_columns(log_odds: Floats, smooth: Floats, mixes: MixBatch, types: tuple[str, ...]) -> Floats:
     """Return (n, k) columns of the regression; ``types`` are the model's, columns of others are left out."""
-    place = {name: column for column, name in enumerate(mixes.types)}
-    known = [place[name] for name in types]
+    index = {name: column for column, name in enumerate(mixes.types)}
+    known = [index[name] for name in types]
     ones = np.ones(len(mixes))
     return np.column_stack((ones, log_odds, smooth, mixes.counts[:, known], mixes.input_bytes[:, known]))
 
@@ -122,8 +122,8 @@ def choose_ridge(
     best: tuple[float, float, Floats] | None = None
     for ridge in RIDGES:
         score = np.zeros(len(violated))
-        for place in np.unique(who):
-            mine = who == place
+        for index in np.unique(who):
+            mine = who == index
             for part in np.unique(fold[mine]):
                 held = mine & (fold == part)
                 rest = np.flatnonzero(mine & ~held)[-MOST_ROWS:]
@@ -171,13 +171,13 @@ def head_log_odds(
     """
     scores = np.empty(margin.shape[0])
     for row in range(margin.shape[0]):
-        head, place = heads[who[row]], who[row]
+        head, index = heads[who[row]], who[row]
         stretch = weighted = own = 0.0
         for column in range(counts.shape[1]):
             stretch += counts[row, column] * weights[0, column]
             weighted += input_bytes[row, column] * weights[1, column]
             own += (
-                counts[row, column] * by_type[place, 0, column] + input_bytes[row, column] * by_type[place, 1, column]
+                counts[row, column] * by_type[index, 0, column] + input_bytes[row, column] * by_type[index, 1, column]
             )
         rate, contention = rates[row], np.log1p(stretch)
         log_rate, log_input = np.log1p(rate), np.log1p(weighted)

@@ -114,18 +114,18 @@ def learn_scales(mixes: MixBatch, who: Integers, latency_milliseconds: Floats, s
 
 def _capacities(mixes: MixBatch, who: Integers, services: int) -> Floats:
     capacity = np.ones(services)
-    for place in range(services):
-        rates = mixes.requests_per_second[who == place]
+    for index in range(services):
+        rates = mixes.requests_per_second[who == index]
         busiest = float(np.quantile(rates, BUSIEST)) * (1.0 + 1.0 / len(rates))
-        capacity[place] = busiest if busiest > 0 else 1.0
+        capacity[index] = busiest if busiest > 0 else 1.0
     return capacity
 
 
 def _at_most(who: Integers, most: int) -> NDArray[np.intp]:
     """Return the rows of each service, evenly thinned to at most so many."""
     chosen = []
-    for place in np.unique(who):
-        rows = np.flatnonzero(who == place)
+    for index in np.unique(who):
+        rows = np.flatnonzero(who == index)
         step = np.linspace(0, len(rows) - 1, min(most, len(rows)))
         chosen.append(rows[np.unique(step.astype(np.intp))])
     return np.concatenate(chosen)

@@ -293,8 +293,8 @@ class ServicesQosModel(Estimator):
         self.metrics_ = scores_of(held_out, violated)
         self.by_service_ = scores_by_service(held_out, violated, who, self.services_)
         heads = []
-        for place in range(len(self.services_)):
-            rows = np.flatnonzero(who == place)[-MOST_ROWS:]
+        for index in range(len(self.services_)):
+            rows = np.flatnonzero(who == index)[-MOST_ROWS:]
             heads.append(fit_head(columns[rows], violated[rows], scale, self.ridge_))
         self.heads_ = np.vstack((*heads, neutral(columns.shape[1])))
 
@@ -356,6 +356,6 @@ class ServicesQosModel(Estimator):
         known = len(self.contention_.types)
         own = self.heads_[:, COMMON:].reshape(len(self.heads_), 2, known)
         worst = own.max(axis=2, initial=0.0)[:, :, None]
-        place = {name: column for column, name in enumerate(self.contention_.types)}
-        by_type = np.concatenate((own, worst), axis=2)[:, :, [place.get(name, known) for name in types]]
+        index = {name: column for column, name in enumerate(self.contention_.types)}
+        by_type = np.concatenate((own, worst), axis=2)[:, :, [index.get(name, known) for name in types]]
         return np.ascontiguousarray(weights), np.ascontiguousarray(by_type)

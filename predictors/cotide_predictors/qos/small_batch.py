@@ -205,24 +205,24 @@ def weighted_sum(values: Floats, weights: Floats) -> float:
     length = values.shape[0]
     if length < 8:
         total = 0.0
-        for place in range(length):
-            total += values[place] * weights[place]
+        for index in range(length):
+            total += values[index] * weights[index]
         return total
     one, two = values[0] * weights[0], values[1] * weights[1]
     three, four = values[2] * weights[2], values[3] * weights[3]
     five, six = values[4] * weights[4], values[5] * weights[5]
     seven, eight = values[6] * weights[6], values[7] * weights[7]
     full = length - length % 8
-    for place in range(8, full, 8):
-        one += values[place] * weights[place]
-        two += values[place + 1] * weights[place + 1]
-        three += values[place + 2] * weights[place + 2]
-        four += values[place + 3] * weights[place + 3]
-        five += values[place + 4] * weights[place + 4]
-        six += values[place + 5] * weights[place + 5]
-        seven += values[place + 6] * weights[place + 6]
-        eight += values[place + 7] * weights[place + 7]
+    for index in range(8, full, 8):
+        one += values[index] * weights[index]
+        two += values[index + 1] * weights[index + 1]
+        three += values[index + 2] * weights[index + 2]
+        four += values[index + 3] * weights[index + 3]
+        five += values[index + 4] * weights[index + 4]
+        six += values[index + 5] * weights[index + 5]
+        seven += values[index + 6] * weights[index + 6]
+        eight += values[index + 7] * weights[index + 7]
     joint: float = ((one + two) + (three + four)) + ((five + six) + (seven + eight))
-    for place in range(full, length):
-        joint += values[place] * weights[place]
+    for index in range(full, length):
+        joint += values[index] * weights[index]
     return joint

@@ -69,8 +69,8 @@ class TypeContention:
 
     def weights_of(self, types: tuple[str, ...]) -> tuple[Floats, Floats]:
         """Return (T,) excess and (T,) byte weight of types in any order, known or not."""
-        place = {name: index for index, name in enumerate(self.types)}
-        known = [place.get(name, -1) for name in types]
+        at = {name: index for index, name in enumerate(self.types)}
+        known = [at.get(name, -1) for name in types]
         return np.append(self.excess, self.worst_excess)[known], np.append(self.byte_weight, self.worst_byte_weight)[
             known
         ]

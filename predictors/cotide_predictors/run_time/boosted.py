@@ -77,8 +77,8 @@ class TreeRefitter:
             return past
         over = over[np.argsort(finish[over], kind="stable")]
         number = (at - int(self.submit[0])) // DAY_SECONDS
-        places = chosen(len(over), number, recent=RECENT_JOBS, older=OLDER_JOBS, random_state=self.seed)
-        learned, trees = over[places], past.trees
+        indices = chosen(len(over), number, recent=RECENT_JOBS, older=OLDER_JOBS, random_state=self.seed)
+        learned, trees = over[indices], past.trees
         if self.mode in (TREES, TREES_RATED):
             trees = trees._replace(lengths=self._lengths(trees, learned, run))
         if self.mode in (RATED, TREES_RATED):

@@ -35,8 +35,8 @@ def to_request(elapsed_seconds: Floats, requested_seconds: Floats, corrections: 
 
 def by_steps(elapsed_seconds: Floats, requested_seconds: Floats, corrections: Floats) -> Floats:
     """Return the elapsed time and the next of `STEPS_SECONDS`, the k-th at a job's k-th correction (from 0)."""
-    place = np.minimum(corrections, len(STEPS_SECONDS) - 1).astype(np.int64)
-    longer = elapsed_seconds + np.asarray(STEPS_SECONDS)[place]
+    index = np.minimum(corrections, len(STEPS_SECONDS) - 1).astype(np.int64)
+    longer = elapsed_seconds + np.asarray(STEPS_SECONDS)[index]
     return _bounded(longer, elapsed_seconds, requested_seconds)
 
 

@@ -47,10 +47,10 @@ def _walk(events: Ints, cumulative: Floats, edges: Floats, run: Floats, target: 
             odds = min(max(odds + STEP * (missed - (1.0 - target)), -REACH), REACH)
             continue
         level = 1.0 / (1.0 + np.exp(-odds))
-        place = 0
-        while place < last and cumulative[event, place] < level:
-            place += 1
-        before = cumulative[event, place - 1] if place > 0 else 0.0
-        mass = cumulative[event, place] - before
+        index = 0
+        while index < last and cumulative[event, index] < level:
+            index += 1
+        before = cumulative[event, index - 1] if index > 0 else 0.0
+        mass = cumulative[event, index] - before
         share = min(max((level - before) / mass, 0.0), 1.0) if mass > 0.0 else 1.0
-        out[event] = np.exp(edges[place] + share * (edges[place + 1] - edges[place]))
+        out[event] = np.exp(edges[index] + share * (edges[index + 1] - edges[index]))

@@ -46,12 +46,12 @@ class Distributions:
         """Return (n,) seconds that a run stays below with the given probability, one level for all or (n,) levels."""
         cumulative = np.cumsum(self.masses, axis=1)
         asked = np.broadcast_to(np.asarray(levels, dtype=np.float64), len(self))
-        place = np.minimum((cumulative < asked[:, None]).sum(axis=1), self.masses.shape[1] - 1)
+        index = np.minimum((cumulative < asked[:, None]).sum(axis=1), self.masses.shape[1] - 1)
         rows = np.arange(len(self))
-        mass = self.masses[rows, place]
-        before = cumulative[rows, place] - mass
+        mass = self.masses[rows, index]
+        before = cumulative[rows, index] - mass
         share = np.clip((asked - before) / np.where(mass > 0, mass, 1.0), 0.0, 1.0)
-        found: Floats = np.exp(self.edges[place] + share * (self.edges[place + 1] - self.edges[place]))
+        found: Floats = np.exp(self.edges[index] + share * (self.edges[index + 1] - self.edges[index]))
         return found
 
     def median(self) -> Floats:

@@ -77,12 +77,12 @@ class HazardTrees(Estimator):
         ended = self._bin_of(run_seconds)
         generator = np.random.default_rng(self.random_state)
         job = np.repeat(np.arange(len(ended)), ended + 1)
-        place = np.arange(len(job)) - np.repeat(np.cumsum(ended + 1) - ended - 1, ended + 1)
-        label = place == ended[job]
+        index = np.arange(len(job)) - np.repeat(np.cumsum(ended + 1) - ended - 1, ended + 1)
+        label = index == ended[job]
         taken = label | (generator.random(len(job)) < self.drawn)
-        job, place, label = job[taken], place[taken], label[taken]
+        job, index, label = job[taken], index[taken], label[taken]
         data = xgboost.QuantileDMatrix(
-            self._matrix(features, job, place),
+            self._matrix(features, job, index),
             label.astype(np.float32),
             weight=np.where(label, 1.0, 1.0 / self.drawn),
             max_bin=self.max_bin,
@@ -106,8 +106,8 @@ class HazardTrees(Estimator):
     def predict(self, features: TreeFeatures) -> Distributions:
         """Return the distributions of n jobs."""
         job = np.repeat(np.arange(len(features)), self.bins)
-        place = np.tile(np.arange(self.bins), len(features))
-        matrix = self._matrix(features, job, place)
+        index = np.tile(np.arange(self.bins), len(features))
+        matrix = self._matrix(features, job, index)
         ends = np.asarray(self.booster_.inplace_predict(matrix, validate_features=False), dtype=np.float64)
         ends = ends.reshape(len(features), self.bins)
         ends[:, -1] = 1.0
@@ -119,9 +119,9 @@ class HazardTrees(Estimator):
         found = np.searchsorted(self.edges_, np.log(seconds), side="right") - 1
         return np.clip(found, 0, self.bins - 1).astype(np.int64)
 
-    def _matrix(self, features: TreeFeatures, job: Ints, place: Ints) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _matrix(self, features: TreeFeatures, job: Ints, index: Ints) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return a row for each (job, bin): the bin's centre, its distance from the anchors, the context."""
-        centre = (self.edges_[:-1] + self.edges_[1:])[place] / 2
+        centre = (self.edges_[:-1] + self.edges_[1:])[index] / 2
         anchors = features.anchors[job]
         parts = [centre[:, None], centre[:, None] - anchors, features.context[job]]
         return np.concatenate(parts, axis=1, dtype=np.float32)

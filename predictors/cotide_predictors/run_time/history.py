@@ -123,9 +123,9 @@ def _walk(
         else:
             job = ~event
             row = rows[keys[job]]
-            for place in range(4, 0, -1):
-                row[place] = row[place - 1]
-                row[5 + place] = row[5 + place - 1]
+            for index in range(4, 0, -1):
+                row[index] = row[index - 1]
+                row[5 + index] = row[5 + index - 1]
             length = run[job]
             row[0] = length
             row[5] = length / requested[job] if requested[job] > 0 else np.nan
@@ -141,8 +141,8 @@ def _walk(
 
 
 @compiled
-def _add(row: Floats, place: int, value: float) -> None:
-    """Welford's running mean and sum of squared deviations at ``place`` and ``place + 1``; the count is up to date."""
-    away = value - row[place]
-    row[place] += away / row[11]
-    row[place + 1] += away * (value - row[place])
+def _add(row: Floats, index: int, value: float) -> None:
+    """Welford's running mean and sum of squared deviations at ``index`` and ``place + 1``; the count is up to date."""
+    away = value - row[index]
+    row[index] += away / row[11]
+    row[index + 1] += away * (value - row[index])

@@ -129,24 +129,24 @@ def regressed(events: Ints, features: Floats, run_seconds: Floats, requested_sec
 def _terms(row: Floats, terms: Floats) -> None:
     """Write all products of at most two of the features; what lies behind them in ``terms`` stays."""
     terms[0] = 1.0
-    place = 1
+    index = 1
     for first in range(len(row)):
-        terms[place] = row[first]
-        place += 1
+        terms[index] = row[first]
+        index += 1
         for second in range(first, len(row)):
-            terms[place] = row[first] * row[second]
-            place += 1
+            terms[index] = row[first] * row[second]
+            index += 1
 
 
 @compiled
 def _dot(left: Floats, right: Floats) -> float:
     """Return the inner product in four interleaved sums: additions don't wait for each other, and keep their order."""
     first = second = third = fourth = 0.0
-    for place in range(0, len(left), LANES):
-        first += left[place] * right[place]
-        second += left[place + 1] * right[place + 1]
-        third += left[place + 2] * right[place + 2]
-        fourth += left[place + 3] * right[place + 3]
+    for index in range(0, len(left), LANES):
+        first += left[index] * right[index]
+        second += left[index + 1] * right[index + 1]
+        third += left[index + 2] * right[index + 2]
+        fourth += left[index + 3] * right[index + 3]
     return (first + second) + (third + fourth)
 
 
@@ -154,15 +154,15 @@ def _dot(left: Floats, right: Floats) -> float:
 def _grow(terms: Floats, weights: Floats, sizes: Floats, inverse: Floats) -> None:
     """Raise the sizes of terms larger than ever before, and lower their weights in proportion, as the paper does."""
     grown = False
-    for place in range(len(terms)):
-        grown |= abs(terms[place]) > sizes[place]
+    for index in range(len(terms)):
+        grown |= abs(terms[index]) > sizes[index]
     if grown:
-        for place in range(len(terms)):
-            size = abs(terms[place])
-            if size > sizes[place]:
-                weights[place] *= sizes[place] / size
-                sizes[place] = size
-                inverse[place] = 1.0 / size
+        for index in range(len(terms)):
+            size = abs(terms[index])
+            if size > sizes[index]:
+                weights[index] *= sizes[index] / size
+                sizes[index] = size
+                inverse[index] = 1.0 / size
 
 
 @compiled
@@ -172,10 +172,10 @@ def _descend(terms: Floats, weights: Floats, sizes: Floats, inverse: Floats, squ
     Without a branch it is vectorised; numba's ``/`` on two numbers hides one, its ``np.divide`` does not.
     """
     slope, step, penalty = steps[0], steps[1], steps[2]
-    for place in range(len(terms)):
-        gradient = slope * terms[place] + penalty * sizes[place] * sizes[place] * weights[place]
-        squares[place] += gradient * gradient
-        weights[place] -= np.divide(step * gradient * inverse[place], np.sqrt(squares[place] + NOTHING))
+    for index in range(len(terms)):
+        gradient = slope * terms[index] + penalty * sizes[index] * sizes[index] * weights[index]
+        squares[index] += gradient * gradient
+        weights[index] -= np.divide(step * gradient * inverse[index], np.sqrt(squares[index] + NOTHING))
 
 
 @compiled
@@ -191,8 +191,8 @@ def _walk(
             out[job] = _dot(weights, terms) * UNIT_SECONDS
             continue
         _grow(terms, weights, sizes, inverse)
-        for place in range(len(terms)):
-            scaled[place] = terms[place] * inverse[place]
+        for index in range(len(terms)):
+            scaled[index] = terms[index] * inverse[index]
         totals[0] += 1.0
         totals[1] += _dot(scaled, scaled)
         steps[0] = 2.0 * (_dot(weights, terms) - run[job] / UNIT_SECONDS)

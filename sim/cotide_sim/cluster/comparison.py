@@ -24,7 +24,7 @@ from cotide_predictors.completion.completion_model import train_completion
 from cotide_predictors.qos.qos_model import train_qos
 from cotide_sim.cluster import profiling
 from cotide_sim.cluster.scorecard import Summary
-from cotide_sim.cluster.slot_forecasts import Quantile
+from cotide_sim.cluster.slot_forecasts import PeakRule, Quantile
 from cotide_sim.cluster.world import World
 from cotide_sim.interference.model import GeneratedInterference, Interference, MeasuredInterference
 from cotide_sim.workloads import sizing
@@ -89,12 +89,12 @@ def compare(
         policy: World(
             plan,
             interference,
-            _config_of(policy, config),
+            config_of(policy, config),
             models,
             models=models.event,
             nodes=nodes,
             slot_seconds=SLOT_SECONDS,
-            quantile=quantile,
+            peak=PeakRule(quantile),
         )
         .run()
         .summary
@@ -102,7 +102,8 @@ def compare(
     }
 
 
-def _config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
+def config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
+    """Return the configuration with another policy, and with knobs for these scenarios where it goes by slack."""
     knobs = watchful(config.hierarchical or HierarchicalConfig()) if by_slack(policy) else None
     return replace(config, policy=policy, hierarchical=knobs)
 

@@ -341,7 +341,7 @@ class MachinePark:
     def _mixes(self, pods: Sequence[tuple[Machine, Serving]], now: float) -> MixBatch:
         """Return one row for each (machine, online pod)."""
         types = tuple(sorted({run.load.type for machine, _ in pods for run in machine.jobs.values()}))
-        column = {name: place for place, name in enumerate(types)}
+        column = {name: index for index, name in enumerate(types)}
         counts, sizes = np.zeros((2, len(pods), len(types)))
         rates, others, pressure = np.zeros((3, len(pods)))
         for row, (machine, one) in enumerate(pods):

@@ -30,6 +30,22 @@ RESOURCES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
+class PeakRule:
+    """What is planned with as the peak of a node's online pods.
+
+    Attributes
+    ----------
+    quantile : of the forecast.
+    horizon_slots : slots ahead whose peak is forecast.
+    reserve_share : of a node that is kept free above what is used now, without any forecast; None to forecast.
+    """
+
+    quantile: Quantile = "p90"
+    horizon_slots: int = 1
+    reserve_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLoads:
     """Measured at one moment, (2, N) each: cpu in millicores, memory in bytes.
 
@@ -53,22 +69,28 @@ class SlotForecasts:
     nodes : as they are without reclaimed capacity.
     capacity : (2,) millicores and bytes of each node.
     slot_seconds : length of a slot, a multiple of the measuring period.
-    quantile : the peak that is planned with.
+    rule : the peak that is planned with.
     capacity_share : of a node that may be planned with.
     """
 
     def __init__(
-        self, nodes: list[Node], capacity: Floats, *, slot_seconds: float, quantile: Quantile, capacity_share: float
+        self, nodes: list[Node], capacity: Floats, *, slot_seconds: float, rule: PeakRule, capacity_share: float
     ) -> None:
         self._nodes = nodes
         self._capacity = capacity.reshape(RESOURCES, 1)
         self._slot_seconds = slot_seconds
-        self._quantile = quantile
+        self._rule = rule
         self._share = capacity_share
-        count = len(nodes)
-        self._online = [(SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count)) for _ in range(RESOURCES)]
+        count, horizons = len(nodes), (rule.horizon_slots,)
+        self._online = [
+            (SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count, horizons=horizons))
+            for _ in range(RESOURCES)
+        ]
         self._batch = [
-            (SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count, centre="feedback-ar"))
+            (
+                SlotClock(count, slot_seconds=slot_seconds),
+                HostLoadModel(count, centre="feedback-ar", horizons=horizons),
+            )
             for _ in range(RESOURCES)
         ]
         self._rows = np.arange(count)
@@ -77,13 +99,16 @@ class SlotForecasts:
 
     def measure(self, loads: NodeLoads, now: float) -> list[Event]:
         """Return what the engine is told of a measurement."""
-        closed = self._take(loads, now)
+        reserve = self._rule.reserve_share
+        closed = self._take(loads, now) if reserve is None else True
         events: list[Event] = [
             NodeUsageSampled(node.name, now, *loads.used[:, row].tolist()) for row, node in enumerate(self._nodes)
         ]
         if closed:
-            online = self._peaks(self._online)
-            batch = np.maximum(self._peaks(self._batch), loads.held)
+            if reserve is None:
+                online, batch = self._peaks(self._online), np.maximum(self._peaks(self._batch), loads.held)
+            else:
+                online, batch = np.minimum(loads.used + reserve * self._capacity, self._capacity), loads.held
             self._forecast = online
             until = now + self._slot_seconds
             events += [
@@ -105,7 +130,7 @@ class SlotForecasts:
         return ended
 
     def _peaks(self, clocks: list[tuple[SlotClock, HostLoadModel]]) -> Floats:
-        shares = [_at(model.forecast(), self._quantile) for _, model in clocks]
+        shares = [_at(model.forecast(self._rule.horizon_slots), self._rule.quantile) for _, model in clocks]
         return np.stack(shares) * self._capacity
 
     def _published(self, loads: NodeLoads) -> list[Event]:

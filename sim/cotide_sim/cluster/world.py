@@ -43,7 +43,7 @@ from cotide_sim.cluster.machine import MachinePark, NodeUsage
 from cotide_sim.cluster.occupancy import Occupancy
 from cotide_sim.cluster.planned_pods import NAMESPACE, PlannedPod, pods_of_job, pods_of_service
 from cotide_sim.cluster.scorecard import SLOT_SECONDS, NodeLoad, Scorecard, Summary, overloaded
-from cotide_sim.cluster.slot_forecasts import NodeLoads, Quantile, SlotForecasts
+from cotide_sim.cluster.slot_forecasts import NodeLoads, PeakRule, SlotForecasts
 from cotide_sim.interference.model import Interference
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
 
@@ -91,7 +91,7 @@ class World:
     noise : standard deviation of the log of measured latencies.
     listener : told of each cycle (a ledger, a collector of samples); must not change anything.
     slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
-    quantile : of the forecast peak that such a policy plans with.
+    peak : what such a policy plans with as the peak of online pods.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class World:
         noise: float = 0.0,
         listener: Listener | None = None,
         slot_seconds: float = SLOT_SECONDS,
-        quantile: Quantile = "p90",
+        peak: PeakRule | None = None,
     ) -> None:
         self._plan = plan
         self._scheduler = Scheduler(config, catalogue)
@@ -129,7 +129,7 @@ class World:
                 bare,
                 np.array([NODE_MILLICORES, NODE_MEMORY_BYTES], np.float64),
                 slot_seconds=slot_seconds,
-                quantile=quantile,
+                rule=peak or PeakRule(),
                 capacity_share=knobs.capacity_share,
             )
         self._published: dict[str, dict[str, int]] = {}

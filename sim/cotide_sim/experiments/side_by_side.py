@@ -37,7 +37,7 @@ def side_by_side(
 
     answers: dict[int, T] = {}
     with ThreadPoolExecutor(workers) as pool:
-        waiting = {pool.submit(call, watch): place for place, call in enumerate(calls)}
+        waiting = {pool.submit(call, watch): index for index, call in enumerate(calls)}
         try:
             for done in as_completed(waiting):
                 answers[waiting[done]] = done.result()
@@ -47,4 +47,4 @@ def side_by_side(
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [answers[place] for place in range(len(calls))]
+    return [answers[index] for index in range(len(calls))]

@@ -170,15 +170,15 @@ def neighbour_growth(directory: Path) -> float:
 def _row_tails(directory: Path, grid: Table) -> Floats:
     """Return (rows, g) P(latency > x) of each grid row from its histogram; unanswered requests are in neither."""
     table = read_table(directory / HISTOGRAMS, numbers=("order", "latency_us", "count"))
-    place_of = {int(order): place for place, order in enumerate(grid.numbers["order"])}
-    places = np.asarray([place_of.get(int(order), -1) for order in table.numbers["order"]], dtype=np.intp)
-    if np.any(places < 0):
-        row = int(np.flatnonzero(places < 0)[0])
+    index_of = {int(order): index for index, order in enumerate(grid.numbers["order"])}
+    indices = np.asarray([index_of.get(int(order), -1) for order in table.numbers["order"]], dtype=np.intp)
+    if np.any(indices < 0):
+        row = int(np.flatnonzero(indices < 0)[0])
         raise InputError("no grid row has this order", file=str(table.path), line=table.lines[row], field="order")
     # A request of latency l counts as above x for each kept x < l: bin i holds those with exactly i kept points below.
     above = np.searchsorted(LATENCIES, table.numbers["latency_us"] / 1000.0, side="left")
     counts = np.zeros((len(grid), len(LATENCIES) + 1))
-    np.add.at(counts, (places, above), table.numbers["count"])
+    np.add.at(counts, (indices, above), table.numbers["count"])
     totals = counts.sum(axis=1, keepdims=True)
     if np.any(totals == 0):
         order = int(grid.numbers["order"][int(np.flatnonzero(totals[:, 0] == 0)[0])])

@@ -81,11 +81,11 @@ class MeasuredInterference:
         rate = mixes.requests_per_second + OTHER_RATE_SHARE * mixes.other_requests_per_second
         used = rate / GRID_SATURATION * (1.0 + contention)
         shared = np.clip(mixes.cpu_pressure, 0.0, 1.0)[:, None]
-        place = np.clip(np.searchsorted(self.utilisations, used, side="right") - 1, 0, len(self.utilisations) - 2)
-        low, high = self.utilisations[place], self.utilisations[place + 1]
+        index = np.clip(np.searchsorted(self.utilisations, used, side="right") - 1, 0, len(self.utilisations) - 2)
+        low, high = self.utilisations[index], self.utilisations[index + 1]
         part = np.clip((used - low) / (high - low), 0.0, 1.0)[:, None]
-        tails = (1.0 - part) * ((1.0 - shared) * self.alone[place] + shared * self.beside[place])
-        tails += part * ((1.0 - shared) * self.alone[place + 1] + shared * self.beside[place + 1])
+        tails = (1.0 - part) * ((1.0 - shared) * self.alone[index] + shared * self.beside[index])
+        tails += part * ((1.0 - shared) * self.alone[index + 1] + shared * self.beside[index + 1])
         return self._quantile(tails)
 
     def slowdown(self, types: Sequence[str], requests_per_second: Floats, cpu_pressure: Floats) -> Floats:

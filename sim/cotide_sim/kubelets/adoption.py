@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotide_kube.objects import ContainerStatus, PodObject
+from msgspec.structs import replace
+
+from cotide_kube.objects import ContainerStatus, PodObject, PodSpec
 from cotide_kube.timestamps import parse_timestamp
 from cotide_sim.kubelets.statuses import CONTAINER_ID
 
@@ -37,3 +39,10 @@ def adopted(pod: PodObject) -> Adopted | None:
     exact = container.container_id.removeprefix(CONTAINER_ID)
     ours = exact != container.container_id and exact.replace(".", "", 1).isdecimal()
     return Adopted(started, float(exact) if ours else started, container.restart_count)
+
+
+def as_set(pod: PodObject) -> PodSpec:
+    """Return a pod's spec with what its containers hold instead of what they ask for, where their status tells it."""
+    held = {one.name: one.resources for one in pod.status.container_statuses if one.resources is not None}
+    containers = tuple(replace(one, resources=held.get(one.name, one.resources)) for one in pod.spec.containers)
+    return replace(pod.spec, containers=containers)

@@ -88,8 +88,8 @@ class Registration:
             report = time.monotonic() >= status_due
             if report:
                 status_due = time.monotonic() + STATUS_SECONDS
-            for place, name in enumerate(names):
-                due = round_ends - self._renew_seconds * (1 - place / len(names))
+            for index, name in enumerate(names):
+                due = round_ends - self._renew_seconds * (1 - index / len(names))
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 await self._tolerant(name, self._renew)
                 if report:

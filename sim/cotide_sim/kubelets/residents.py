@@ -13,6 +13,8 @@ Called by `fleet` with what the API server tells and with the time; what is to b
       v
     stopping --> Succeeded | Failed --> let go (deletionTimestamp: deleted, evicted, preempted)
 
+While it runs a pod may be resized (`resizing`): a node counts what it granted, and tries what it put off when room is
+given back. What a pod does goes on as before.
 Whatever became of a pod is told before it is let go, as a kubelet does: a finalizer may keep it for those who need it.
 Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so that a
 new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
@@ -24,18 +26,20 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_timestamp
 from cotide_sim.cluster.machine import Finished, MachinePark, PodLoad
 from cotide_sim.kubelets import statuses
 from cotide_sim.kubelets.actions import Action, RemovePod, WriteStatus
 from cotide_sim.kubelets.admission import NodeRoom, Refusal, pod_requests
-from cotide_sim.kubelets.adoption import adopted
+from cotide_sim.kubelets.adoption import adopted, as_set
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
+from cotide_sim.kubelets.resizing import DEFERRED, RESIZE_SECONDS, Held, as_json, conditions, held_by, obstacle
 from cotide_sim.kubelets.statuses import ContainerRun, Place
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +65,16 @@ class _Resident:
     restarts: int = 0
     last: ContainerRun | None = None
     stopping: bool = False
+    back_off_seconds: float | None = None
+    """While the container waits for its next run."""
+    wanted: Held = ()
+    wanted_requests: dict[str, int] = field(default_factory=dict)
+    granted: Held = ()
+    pending: Refusal | None = None
+    setting: bool = False
+    """A grant is on its way to the containers."""
+    resized: bool = False
+    """Conditions of resizes were written, and must be taken back when they no longer hold."""
 
 
 class Residents:
@@ -83,7 +97,9 @@ class Residents:
         """Uids of pods that ended or were refused, so that echoes from before our write do nothing."""
         self._removed: set[str] = set()
         """Uids of pods whose removal was asked for; finalizers may keep them in the API for long."""
-        self._timers: list[tuple[float, str, str, Literal["stop", "restart", "deadline"]]] = []
+        self._timers: list[tuple[float, str, str, Literal["stop", "restart", "deadline", "set"]]] = []
+        self._deferred: dict[str, dict[str, None]] = {}
+        """By node the pods whose resize was put off, the longest first."""
         self._addresses = 0
         self.outbox: list[Action] = []
         self.started_total = self.finished_total = self.refused_total = 0
@@ -132,6 +148,9 @@ class Residents:
                 self._leave(key, resident, now)
         elif resident is None and uid not in self._settled and uid not in self._removed:
             self._admit(pod, key, room, now)
+        elif resident is not None and not resident.stopping and held_by(pod.spec) != resident.wanted:
+            resident.wanted = held_by(pod.spec)
+            self._resize(key, resident, pod_requests(pod.spec), now)
 
     def vanish(self, pod: PodObject, now: float) -> None:
         """Take note that a pod is gone from the API."""
@@ -158,6 +177,8 @@ class Residents:
                 self._restart(key, resident, at)
             elif what == "deadline" and not resident.stopping:
                 self._overdue(key, resident, at)
+            elif what == "set" and resident.setting:
+                self._set(key, resident, at)
 
     def next_event(self) -> float | None:
         """Return when something is due if nothing changes before, or None."""
@@ -171,6 +192,8 @@ class Residents:
         uid, spec = pod.metadata.uid, pod.spec
         try:
             before = adopted(pod)
+            if before is not None:
+                spec = as_set(pod)
             requests = pod_requests(spec)
             load = pod_load(pod, requests, self._park.interference)
         except InputError as error:
@@ -190,9 +213,10 @@ class Residents:
         if load.lone_seconds is not None:
             # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
             left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - since)))
-        containers = tuple((one.name, one.image) for one in spec.containers)
+        containers = tuple((one.name, one.image, as_json(one.resources)) for one in spec.containers)
         place = Place(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
         resident = _Resident(uid, spec.node_name, requests, load, place, spec.restart_policy, started, since, restarts)
+        resident.wanted = resident.granted = held_by(spec)
         self._residents[key] = resident
         room.take(requests)
         self._park.start_pod(resident.node, left, now)
@@ -200,8 +224,10 @@ class Residents:
             self._timer(started + spec.active_deadline_seconds, key, uid, "deadline")
         if before is None:
             self.started_total += 1
-            wall = self._clock.to_wall(now)
-            self.outbox.append(WriteStatus(key, uid, statuses.running(place, wall, wall)))
+            self.outbox.append(WriteStatus(key, uid, self._status(resident, now)))
+        elif held_by(pod.spec) != resident.wanted:
+            resident.wanted = held_by(pod.spec)
+            self._resize(key, resident, pod_requests(pod.spec), now)
 
     def _refuse(self, key: str, uid: str, refusal: Refusal, now: float) -> None:
         self.refused_total += 1
@@ -231,10 +257,8 @@ class Residents:
             resident.restarts += 1
             self._timer(at + wait, finished.key, resident.uid, "restart")
             resident.last = ContainerRun(self._wall(resident.since), self._wall(at), code)
-            status = statuses.waiting_to_restart(
-                resident.place, self._wall(resident.started), resident.last, resident.restarts, wait
-            )
-            self.outbox.append(WriteStatus(finished.key, resident.uid, status))
+            resident.back_off_seconds = wait
+            self.outbox.append(WriteStatus(finished.key, resident.uid, self._status(resident, at)))
             return
         self._finish(finished.key, resident, at, code)
 
@@ -258,19 +282,76 @@ class Residents:
             reason=reason,
             message=message,
         )
+        if resident.resized:
+            status["conditions"] = [*status["conditions"], *conditions(None, in_progress=False, at="")]
         self.outbox.append(WriteStatus(key, resident.uid, status))
+
+    def _resize(self, key: str, resident: _Resident, requests: dict[str, int], now: float) -> None:
+        """Answer a wish: grant it, put it off or refuse it."""
+        room = self._rooms.get(resident.node)
+        if room is None:
+            return
+        resident.wanted_requests = requests
+        waiting = self._deferred.setdefault(resident.node, {})
+        refusal = obstacle(room, resident.requests, requests)
+        before = (resident.pending, resident.setting)
+        resident.pending = refusal
+        if refusal is not None and refusal.reason == DEFERRED:
+            waiting.setdefault(key)
+        else:
+            waiting.pop(key, None)
+        if refusal is None:
+            room.give_back(resident.requests)
+            room.take(requests)
+            resident.requests, resident.granted, resident.setting = requests, resident.wanted, True
+            self._timer(now + RESIZE_SECONDS, key, resident.uid, "set")
+        if before != (resident.pending, resident.setting):
+            resident.resized = True
+            self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, now)))
+        if refusal is None:
+            self._retry(resident.node, now)
+
+    def _set(self, key: str, resident: _Resident, at: float) -> None:
+        """Let the containers have what was granted."""
+        resident.setting = False
+        granted = dict(resident.granted)
+        shown = tuple((name, image, as_json(granted[name])) for name, image, _ in resident.place.containers)
+        resident.place = replace(resident.place, containers=shown)
+        self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
+
+    def _retry(self, node: str, now: float) -> None:
+        """Try what was put off on a node again: room was given back."""
+        for key in list(self._deferred.get(node, ())):
+            resident = self._residents.get(key)
+            if resident is None or resident.stopping:
+                self._deferred[node].pop(key, None)
+            elif key in self._deferred[node]:
+                self._resize(key, resident, resident.wanted_requests, now)
+
+    def _status(self, resident: _Resident, now: float) -> statuses.Status:
+        """Return the status of a resident that has not ended."""
+        started = self._wall(resident.started)
+        if resident.back_off_seconds is not None and resident.last is not None:
+            status = statuses.waiting_to_restart(
+                resident.place, started, resident.last, resident.restarts, resident.back_off_seconds
+            )
+        else:
+            since = self._wall(resident.since)
+            status = statuses.running(resident.place, started, since, resident.restarts, resident.last)
+        if resident.resized:
+            at = format_timestamp(self._wall(now))
+            more = conditions(resident.pending, in_progress=resident.setting, at=at)
+            status["conditions"] = [*status["conditions"], *more]
+        return status
 
     def _let_go(self, key: str, uid: str) -> None:
         self._removed.add(uid)
         self.outbox.append(RemovePod(key, uid))
 
     def _restart(self, key: str, resident: _Resident, at: float) -> None:
-        resident.since = at
+        resident.since, resident.back_off_seconds = at, None
         self._park.start_pod(resident.node, resident.load, at)
-        status = statuses.running(
-            resident.place, self._wall(resident.started), self._wall(at), resident.restarts, resident.last
-        )
-        self.outbox.append(WriteStatus(key, resident.uid, status))
+        self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
     def _overdue(self, key: str, resident: _Resident, at: float) -> None:
         self._finish(
@@ -288,8 +369,10 @@ class Residents:
         room = self._rooms.get(resident.node)
         if room is not None:
             room.give_back(resident.requests)
+            self._deferred.get(resident.node, {}).pop(key, None)
+            self._retry(resident.node, now)
 
-    def _timer(self, at: float, key: str, uid: str, what: Literal["stop", "restart", "deadline"]) -> None:
+    def _timer(self, at: float, key: str, uid: str, what: Literal["stop", "restart", "deadline", "set"]) -> None:
         heapq.heappush(self._timers, (at, key, uid, what))
 
     def _wall(self, seconds: float) -> float:

@@ -27,8 +27,8 @@ class Place:
 
     host_ip: str
     pod_ip: str
-    containers: tuple[tuple[str, str], ...]
-    """(name, image)."""
+    containers: tuple[tuple[str, str, Status], ...]
+    """(name, image, the resources that are set). A server takes resizes of a running container only if it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,7 @@ def _containers(
             "restartCount": restarts,
             "state": state,
             **({"lastState": {"terminated": _ended(last)}} if last else {}),
+            "resources": resources,
         }
-        for name, image in place.containers
+        for name, image, resources in place.containers
     ]

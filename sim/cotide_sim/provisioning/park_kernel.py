@@ -176,8 +176,8 @@ def machine_for(machines: Machines, label: int, need: Floats, rule: Rule) -> int
             if machine >= 0:
                 return machine
             rule.credit[label, kind] += 1.0  # it could not take its turn
-    for place in range(len(rule.order)):
-        machine = first_of_type(machines, rule.order[place], need)
+    for index in range(len(rule.order)):
+        machine = first_of_type(machines, rule.order[index], need)
         if machine >= 0:
             return machine
     return -1

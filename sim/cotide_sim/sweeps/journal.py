@@ -1,28 +1,19 @@
 """The journal of a sweep: every finished cell, written once and on the disk before the next is counted as finished.
 
-Called by `sweep`. The one place with durable state. Lines of ``<crc32 in hex> <JSON>``: a head with schema and version,
-then one outcome each. Invariant: what `Journal.outcomes` holds has survived whatever ended the process; a line that was
-being written when it ended is noticed by its checksum or its missing line feed, cut off, and its cell run again. One
-sweep at a time holds a journal (an advisory lock, gone with its process).
+Called by `sweep`. Durability is `journal_file`'s; here a record is an outcome. Invariant: what `Journal.outcomes` holds
+has survived whatever ended the process.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import zlib
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from cotide_core.errors import InputError
 from cotide_sim.sweeps.cells import Cell, Outcome
-
-SCHEMA: Final = 1
-"""Of the lines; a journal of another schema is refused."""
+from cotide_sim.sweeps.journal_file import JournalFile
 
 
 class Journal:
@@ -36,29 +27,21 @@ class Journal:
     Raises
     ------
     InputError
-        When the file can't be opened, is no journal, was made by another version, or is in use by another sweep.
+        As `JournalFile` does.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.outcomes: dict[str, Outcome] = {}
-        self.remarks: list[str] = []
-        try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise InputError(f"can't be opened: {error.strerror or error}", file=str(path)) from error
-        try:
-            self._lock()
-            self._read()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        self._file = JournalFile(path, "sweep")
+        self.remarks = self._file.remarks
+        found = [_outcome(record) for record in self._file.records]
+        self.outcomes = {outcome.cell.key: outcome for outcome in found}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._descriptor)
+        self._file.__exit__(kind, error, at)
 
     def add(self, outcome: Outcome) -> None:
         """Write an outcome; on return it is on the disk.
@@ -68,7 +51,7 @@ class Journal:
         InputError
             When the disk refuses.
         """
-        self._append({"key": outcome.cell.key, **asdict(outcome)})
+        self._file.append({"key": outcome.cell.key, **asdict(outcome)})
         self.outcomes[outcome.cell.key] = outcome
 
     def check_traces(self, cells: list[Cell]) -> None:
@@ -108,75 +91,9 @@ class Journal:
                     file=str(self.path),
                 )
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError("is in use by another sweep", file=str(self.path)) from error
-
-    def _read(self) -> None:
-        data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        lines = data[:whole].split(b"\n")[:-1]
-        head = _parsed(lines[0]) if lines else None
-        if lines and (head is None or "sweep" not in head):
-            raise InputError("is no journal of a sweep; choose another output", file=str(self.path))
-        if not lines and data and not _line({"sweep": SCHEMA, "version": version("cotide")}).startswith(data):
-            raise InputError("is no journal of a sweep; choose another output", file=str(self.path))
-        if head is not None and (head["sweep"] != SCHEMA or head["version"] != version("cotide")):
-            raise InputError(
-                f"was made by cotide {head['version']}, whose results need not be those of {version('cotide')}; "
-                "choose another output",
-                file=str(self.path),
-            )
-        for number, line in enumerate(lines[1:], start=2):
-            record = _parsed(line)
-            if record is None:
-                self.remarks.append(f"{self.path}:{number}: broken line, its cell is run again")
-                continue
-            outcome = _outcome(record)
-            self.outcomes[outcome.cell.key] = outcome
-        if whole < len(data):
-            self.remarks.append(f"{self.path}:{len(lines) + 1}: half-written line cut off, its cell is run again")
-            os.ftruncate(self._descriptor, whole)
-        if not lines:
-            self._append({"sweep": SCHEMA, "version": version("cotide")})
-            _sync_directory(self.path.parent)
-
-    def _append(self, record: dict[str, Any]) -> None:
-        data = _line(record)
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(self.path)) from error
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    text = json.dumps(record, separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    checksum, _, text = line.partition(b" ")
-    if checksum != b"%08x" % zlib.crc32(text):
-        return None
-    record: dict[str, Any] = json.loads(text)
-    return record
-
 
 def _outcome(record: dict[str, Any]) -> Outcome:
     figures = {name: (value, low, high) for name, (value, low, high) in record["figures"].items()}
     return Outcome(
         Cell(**record["cell"]), record["processors"], record["jobs"], figures, record["error"], record["wall_seconds"]
     )
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the file's name durable too, not only its content."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -42,17 +42,17 @@ def resampled(jobs: BatchJobs, seed: int, weeks: int | None = None) -> BatchJobs
     since = jobs.submit - jobs.submit[0]
     edges = np.searchsorted(since, np.arange(available + 1, dtype=np.int64) * WEEK_SECONDS)
     drawn = np.random.default_rng(seed).integers(0, available, size=weeks or available)
-    places = np.concatenate([np.arange(edges[week], edges[week + 1]) for week in drawn])
-    if not len(places):
+    indices = np.concatenate([np.arange(edges[week], edges[week + 1]) for week in drawn])
+    if not len(indices):
         raise InputError("the drawn weeks hold no job", file=jobs.name)
     counts = edges[drawn + 1] - edges[drawn]
     shift = np.repeat(np.arange(len(drawn)) - drawn, counts) * WEEK_SECONDS
     return replace(
         jobs,
-        numbers=np.arange(1, len(places) + 1, dtype=np.int64),
-        submit=(since[places] + shift).astype(np.int64),
-        run=jobs.run[places],
-        demand=jobs.demand[places],
-        request=jobs.request[places],
-        user=jobs.user[places],
+        numbers=np.arange(1, len(indices) + 1, dtype=np.int64),
+        submit=(since[indices] + shift).astype(np.int64),
+        run=jobs.run[indices],
+        demand=jobs.demand[indices],
+        request=jobs.request[indices],
+        user=jobs.user[indices],
     )

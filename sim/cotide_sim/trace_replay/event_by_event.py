@@ -69,9 +69,9 @@ def replay_events(jobs: BatchJobs, rules: EventRules, forecast: Integers | None 
     planned = jobs.request if forecast is None else forecast
     late = jobs.run > planned
     if late.any():
-        place = int(np.argmax(late))
+        index = int(np.argmax(late))
         raise InputError(
-            f"job {jobs.numbers[place]} runs {jobs.run[place]} s, longer than the {planned[place]} s planned",
+            f"job {jobs.numbers[index]} runs {jobs.run[index]} s, longer than the {planned[index]} s planned",
             field="forecast",
         )
     kept = _kept(jobs, planned)
@@ -172,10 +172,10 @@ def _replay(kept: _Kept, rules: EventRules) -> None:
 
 
 @inlined
-def _free(kept: _Kept, place: int) -> None:
+def _free(kept: _Kept, index: int) -> None:
     """Count the processors of a planned end as free."""
-    kept.counts[_FREE] += kept.demand[kept.plan_job[place]]
-    kept.counts[_HELD] = remove_at(kept.plan_time, kept.plan_job, kept.counts[_HELD], place)
+    kept.counts[_FREE] += kept.demand[kept.plan_job[index]]
+    kept.counts[_HELD] = remove_at(kept.plan_time, kept.plan_job, kept.counts[_HELD], index)
 
 
 @inlined
@@ -186,9 +186,9 @@ def _end(now: int, kept: _Kept, rules: EventRules) -> None:
         job = kept.turn_job[kept.end_turn[0]]
         counts[_RUNNING] = heap_pop(kept.end_time, kept.end_turn, counts[_RUNNING])
         held = counts[_HELD]
-        place = place_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
-        if place < held and kept.plan_job[place] == job:
-            _free(kept, place)
+        index = place_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
+        if index < held and kept.plan_job[index] == job:
+            _free(kept, index)
         if rules.together == 0:
             break
 
@@ -257,20 +257,20 @@ def _reserve(job: int, kept: _Kept, rules: EventRules) -> tuple[int, int]:
     """Return the reserved start of the first job that has to wait, and the processors that it leaves over then."""
     counts = kept.counts
     level = counts[_FREE]
-    place = 0
+    index = 0
     shadow: int = -1
     while level < kept.demand[job]:
-        shadow = kept.plan_time[place]
-        level += kept.demand[kept.plan_job[place]]
-        place += 1
+        shadow = kept.plan_time[index]
+        level += kept.demand[kept.plan_job[index]]
+        index += 1
     if rules.fixed == 1:
         if counts[_PROMISED_TO] == job:
             shadow = max(shadow, counts[_PROMISED])
         counts[_PROMISED] = shadow
         counts[_PROMISED_TO] = job
-    while place < counts[_HELD] and kept.plan_time[place] <= shadow:
-        level += kept.demand[kept.plan_job[place]]
-        place += 1
+    while index < counts[_HELD] and kept.plan_time[index] <= shadow:
+        level += kept.demand[kept.plan_job[index]]
+        index += 1
     return shadow, level - kept.demand[job]
 
 

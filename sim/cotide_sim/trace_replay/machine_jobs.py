@@ -63,8 +63,8 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
         When a job can't be placed on the empty machines, names file and line; or none is left.
     """
     numbers, rows = np.unique(trace.log.table[:, Field.JOB].astype(np.int64), return_index=True)
-    places = rows[np.searchsorted(numbers, jobs.numbers)]
-    chosen = [trace.asked[int(place)] for place in places]
+    indices = rows[np.searchsorted(numbers, jobs.numbers)]
+    chosen = [trace.asked[int(index)] for index in indices]
     pieces = np.array([one.pieces for one in chosen], dtype=np.int64)
     need = np.array([one.need for one in chosen], dtype=np.int64)
     masks = {kinds: _mask(kinds, machines.kinds) for kinds in {one.kinds for one in chosen}}
@@ -80,7 +80,7 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
         raise InputError(
             f"asks for {pieces[job]:,} x ({words}), which the {len(machines):,} machines don't hold even when empty",
             file=trace.log.file,
-            line=int(trace.log.lines[places[job]]),
+            line=int(trace.log.lines[indices[job]]),
         )
     if not fits.any():
         raise InputError("no job fits the machines", file=trace.log.file)
@@ -95,7 +95,7 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
 
 
 def _mask(kinds: Sequence[str], known: Sequence[str]) -> int:
-    return sum(1 << place for place, name in enumerate(known) if not kinds or name in kinds)
+    return sum(1 << index for index, name in enumerate(known) if not kinds or name in kinds)
 
 
 def _fit_empty(pieces: Integers, need: Integers, allowed: Integers, machines: Machines) -> npt.NDArray[np.bool_]:

@@ -144,8 +144,8 @@ def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:
         held = np.cumsum(np.concatenate([-amounts, amounts])[order])
         over = held > given.machines.capacity[where[order], at]
         if over.any():
-            place = order[int(np.argmax(over))]
-            faults.append(f"machine {where[place]} holds too much {name} at {times[place]} s")
+            index = order[int(np.argmax(over))]
+            faults.append(f"machine {where[index]} holds too much {name} at {times[index]} s")
     return faults
 
 

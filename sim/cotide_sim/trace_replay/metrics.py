@@ -88,12 +88,20 @@ def used_until(jobs: BatchJobs, start: Integers, times: Integers) -> Floats:
     return _area(start, jobs.demand, times) - _area(start + jobs.run, jobs.demand, times)
 
 
+def waiting_by_time(jobs: BatchJobs, start: Integers, edges: Integers) -> Floats:
+    """Return the (k,) mean number of jobs that waited between each two of (k + 1,) rising times."""
+    ones = np.ones(len(jobs), dtype=np.int64)
+    waited = _area(jobs.submit, ones, edges) - _area(start, ones, edges)
+    means: Floats = np.diff(waited) / np.diff(edges)
+    return means
+
+
 def _area(begin: Integers, demand: Integers, times: Integers) -> Floats:
     """Return the processor seconds up to each time if every job held its processors from its begin for ever."""
     order = np.argsort(begin, kind="stable")
-    place = np.searchsorted(begin[order], times, side="right")
-    held = np.concatenate([[0], np.cumsum(demand[order])])[place]
-    offset = np.concatenate([[0], np.cumsum(demand[order] * begin[order])])[place]
+    index = np.searchsorted(begin[order], times, side="right")
+    held = np.concatenate([[0], np.cumsum(demand[order])])[index]
+    offset = np.concatenate([[0], np.cumsum(demand[order] * begin[order])])[index]
     area: Floats = (held * times - offset).astype(np.float64)
     return area
 

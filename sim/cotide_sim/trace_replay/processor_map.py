@@ -85,8 +85,8 @@ def _lay_out(
     gaps = 1
     count = 0
     over = 0
-    for place in range(jobs):
-        job = by_start[place]
+    for index in range(jobs):
+        job = by_start[index]
         now = start[job]
         while end[by_end[over]] <= now:
             gone = by_end[over]
@@ -125,26 +125,26 @@ def _lay_out(
 @compiled
 def _give_back(gap_first: Integers, gap_size: Integers, gaps: int, first: int, size: int) -> int:
     """Put processors back among the gaps, which stay in order and apart; return the number of gaps."""
-    place = 0
-    while place < gaps and gap_first[place] < first:
-        place += 1
-    touches_next = place < gaps and first + size == gap_first[place]
-    if place > 0 and gap_first[place - 1] + gap_size[place - 1] == first:
-        gap_size[place - 1] += size
+    index = 0
+    while index < gaps and gap_first[index] < first:
+        index += 1
+    touches_next = index < gaps and first + size == gap_first[index]
+    if index > 0 and gap_first[index - 1] + gap_size[index - 1] == first:
+        gap_size[index - 1] += size
         if touches_next:
-            gap_size[place - 1] += gap_size[place]
-            for at in range(place, gaps - 1):
+            gap_size[index - 1] += gap_size[index]
+            for at in range(index, gaps - 1):
                 gap_first[at] = gap_first[at + 1]
                 gap_size[at] = gap_size[at + 1]
             return gaps - 1
         return gaps
     if touches_next:
-        gap_first[place] = first
-        gap_size[place] += size
+        gap_first[index] = first
+        gap_size[index] += size
         return gaps
-    for at in range(gaps, place, -1):
+    for at in range(gaps, index, -1):
         gap_first[at] = gap_first[at - 1]
         gap_size[at] = gap_size[at - 1]
-    gap_first[place] = first
-    gap_size[place] = size
+    gap_first[index] = first
+    gap_size[index] = size
     return gaps + 1

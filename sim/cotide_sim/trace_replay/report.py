@@ -1,7 +1,8 @@
 """The HTML report of a replay: one file that needs no other and no network.
 
 Called by `cotide simulate --report`. Last step of the flow. Invariant: all text from outside is escaped; the same
-schedules give the same bytes. Table and charts need no script; the zoomable schedule (`schedule_view`) does.
+schedules, made by the same command on the same date, give the same bytes. Table and charts need no script; the zoomable
+schedule (`schedule_view`) does.
 """
 
 from __future__ import annotations
@@ -15,27 +16,20 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
-from cotide_sim.trace_replay.metrics import Figure, bounded_slowdown, use_by_week
+from cotide_core.units import counted
+from cotide_sim.pages.bar_chart import BETTER, WORSE, Bar, bar_chart
+from cotide_sim.pages.line_chart import Axis, Series, line_chart
+from cotide_sim.pages.page import Made, chart, charts, page, table
+from cotide_sim.trace_replay.metrics import Figure, bounded_slowdown, use_by_week, waiting_by_time
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.trace_replay.schedule_view import STYLE, view
-from cotide_sim.trace_replay.svg_charts import Axis, Series, line_chart
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
-_STYLE: Final = """
-:root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:.3rem .6rem;border-bottom:1px solid #8884;vertical-align:top}
-th:first-child,td:first-child{text-align:left}
-td small{display:block;opacity:.7}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}
-svg polyline{fill:none;stroke-width:1.6}svg .grid{stroke:#8883;fill:none}
-.legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}
-.legend i{display:inline-block;width:1em;height:.3em;margin-right:.4em;vertical-align:middle}
-"""
-
+BASELINE: Final = "easy"
+"""What other policies are compared with where it was replayed, else with the first; EASY is what most centres run."""
+QUEUE_STRETCHES: Final = 300
+"""Chosen: about a stretch for each pixel of a phone."""
 _COLUMNS: Final = (
     ("wait_seconds_mean", "wait, s", ",.0f"),
     ("bounded_slowdown_mean", "bounded slowdown", ",.2f"),
@@ -51,6 +45,7 @@ def write_report(
     described: str,
     schedules: Sequence[Schedule],
     figures: Mapping[str, Mapping[str, Figure]],
+    made: Made,
     summaries: Mapping[str, str] | None = None,
 ) -> None:
     """Write the report.
@@ -59,6 +54,7 @@ def write_report(
     ----------
     described : the filter, in one line.
     figures : by policy, then by name.
+    made : what the foot of the page says.
     summaries : what each policy does, in words; None for the policies that are known by name.
 
     Raises
@@ -67,57 +63,59 @@ def write_report(
         When the file can't be written.
     """
     words = {name: policy.summary for name, policy in POLICIES.items()} | dict(summaries or {})
+    title = f"{Path(jobs.name).name} under {counted(len(schedules), 'policy', 'policies')}"
+    text = page(title, _sections(jobs, described, schedules, figures, words), made, style=STYLE)
     try:
-        path.write_text(_page(jobs, described, schedules, figures, words), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
 
 
-def _page(
+def _sections(
     jobs: BatchJobs,
     described: str,
     schedules: Sequence[Schedule],
     figures: Mapping[str, Mapping[str, Figure]],
     summaries: Mapping[str, str],
-) -> str:
+) -> list[str]:
     waits = {s.policy: np.sort((s.start - jobs.submit).astype(np.float64)) for s in schedules}
     slowdowns = {s.policy: np.sort(bounded_slowdown(jobs, s.start)) for s in schedules}
-    days = float(jobs.submit[-1] - jobs.submit[0]) / 86_400
-    title = escape(Path(jobs.name).name)
-    sections = [
-        f"<h1>{title} under {len(schedules)} policies</h1>",
-        f"<p>{len(jobs):,} jobs in {days:,.0f} days on {jobs.processors:,} processors; run times as "
-        f"{escape(schedules[0].runtime)}. Filter: {escape(described)}.</p>",
+    days = round(float(jobs.submit[-1] - jobs.submit[0]) / 86_400)
+    return [
+        f"<p>{counted(len(jobs), 'job')} in {counted(days, 'day')} on {counted(jobs.processors, 'processor')}; run "
+        f"times as {escape(schedules[0].runtime)}. Filter: {escape(described)}.</p>",
         _table(schedules, figures, summaries),
         "<p>Means; below each its 95 % interval when weeks are drawn anew, the same for every policy.</p>",
-        "<h2>Waiting</h2><p>Share of jobs that waited no longer than so many seconds.</p>",
-        _shares(waits, "wait, s", 1.0),
-        "<h2>Bounded slowdown</h2><p>Share of jobs slowed down no more than so many times (threshold 10 s).</p>",
-        _shares(slowdowns, "bounded slowdown", 1.0),
-        "<h2>Utilisation, week by week</h2>",
-        _weeks(jobs, schedules),
+        _against_baseline(figures),
+        "<h2>How long, and how many</h2>",
+        charts(
+            chart("Waiting", "Share of jobs that waited no longer than so many seconds.", _shares(waits, "wait, s")),
+            chart(
+                "Bounded slowdown",
+                "Share of jobs slowed down no more than so many times (threshold 10 s).",
+                _shares(slowdowns, "bounded slowdown"),
+            ),
+            chart("Queue", "Jobs that waited, the mean of each stretch of time.", _queue(jobs, schedules)),
+            chart("Utilisation", "Share of the processors in use, week by week.", _weeks(jobs, schedules)),
+        ),
         "<h2>Schedule</h2><p>Jobs by time and processors, and below them the share of processors in use under each "
-        "policy. The wheel zooms, dragging moves, a job's figures appear when it is pointed at. Which of equal "
-        "processors a job held is chosen for the picture; no policy decides it.</p>",
+        "policy; it opens on the policy of the least mean bounded slowdown. Times count from the first submission. The "
+        "wheel zooms, dragging moves, a job's figures appear when it is pointed at. Which of equal processors a job "
+        "held is chosen for the picture; no policy decides it.</p>",
         view(jobs, schedules, figures),
     ]
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}{STYLE}</style>'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(sections) + "\n</body></html>\n"
-    )
 
 
 def _table(
     schedules: Sequence[Schedule], figures: Mapping[str, Mapping[str, Figure]], summaries: Mapping[str, str]
 ) -> str:
-    heads = "".join(f"<th>{escape(title)}</th>" for _, title, _ in _COLUMNS)
     rows = []
     for schedule in schedules:
         found = figures[schedule.policy]
-        cells = "".join(f"<td>{_cell(found[name], form)}</td>" for name, _, form in _COLUMNS)
         summary = escape(summaries.get(schedule.policy, ""))
-        rows.append(f"<tr><td>{escape(schedule.policy)}<small>{summary}</small></td>{cells}</tr>")
-    return f"<table><thead><tr><th>policy</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        cells = [_cell(found[name], form) for name, _, form in _COLUMNS]
+        rows.append([f"{escape(schedule.policy)}<small>{summary}</small>", *cells])
+    return table(["policy", *(title for _, title, _ in _COLUMNS)], rows)
 
 
 def _cell(figure: Figure, form: str) -> str:
@@ -125,13 +123,43 @@ def _cell(figure: Figure, form: str) -> str:
     return f"{figure.value:{form}}<small>{interval}</small>"
 
 
-def _shares(values: Mapping[str, Floats], title: str, low: float) -> str:
+def _against_baseline(figures: Mapping[str, Mapping[str, Figure]]) -> str:
+    """Draw how much less or more than the baseline each other policy makes jobs wait; empty for one policy."""
+    if len(figures) == 1:
+        return ""
+    baseline = BASELINE if BASELINE in figures else next(iter(figures))
+    drawn = []
+    for name, title in (("wait_seconds_mean", "Mean wait"), ("bounded_slowdown_mean", "Mean bounded slowdown")):
+        base = figures[baseline][name].value
+        bars = [
+            Bar(policy, change, f"{change:+.0%}", WORSE if change > 0 else BETTER)
+            for policy, found in figures.items()
+            if policy != baseline
+            for change in [found[name].value / base - 1 if base > 0 else 0.0]
+        ]
+        words = f"Less (to the left) is better; {baseline} is the line."
+        drawn.append(chart(title, words, bar_chart(bars, f"{title} against {baseline}", most=1.0)))
+    return f"<h2>Against {escape(baseline)}</h2>{charts(*drawn)}"
+
+
+def _shares(values: Mapping[str, Floats], title: str) -> str:
     high = max(10.0, *(float(found[-1]) for found in values.values()))
     series = [
         Series(name, found, np.arange(1, len(found) + 1, dtype=np.float64) / len(found))
         for name, found in values.items()
     ]
-    return line_chart(series, Axis(title, low, high, logarithmic=True), Axis("share of jobs", 0.0, 1.0))
+    return line_chart(series, Axis(title, 1.0, high, logarithmic=True), Axis("share of jobs", 0.0, 1.0))
+
+
+def _queue(jobs: BatchJobs, schedules: Sequence[Schedule]) -> str:
+    begin, end = int(jobs.submit[0]), max(int(one.start.max()) for one in schedules)
+    edges = np.unique(np.linspace(begin, max(end, begin + 1), QUEUE_STRETCHES + 1).astype(np.int64))
+    days = (edges[:-1] - begin) / 86_400
+    series = [Series(one.policy, days, waiting_by_time(jobs, one.start, edges)) for one in schedules]
+    most = max(10.0, *(float(line.y.max()) for line in series))
+    return line_chart(
+        series, Axis("day", 0.0, float(max(days[-1], 1 / 24))), Axis("jobs waiting", 1.0, most, logarithmic=True)
+    )
 
 
 def _weeks(jobs: BatchJobs, schedules: Sequence[Schedule]) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -84,6 +84,21 @@ class Schedule:
         return f"{self.runtime}, rated by trees" if self.reliability == "trees" else self.runtime
 
 
+@dataclass(frozen=True, slots=True)
+class GivenForecasts:
+    """Forecasts made elsewhere; arrays are (n,) int64 in the order of the jobs.
+
+    Attributes
+    ----------
+    point : seconds, >= 1. upper : seconds that few runs outlive, at least the point.
+    predictable : 1 where the forecast is to be relied on, else 0; ``hybrid`` plans those.
+    """
+
+    point: Integers
+    upper: Integers
+    predictable: Integers
+
+
 def run_policy(
     jobs: BatchJobs,
     policy: ReplayPolicy,
@@ -92,7 +107,7 @@ def run_policy(
     reliability: Reliability = "mixture",
     seed: int = 0,
     one_by_one: bool = False,
-    forecasts: Integers | None = None,
+    forecasts: Integers | GivenForecasts | None = None,
     watch: Callable[[int], None] | None = None,
 ) -> Schedule:
     """Replay a log.
@@ -104,7 +119,8 @@ def run_policy(
     seed : of what trees draw.
     one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
         has it, see `event_by_event`.
-    forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; not for ``hybrid``, which makes its own.
+    forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; ``hybrid``, which makes its own, takes
+        `GivenForecasts` alone.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
     believed = _Believed.of(policy, runtime, reliability, seed)
@@ -158,7 +174,7 @@ def _run(
     policy: ReplayPolicy,
     believed: _Believed,
     one_by_one: bool,
-    forecasts: Integers | None,
+    forecasts: Integers | GivenForecasts | None,
     progress: Integers,
 ) -> Schedule:
     numbers, user = np.unique(jobs.user, return_inverse=True)
@@ -167,15 +183,19 @@ def _run(
         user = np.where(jobs.user < 0, -1, user)
     forecast = (jobs.run if believed.runtime == "clairvoyant" else jobs.request).copy()
     mode = believed.mode
+    given = forecasts if isinstance(forecasts, GivenForecasts) else None
     if forecasts is not None:
-        forecast, mode = forecasts.copy(), GIVEN
+        point = given.point if given is not None else cast(Integers, forecasts)
+        forecast, mode = point.copy(), GIVEN
     start = np.full(len(jobs), -1, dtype=np.int64)
     promise = np.full(len(jobs), -1, dtype=np.int64)
     kept = kept_of(len(jobs))
     columns = Jobs(jobs.submit, jobs.run, jobs.demand, jobs.request, user, forecast, start, promise)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request, jobs.submit)
     knows_all = believed.runtime == "clairvoyant"
-    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, reliable=knows_all)
+    if given is None:
+        given = GivenForecasts(forecast, forecast, np.full_like(jobs.submit, knows_all))
+    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given)
     gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed)
     begin = time.perf_counter()
     rounds = 0
@@ -198,9 +218,9 @@ def _run(
 
 
 def _kernel_and_rule(
-    policy: ReplayPolicy, capacity: int, jobs: Jobs, mode: int, past: Past, *, reliable: bool
+    policy: ReplayPolicy, capacity: int, jobs: Jobs, mode: int, past: Past, given: GivenForecasts
 ) -> tuple[Callable[..., int], tuple[Any, ...]]:
-    """Return a policy's kernel and what it needs beside the jobs; ``reliable``: all given forecasts are."""
+    """Return a policy's kernel and what it needs beside the jobs."""
     if policy.kernel == "queue":
         return replay_queue, QueueRule(capacity, policy.order, policy.backfill)
     if policy.kernel == "conservative":
@@ -208,8 +228,7 @@ def _kernel_and_rule(
     if policy.kernel == "slack":
         return replay_slack, slack_rule(capacity, np.full_like(jobs.submit, MIDDLING_PRIORITY))
     if policy.kernel == "platform":
-        trusted = np.full_like(jobs.submit, reliable)
-        return replay_platform, platform_rule(capacity, mode, past, jobs.forecast.copy(), trusted)
+        return replay_platform, platform_rule(capacity, mode, past, given.upper.copy(), given.predictable.copy())
     return replay_plan, PlanRule(capacity, policy.order)
 
 

@@ -6,6 +6,7 @@
   const HOURS = 3600, DAYS = 86400;
   const data = JSON.parse(document.getElementById("schedules").textContent);
   const canvas = document.getElementById("jobs"), under = document.getElementById("use");
+  const processors = document.getElementById("processors"), percents = document.getElementById("percents");
   const said = document.getElementById("said"), chooser = document.getElementById("policy");
 
   function unpack(text) {
@@ -27,7 +28,7 @@
     let total = 0;
     return values.map((value) => (total += value));
   }
-  // The first place whose value is above the limit, in rising values.
+  // The first index whose value is above the limit, in rising values.
   function above(values, limit) {
     let low = 0, high = values.length;
     while (low < high) {
@@ -52,8 +53,8 @@
     const held = sums(Float64Array.from(order, (job) => demand[job]));
     const offset = sums(Float64Array.from(order, (job) => demand[job] * begins[job]));
     return function (time) {
-      const place = above(times, time);
-      return place ? held[place - 1] * time - offset[place - 1] : 0;
+      const count = above(times, time);
+      return count ? held[count - 1] * time - offset[count - 1] : 0;
     };
   }
   function prepare(policy) {
@@ -77,7 +78,7 @@
     return policy;
   }
 
-  let shown = prepare(data.policies[0]);
+  let shown = prepare(data.policies[data.best]);
   const whole = [0, data.policies.reduce((last, policy) => {
     const wait = unpack(policy.wait);
     return log.submit.reduce((most, submit, job) => Math.max(most, submit + wait[job] + log.run[job]), last);
@@ -101,6 +102,36 @@
     if (span > 2 * DAYS) return (seconds / DAYS).toFixed(1) + " d";
     if (span > 2 * HOURS) return (seconds / HOURS).toFixed(1) + " h";
     return seconds.toFixed(0) + " s";
+  }
+  // A duration in its two largest units: 2 d 3 h, 4 min 10 s.
+  function lasting(seconds) {
+    const units = [["d", DAYS], ["h", HOURS], ["min", 60], ["s", 1]], parts = [];
+    let rest = Math.round(seconds);
+    for (const [unit, size] of units) {
+      const count = Math.floor(rest / size);
+      rest -= count * size;
+      if (count || parts.length) parts.push(count + " " + unit);
+    }
+    return parts.slice(0, 2).filter((part) => !part.startsWith("0 ")).join(" ") || "0 s";
+  }
+  // Round values from 0 to the limit, at most five steps.
+  function ticks(limit) {
+    let step = Math.pow(10, Math.floor(Math.log10(limit)));
+    for (const part of [0.2, 0.5, 1]) if (limit / (step * part) <= 5) { step *= part; break; }
+    const out = [];
+    for (let value = 0; value <= limit; value += step) out.push(value);
+    return out;
+  }
+  // The axis to the left of a canvas, 0 at its bottom; the lowest `below` pixels belong to labels of time.
+  function drawAxis(target, limit, unit, below) {
+    const [pen, wide, high] = sized(target);
+    pen.fillStyle = getComputedStyle(document.body).color;
+    pen.textAlign = "right";
+    for (const value of ticks(limit)) {
+      const y = (high - below) * (1 - value / limit);
+      pen.fillRect(wide - 4, Math.min(high - 1, y), 4, 1);
+      pen.fillText(value.toLocaleString("en") + unit, wide - 7, Math.min(high - 2, Math.max(9, y + 4)));
+    }
   }
   function inSight(policy) {
     const found = [];
@@ -134,29 +165,31 @@
       for (const [job, first, size] of found) {
         const left = across(shown.start[job]);
         pen.fillStyle = colour(job);
-        pen.fillRect(left, first * down, Math.max(0.5, across(shown.end[job]) - left), Math.max(0.5, size * down));
+        pen.fillRect(left, high - (first + size) * down, Math.max(0.5, across(shown.end[job]) - left), Math.max(0.5, size * down));
       }
     } else {
       pen.fillStyle = data.colours[data.policies.indexOf(shown) % data.colours.length];
       shares(shown, wide).forEach((share, x) => pen.fillRect(x, high * (1 - share), 1, high * share));
     }
+    drawAxis(processors, data.processors, "", 0);
     const figures = shown.figures;
     said.textContent =
-      shown.name + ": mean wait " + figures.wait_seconds_mean.toFixed(0) + " s, bounded slowdown " +
+      shown.name + ": mean wait " + lasting(figures.wait_seconds_mean) + ", bounded slowdown " +
       figures.bounded_slowdown_mean.toFixed(2) + "; from " + told(from) + " to " + told(to) +
-      (found ? ", " + found.length + " boxes in sight" : ": share in use, zoom in to see jobs");
+      (found ? ", " + found.length + (found.length === 1 ? " box" : " boxes") + " in sight" : ": share in use, zoom in to see jobs");
     return found;
   }
   function drawUse() {
     const [pen, wide, high] = sized(under);
-    data.policies.forEach((policy, place) => {
+    data.policies.forEach((policy, number) => {
       if (!policy.start && policy !== shown && data.jobs > BOXES) return;
-      pen.strokeStyle = data.colours[place % data.colours.length];
+      pen.strokeStyle = data.colours[number % data.colours.length];
       pen.lineWidth = policy === shown ? 2 : 0.8;
       pen.beginPath();
       shares(prepare(policy), wide).forEach((share, x) => pen.lineTo(x, (high - 14) * (1 - share)));
       pen.stroke();
     });
+    drawAxis(percents, 100, " %", 14);
     pen.fillStyle = getComputedStyle(document.body).color;
     for (let part = 0; part <= 4; part++) {
       pen.textAlign = ["left", "center", "center", "center", "right"][part];
@@ -188,17 +221,19 @@
   }
   function tell(event) {
     if (!boxes) return;
-    const time = timeAt(event), processor = (event.offsetY / canvas.clientHeight) * data.processors;
+    const time = timeAt(event), processor = (1 - event.offsetY / canvas.clientHeight) * data.processors;
     for (const [job, first, size] of boxes)
       if (shown.start[job] <= time && time < shown.end[job] && first <= processor && processor < first + size) {
         said.textContent =
-          "job " + log.number[job] + ": submitted " + (data.begin + log.submit[job]) + " s, waited " +
-          (shown.start[job] - log.submit[job]) + " s, ran " + log.run[job] + " s on " + log.demand[job] + " processors";
+          "job " + log.number[job] + ": submitted " + lasting(log.submit[job]) + " after the first, waited " +
+          lasting(shown.start[job] - log.submit[job]) + ", ran " + lasting(log.run[job]) + " on " + log.demand[job] +
+          (log.demand[job] === 1 ? " processor" : " processors");
         return;
       }
   }
 
-  data.policies.forEach((policy, place) => chooser.add(new Option(policy.name, String(place))));
+  data.policies.forEach((policy, number) => chooser.add(new Option(policy.name, String(number))));
+  chooser.value = String(data.best);
   chooser.onchange = () => {
     shown = prepare(data.policies[Number(chooser.value)]);
     draw();

@@ -16,20 +16,23 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotide_sim.pages.line_chart import COLOURS
 from cotide_sim.trace_replay.metrics import Figure
 from cotide_sim.trace_replay.packed_columns import differences, packed
 from cotide_sim.trace_replay.processor_map import pieces_of
 from cotide_sim.trace_replay.runner import Schedule
-from cotide_sim.trace_replay.svg_charts import COLOURS
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
+BEST_BY: Final = "bounded_slowdown_mean"
 SCRIPT: Final = "schedule_view.js"
 STYLE: Final = """
 .view{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}
 .view button,.view select{font:inherit;padding:.1rem .6rem}
-canvas{width:100%;display:block;touch-action:none;cursor:grab;border:1px solid #8884}
-#jobs{height:420px}#use{height:150px;margin-top:.3rem;cursor:default}
-#said{min-height:1.5em;font-variant-numeric:tabular-nums}
+.schedule{display:grid;grid-template-columns:3.2rem minmax(0,1fr);gap:.3rem 0}
+canvas{width:100%;display:block}
+#jobs,#use{border:1px solid #8884}#jobs{touch-action:pan-y;cursor:grab}
+#jobs,#processors{height:min(420px,60vh)}#use,#percents{height:150px}
+#said{min-height:3em;margin:.4rem 0;font-variant-numeric:tabular-nums}
 """
 
 
@@ -42,8 +45,10 @@ def view(jobs: BatchJobs, schedules: Sequence[Schedule], figures: Mapping[str, M
         '<div class="view"><label>policy <select id="policy"></select></label>'
         '<button id="closer" type="button">zoom in</button><button id="wider" type="button">zoom out</button>'
         '<button id="whole" type="button">whole log</button></div>'
-        '<p id="said"></p><canvas id="jobs" tabindex="0" aria-label="jobs by time and processors"></canvas>'
-        '<canvas id="use" aria-label="share of processors in use by time, each policy"></canvas>'
+        '<p id="said"></p><div class="schedule"><canvas id="processors" aria-label="processors"></canvas>'
+        '<canvas id="jobs" tabindex="0" aria-label="jobs by time and processors"></canvas>'
+        '<canvas id="percents" aria-label="percent of the processors"></canvas>'
+        '<canvas id="use" aria-label="share of processors in use by time, each policy"></canvas></div>'
         "<noscript><p>The zoomable schedule needs a browser that runs scripts.</p></noscript>"
         f'<script type="application/json" id="schedules">{data}</script>\n<script>\n{script}</script>'
     )
@@ -55,13 +60,15 @@ def document(
     """Return what the script reads; ``packed`` columns are as `packed_columns` writes them.
 
     ``submit`` and ``number`` are differences to the job before, a policy's ``wait`` is start - submit; ``count`` holds
-    the pieces of each job in the order of the log, ``first`` (differences) and ``size`` the pieces themselves.
+    the pieces of each job in the order of the log, ``first`` (differences) and ``size`` the pieces themselves; ``best``
+    is the policy that the page opens on, the one of the least mean bounded slowdown.
     """
     begin = int(jobs.submit[0])
     return {
         "begin": begin,
         "processors": jobs.processors,
         "jobs": len(jobs),
+        "best": min(range(len(schedules)), key=lambda at: figures[schedules[at].policy][BEST_BY].value),
         "colours": COLOURS,
         "columns": {
             "number": packed(differences(jobs.numbers)),

@@ -114,6 +114,11 @@ class UserPolicy:
         text = (self._made.__doc__ or "").strip().splitlines()
         return text[0] if text else f"written in {self.file.name}"
 
+    @property
+    def defined(self) -> Any:
+        """Return the function or class that the file defines."""
+        return self._made
+
     def begin(self) -> None:
         """Make the object that serves one replay."""
         self._object = self.call(self._made) if isinstance(self._made, type) else None
@@ -131,13 +136,13 @@ class UserPolicy:
             When the policy fails or answers with what are no places in the queue.
         """
         answer = self.call(self._made if self._object is None else self._object.choose, queue, machine)
-        places = self._places(answer, machine.now)
-        for place in places:
-            if not 0 <= place < len(queue):
-                raise self.refused(f"chose place {place} at {machine.now} s in a queue of {len(queue)}")
-        if len(set(places)) != len(places):
-            raise self.refused(f"chose a place twice at {machine.now} s: {places}")
-        return places
+        indices = self._places(answer, machine.now)
+        for index in indices:
+            if not 0 <= index < len(queue):
+                raise self.refused(f"chose place {index} at {machine.now} s in a queue of {len(queue)}")
+        if len(set(indices)) != len(indices):
+            raise self.refused(f"chose a place twice at {machine.now} s: {indices}")
+        return indices
 
     def tell(self, hook: str, *arguments: object) -> None:
         """Call ``submitted`` or ``finished`` where the policy has it."""
@@ -165,11 +170,11 @@ class UserPolicy:
             raise self.refused(
                 f"answered {type(answer).__name__} at {now} s; a list of places in the queue was expected"
             )
-        places = list(answer)
-        for place in places:
-            if not isinstance(place, int | np.integer) or isinstance(place, bool):
-                raise self.refused(f"answered {place!r} at {now} s, which is no place in the queue")
-        return [int(place) for place in places]
+        indices = list(answer)
+        for index in indices:
+            if not isinstance(index, int | np.integer) or isinstance(index, bool):
+                raise self.refused(f"answered {index!r} at {now} s, which is no place in the queue")
+        return [int(index) for index in indices]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class _Loop:
         """End jobs, and correct the forecasts of those that have outlived theirs."""
         while self.events and self.events[0][0] == now:
             _, job = heapq.heappop(self.events)
-            place = next(at for at, (_, other) in enumerate(self.running) if other == job)
-            del self.running[place]
+            index = next(at for at, (_, other) in enumerate(self.running) if other == job)
+            del self.running[index]
             began = int(self.start[job])
             if began + self.run_seconds[job] > now:
                 end = began + int(corrected(self.mode, job, self.request[job], now - began, self.past.upper))
@@ -142,9 +142,9 @@ class _Loop:
     def _decide(self, now: int) -> None:
         if not self.queue:
             return
-        places = self.policy.choose(self._shown_queue(), self._shown_machine(now))
-        for place in places:
-            job = self.queue[place]
+        indices = self.policy.choose(self._shown_queue(), self._shown_machine(now))
+        for index in indices:
+            job = self.queue[index]
             if self.demand[job] > self.free:
                 raise self.policy.refused(
                     f"chose job {self.jobs.numbers[job]} at {now} s, which needs {self.demand[job]} processors "
@@ -155,8 +155,8 @@ class _Loop:
             planned = now + int(self.forecast[job])
             insort(self.running, (planned, job))
             heapq.heappush(self.events, (min(planned, now + self.run_seconds[job]), job))
-        for place in sorted(places, reverse=True):
-            del self.queue[place]
+        for index in sorted(indices, reverse=True):
+            del self.queue[index]
 
     def _shown_queue(self) -> Queue:
         rows, jobs = np.array(self.queue, dtype=np.intp), self.jobs

@@ -76,7 +76,7 @@ def read_table(
             if not header:
                 raise InputError("the file is empty: a header row was expected", file=file, line=1)
             present = [name for name in absent if name in header]
-            places = _places(header, (*numbers, *optional, *texts, *present), file)
+            indices = _places(header, (*numbers, *optional, *texts, *present), file)
             for row in reader:
                 if not row:
                     continue
@@ -85,10 +85,10 @@ def read_table(
                     raise InputError(f"{len(row)} cells where the header has {len(header)}", file=file, line=line)
                 lines.append(line)
                 for name, values in rows.items():
-                    cell = row[places[name]].strip()
+                    cell = row[indices[name]].strip()
                     values.append(_number(cell, name, file, line, may_be_empty=name in optional))
                 for name, strings in words.items():
-                    strings.append(row[places[name]].strip() if name in places else "")
+                    strings.append(row[indices[name]].strip() if name in indices else "")
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
     except (UnicodeDecodeError, EOFError, csv.Error) as error:

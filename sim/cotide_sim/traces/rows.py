@@ -22,9 +22,9 @@ class Row:
 
     __slots__ = ("_cells", "_places", "file", "line")
 
-    def __init__(self, file: str, line: int, cells: list[str], places: dict[str, int]) -> None:
+    def __init__(self, file: str, line: int, cells: list[str], indices: dict[str, int]) -> None:
         self.file, self.line = file, line
-        self._cells, self._places = cells, places
+        self._cells, self._places = cells, indices
 
     def text(self, column: str) -> str:
         """Return the cell without the space around it."""
@@ -78,7 +78,7 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
             for name in columns:
                 if name not in header:
                     raise InputError(f"the header lacks column {name!r} of the {what}", file=file, line=1)
-            places = {name: header.index(name) for name in columns}
+            indices = {name: header.index(name) for name in columns}
             for cells in reader:
                 if not cells:
                     continue
@@ -86,9 +86,9 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
                     raise InputError(
                         f"{len(cells)} cells where the header has {len(header)}", file=file, line=reader.line_num
                     )
-                yield Row(file, reader.line_num, cells, places)
+                yield Row(file, reader.line_num, cells, indices)
     except FileNotFoundError:
-        raise InputError(f"no such file: the {what} were expected here", file=file) from None
+        raise InputError(f"no such file, where the file of {what} was expected", file=file) from None
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
     except (UnicodeDecodeError, EOFError, csv.Error) as error:

@@ -114,8 +114,8 @@ def lublin_jobs(count: int, processors: int, seed: int, load: float | None = Non
     submit, interactive = arrivals((count, count), 1.0)
     counts = int(np.count_nonzero(~interactive)), int(np.count_nonzero(interactive))
     work = [
-        _work(kind, n, processors, np.random.default_rng([seed, 2 + place]))
-        for place, (kind, n) in enumerate(zip(CLASSES, counts, strict=True))
+        _work(kind, n, processors, np.random.default_rng([seed, 2 + index]))
+        for index, (kind, n) in enumerate(zip(CLASSES, counts, strict=True))
     ]
     if load is not None:
         offered = sum(float((run * demand).sum()) for demand, run in work)

@@ -87,7 +87,6 @@ def install(path: str, points: KillPoints) -> None:
     from cotide_operator.reporting.pod_annotator import PodAnnotator
     from cotide_operator.scheduling.binder import Binder
     from cotide_operator.scheduling.evictor import Evictor
-    from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
 
     coroutines: dict[str, list[tuple[type, str]]] = {
         "bind": [(Binder, "_bind")],
@@ -100,5 +99,5 @@ def install(path: str, points: KillPoints) -> None:
         setattr(owner, name, points.awaited(getattr(owner, name)))
     if path == "bind":
         # Between the decision (written to the ledger) and its hand-over, and around the report.
-        for owner, name in ((Binder, "carry_out"), (SchedulingLoop, "report")):
+        for owner, name in ((Binder, "carry_out"), (Binder, "_report")):
             setattr(owner, name, points.called(getattr(owner, name)))

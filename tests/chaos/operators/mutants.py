@@ -109,7 +109,7 @@ def _unfair() -> None:
         for event in events:
             if hasattr(event, "pod"):
                 pod = event.pod._replace(created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
-                self.pods[pod.key] = pod
+                self._pods[pod.key] = pod
                 told.append(type(event)(pod))
             else:
                 told.append(event)

@@ -90,7 +90,7 @@ def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer
     assert data["risks"] == ["pod default/web-1 is its controller's only one: it is away while it moves"]
     assert not cordoned(core, "n0")
     shown = consolidate(server, tmp_path)
-    assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pods move" in shown.stdout
+    assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pod moves" in shown.stdout
 
 
 def test_a_mistake_in_the_prices_is_told_with_its_line(server: ThreadedServer, tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_nothing_is_consolidated_while_pods_wait(server: ThreadedServer, core: A
     core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
     result = consolidate(server, tmp_path, "--apply")
     assert isinstance(result.exception, ClusterError)
-    assert "1 pods wait for a node" in str(result.exception)
-    assert "1 pods wait for a node" in consolidate(server, tmp_path).stderr
+    assert "1 pod waits for a node" in str(result.exception)
+    assert "1 pod waits for a node" in consolidate(server, tmp_path).stderr
 
 
 def ledger_of(folder: Path, *events: Event) -> Path:

@@ -28,6 +28,11 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("apiserver", "--port", "0", "--bookmark-seconds", "nan"), "--bookmark-seconds: nan is no number of seconds"),
         (("demo", "--seconds", "nan"), "--seconds: nan is no number of seconds"),
         (("demo", "--seconds", "inf"), "--seconds: inf is no number of seconds"),
+        (("demo", "--page", "no/folder/page.html"), "--page: there is no folder no/folder"),
+        (("demo", "--page", "/"), "--page: / is a folder; name a file"),
+        (("demo", "--speed", "0"), "--speed: 0 is no speed of the demo's clock; 1 to 60"),
+        (("simulate", "--generate", "synth1", "--report", "/"), "--report: / is a folder; name a file"),
+        (("simulate", "--generate", "synth1", "--swf", "/dev/null"), "--swf: /dev/null is a file; name a folder"),
         (("nodes", "--speed", "nan"), "--speed: nan is no speed-up: it must be a number above 0"),
     ],
 )

@@ -67,7 +67,10 @@ def test_a_report_and_schedules_are_written(log, tmp_path):
     done = cotide("--trace", log, "--policy", "fcfs,easy", "--report", report, "--swf", schedules)
     assert done.returncode == 0, done.stderr
     text = report.read_text()
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 6
+    assert "Against easy" in text
+    assert f"cotide simulate --trace {log}" in text
+    assert 'name="viewport"' in text
     assert "http-equiv" not in text
     assert "<script src" not in text
     assert "easy" in text
@@ -132,7 +135,7 @@ def test_a_trace_in_another_format_is_known_by_its_content_and_its_conversion_is
     assert found["recorded"] == {"jobs": 8, "wait_seconds_mean": 20.0, "bounded_slowdown_mean": 1.5}
     assert f"{trace}:10: skipped: cpu_milli: 'many' is not a number" in done.stderr
     forced = cotide("--trace", trace, "--format", "swf", "--policy", "easy")
-    assert f"{trace}:1: 1 fields where the format has 18" in forced.stderr
+    assert f"{trace}:1: 1 field where the format has 18" in forced.stderr
 
 
 def test_generated_jobs_are_those_of_the_seed_and_what_is_written_replays_alike(tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from cotide_sim.sweeps.execution import PARENT_LOOK_SECONDS
+from cotide_sim.sweeps.pool import PARENT_LOOK_SECONDS
 
 CELLS = ("--synthetic", "synth1", "--jobs", "2500", "--policy", "fcfs,easy", "--runtime", "request,last-two")
 SEEDS = 15

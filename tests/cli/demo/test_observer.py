@@ -43,8 +43,10 @@ def observer(clock: StoppedClock, card: Scorecard) -> tuple[Observer, RunFacts]:
     return seen, facts
 
 
-def pod(name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1") -> Change[PodObject]:
-    phase = "Pending" if node is None else "Running"
+def pod(
+    name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1", phase: str | None = None
+) -> Change[PodObject]:
+    phase = phase or ("Pending" if node is None else "Running")
     document: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -91,3 +93,25 @@ def test_a_pod_in_the_place_of_an_evicted_one_waits_from_when_it_appears() -> No
     clock.seconds = 50.0
     seen._take(pod("sort-1", "batch", "sort", {}, node=None))
     assert card.summary(100.0)["waiting_seconds_total"] == 20.0 + 50.0
+
+
+def test_what_the_machine_adds_to_the_waiting_is_counted_apart() -> None:
+    """Planned for 10 s, made at 14 s (4 s late), bound at 20 s (the policy's affair), running at 23 s (3 s late)."""
+    clock = StoppedClock()
+    seen, facts = observer(clock, Scorecard())
+    change = pod("sort-0", "batch", "sort", {"cpu": "1"}, node=None)
+    clock.seconds = 14.0
+    seen._take(change)
+    clock.seconds = 20.0
+    seen._take(pod("sort-0", "batch", "sort", {"cpu": "1"}, phase="Pending"))
+    clock.seconds = 23.0
+    seen._take(pod("sort-0", "batch", "sort", {"cpu": "1"}))
+    seen.count_unseen(900.0)
+    assert facts.late_seconds == 4.0 + 3.0
+
+
+def test_a_job_whose_pods_were_never_made_was_late_to_the_end() -> None:
+    """Planned for 10 s of a run of 100 s."""
+    seen, facts = observer(StoppedClock(), Scorecard())
+    seen.count_unseen(100.0)
+    assert facts.late_seconds == 90.0

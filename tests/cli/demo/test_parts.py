@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cotide_cli.demo.facts import DecisionFact, PodFact, RunFacts, ServiceFact, Stage
+from cotide_cli.demo.facts import RECENT_DECISIONS, DecisionFact, PodFact, RunFacts, ServiceFact, Stage
 from cotide_cli.demo.live import LiveView, progress_line, render
 from cotide_cli.demo.manifests import job_manifest, service_manifest
 from cotide_cli.demo.options import DemoOptions, checked, parse_policies
@@ -129,12 +129,35 @@ def test_a_service_starts_its_rates_with_the_run() -> None:
 
 
 def test_the_live_view_shows_counts_nodes_services_and_reasons() -> None:
-    console = Console(file=io.StringIO(), width=160, force_terminal=False)
-    console.print(render(some_facts(), 1, 5))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO given above
+    shown = "\n".join(drawn(some_facts()))
     for words in ("policy 1 of 5", "1m 40s of 6m 40s", "web-0", "12.00", "would break the latency limit", "mean 50%",
-                  "3 overload slots so far", "7 cores offered to batch and gratis pods, 0 held"):  # fmt: skip
+                  "3 overloads", "7 cores offered to batch and gratis pods, 0 held"):  # fmt: skip
         assert words in shown
+
+
+def drawn(facts: RunFacts, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(render(facts, 1, 5, width=width, height=height))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined,no-any-return]  # the StringIO given above
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 50)])
+@pytest.mark.parametrize("nodes", [1, 40, 2000])
+def test_the_live_view_of_a_large_cluster_fits_the_screen(width: int, height: int, nodes: int) -> None:
+    facts = some_facts()
+    for number in range(nodes):
+        name = f"a-node-with-a-long-name-{number}"
+        facts.node_cpu_share[name], facts.node_load_share[name] = 0.5, 1.2
+        facts.services[f"service-{number}"] = ServiceFact(f"service-{number}", name, 123456.0, 123.4, 0.5)
+    for number in range(RECENT_DECISIONS):
+        facts.decisions.append(
+            DecisionFact(150.0, "a-pod-with-a-long-name-0", None, f"{number} Insufficient cpu, " * 20)
+        )
+    lines = drawn(facts, width, height)
+    assert len(lines) < height
+    assert {len(line) for line in lines} == {width}
+    assert any("overloads" in line for line in lines)
+    assert sum("Insufficient cpu" in line for line in lines) >= 3
 
 
 def test_without_a_terminal_a_line_is_written_now_and_then() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, 
     ledger = tmp_path_factory.mktemp("demo") / "ledger"
     done = cotide(
         "demo", "--seconds", str(SECONDS), "--nodes", "6", "--policies", "qpsm,fifo,hierarchical",
-        "--seed", "3", "--ledger", str(ledger), "-o", "json",
+        "--seed", "3", "--ledger", str(ledger), "-o", "json", "--page", str(ledger.parent / "demo.html"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -44,6 +45,14 @@ def test_each_policy_places_and_finishes_work(demo: tuple[dict[str, dict[str, ob
         assert figures["ledger"] == str(ledger / name)
         assert int(str(figures["overload_slots"])) >= 0, name
         assert figures["online_evictions"] == 0, name
+
+
+def test_the_page_says_what_the_terminal_said(demo: tuple[dict[str, dict[str, object]], Path]) -> None:
+    policies, ledger = demo
+    page = (ledger.parent / "demo.html").read_text()
+    assert re.search(r'<p class="lead">(Nobody is judged|\w+ won|A tie)', page)
+    assert all(name in page for name in policies)
+    assert "http" not in page.replace(str(ledger), "")
 
 
 def test_hierarchical_decides_by_forecasts_of_real_use(demo: tuple[dict[str, dict[str, object]], Path]) -> None:

@@ -37,7 +37,7 @@ from cotide_core.qos.applicability import (
     names_of,
     outside_of,
 )
-from cotide_core.samples import SampleCollector
+from cotide_core.recording.samples import SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 
 ALL = sum(NAMES)

@@ -247,3 +247,22 @@ def _keys_of(section: type[BaseModel], above: str = "") -> list[str]:
         inner = [kind for kind in kinds if issubclass(kind, BaseModel)]
         found += _keys_of(inner[0], f"{key}.") if inner else [key]
     return found
+
+
+def test_in_shadow_the_clusters_own_scheduler_is_meant_and_nothing_that_writes_may_be_on() -> None:
+    text = HEAD + "mode: shadow\nledger: {directory: x}\n"
+    assert parse_settings(text).scheduler_name == "default-scheduler"
+    assert parse_settings(text + "schedulerName: other\n").scheduler_name == "other"
+    assert with_changes(parse_settings(text), policy="fifo").scheduler_name == "default-scheduler"
+    assert parse_settings(HEAD).scheduler_name == "cotide"
+    with pytest.raises(InputError, match="mode: shadow needs a ledger"):
+        parse_settings(HEAD + "mode: shadow\n")
+    with pytest.raises(InputError, match=r"extender\.enabled: must be off in shadow"):
+        parse_settings(text + "extender: {enabled: true}\n")
+
+
+def test_whose_pods_are_cotides_own_is_not_for_the_extender_and_binding_needs_to_know_who_asks() -> None:
+    with pytest.raises(InputError, match=r"extender\.schedulerNames: must not name cotide"):
+        parse_settings(HEAD + "extender: {schedulerNames: [cotide]}\n")
+    with pytest.raises(InputError, match=r"extender: binds needs clientAuthority"):
+        parse_settings(HEAD + "extender: {enabled: true, binds: true}\n")

@@ -76,7 +76,7 @@ def test_the_examples_end_with_jobs_succeeded_and_a_workload_ready(tmp_path: Pat
         table = kubectl("get", "cjob,cwl").splitlines()
         headings = [line.split() for line in table if line.startswith("NAME")]
         assert headings[0][1:7] == ["CLASS", "TYPE", "PHASE", "DONE", "OF", "POSITION"]
-        assert headings[1] == ["NAME", "READY", "RPS", "P95", "LIMIT", "VIOLATIONS", "AGE"]
+        assert headings[1] == ["NAME", "READY", "RPS", "P95", "LIMIT", "DECIDES", "VIOLATIONS", "AGE"]
         jobs = json.loads(kubectl("get", "cjob", "-o", "json"))["items"]
         assert {job["metadata"]["name"]: job["status"]["succeeded"] for job in jobs} == {
             "render": 4,

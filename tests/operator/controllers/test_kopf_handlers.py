@@ -1,7 +1,8 @@
-"""kopf in its thread, on the embedded API server: hands keys over, writes nothing, names faults in events."""
+"""kopf in its thread, on the embedded API server: asks for looks, repeats those that fail, and hardly writes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import queue
 import threading
@@ -10,13 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import kopf
 import pytest
 import requests
 
+from cotide_core.errors import ClusterError
 from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
 from cotide_operator.apis.crd_generation import RESOURCES, definition
-from cotide_operator.controllers.kopf_handlers import KopfThread, start_kopf
+from cotide_operator.controllers import kopf_thread
+from cotide_operator.controllers.kopf_handlers import build_settings
 from cotide_operator.controllers.kopf_session import kopf_session
+from cotide_operator.controllers.kopf_thread import PROBE_SECONDS, KopfSupervisor, KopfThread
+from cotide_operator.observability.metrics import Metrics
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 DEADLINE_SECONDS = 20.0
@@ -45,15 +51,20 @@ class Api:
             self.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
 
 
-class Keys:
-    """Where kopf hands over: the test's side of the thread."""
+class Looks:
+    """Stands for the controllers: writes down what is asked for, and fails as it is told."""
 
     def __init__(self) -> None:
         self.taken: queue.Queue[tuple[str, str, str]] = queue.Queue()
+        self.failures: list[Exception] = []
 
-    def __call__(self, kind: str, key: str) -> bool:
-        self.taken.put((kind, key, threading.current_thread().name))
-        return True
+    async def reconcile(self, kind: str, key: str, version: str = "", *, deleted: bool = False) -> None:
+        self.taken.put((kind, key, "deleted" if deleted else version))
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def health(self) -> dict[str, int]:
+        return {"waiting": self.taken.qsize()}
 
     def next(self) -> tuple[str, str]:
         kind, key, _ = self.taken.get(timeout=DEADLINE_SECONDS)
@@ -61,13 +72,19 @@ class Keys:
 
 
 @contextmanager
-def kopf_on(server: ThreadedServer, keys: Keys, credentials: Credentials | None = None) -> Iterator[KopfThread]:
-    thread = start_kopf(keys, credentials or Credentials(server.url))
+def kopf_on(server: ThreadedServer, looks: Looks, credentials: Credentials | None = None) -> Iterator[KopfThread]:
+    loop = asyncio.new_event_loop()  # the operator's
+    operator = threading.Thread(target=loop.run_forever)
+    operator.start()
+    thread = KopfThread(looks, credentials or Credentials(server.url), loop)
+    thread.start()
     try:
         assert thread.wait_ready(DEADLINE_SECONDS), thread.fault
         yield thread
     finally:
         assert thread.stop(DEADLINE_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        operator.join()
         assert thread.fault is None
 
 
@@ -79,53 +96,53 @@ JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 
 
-def test_create_update_and_delete_are_handed_over_from_kopfs_own_thread_without_a_write() -> None:
-    keys = Keys()
+def test_creation_update_and_deletion_lead_to_looks_and_to_no_write() -> None:
+    looks = Looks()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
         api.send("POST", JOBS, resource("Job", "early", template=TEMPLATE))
-        with kopf_on(server, keys):
-            assert keys.next() == ("jobs", "default/early")  # was there before kopf
+        with kopf_on(server, looks):
+            assert looks.next() == ("jobs", "default/early")  # was there before kopf
             made = api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-            assert keys.next() == ("jobs", "default/count")
+            assert looks.next() == ("jobs", "default/count")
             api.send("POST", WORKLOADS, resource("Workload", "web", template=TEMPLATE))
-            assert keys.next() == ("workloads", "default/web")
+            assert looks.next() == ("workloads", "default/web")
             now = api.send("GET", f"{JOBS}/count")
             assert now["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
             assert "finalizers" not in now["metadata"]
             merge = "application/merge-patch+json"
             changed = api.send("PATCH", f"{JOBS}/count", {"spec": {"priority": 7}}, merge)
-            assert keys.next() == ("jobs", "default/count")
+            assert looks.next() == ("jobs", "default/count")
             again = api.send("GET", f"{JOBS}/count")
             assert again["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
             api.send("DELETE", f"{JOBS}/count")
-            assert keys.next() == ("jobs", "default/count")
-        assert keys.taken.empty()
+            assert looks.next() == ("jobs", "default/count")
+        assert looks.taken.empty()
 
 
-def test_a_status_change_is_not_handed_over() -> None:
-    keys = Keys()
+def test_a_status_change_leads_to_no_look() -> None:
+    looks = Looks()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
-        with kopf_on(server, keys):
+        with kopf_on(server, looks):
             api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-            assert keys.next() == ("jobs", "default/count")
+            assert looks.next() == ("jobs", "default/count")
             merge = "application/merge-patch+json"
             api.send("PATCH", f"{JOBS}/count/status", {"status": {"phase": "Queued"}}, merge)
             api.send("POST", JOBS, resource("Job", "after", template=TEMPLATE))
-            assert keys.next() == ("jobs", "default/after")
+            assert looks.next() == ("jobs", "default/after")
 
 
 def test_a_spec_that_cannot_be_followed_becomes_an_event_in_the_words_of_its_rule() -> None:
-    keys = Keys()
+    looks = Looks()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds(refusing=False)
-        with kopf_on(server, keys):
+        with kopf_on(server, looks):
             api.send("POST", WORKLOADS, resource("Workload", "web", template=TEMPLATE, selector={}))
-            assert keys.next() == ("workloads", "default/web")
+            assert looks.next() == ("workloads", "default/web")
             event = wait_for_event(api)
         assert (event["reason"], event["type"]) == ("Misconfigured", "Warning")
         assert "and not both" in event["message"]
@@ -144,7 +161,7 @@ def wait_for_event(api: Api) -> dict[str, Any]:
 
 
 def test_tls_and_a_token_that_is_replaced_are_no_obstacle(tmp_path: Path) -> None:
-    keys = Keys()
+    looks = Looks()
     (tmp_path / "token").write_text("outdated")
     with server_in_thread(tls=True, token="right") as server:
         known = load_credentials(str(server.write_kubeconfig(tmp_path / "config")))
@@ -157,18 +174,95 @@ def test_tls_and_a_token_that_is_replaced_are_no_obstacle(tmp_path: Path) -> Non
         (tmp_path / "token").write_text("right")
         credentials = Credentials(server.url, token=token, certificate_authority=known.certificate_authority)
         api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-        with kopf_on(server, keys, credentials):
-            assert keys.next() == ("jobs", "default/count")
+        with kopf_on(server, looks, credentials):
+            assert looks.next() == ("jobs", "default/count")
 
 
 def test_a_server_that_refuses_us_does_not_keep_kopf_from_stopping() -> None:
     with server_in_thread(token="right") as server:
-        thread = start_kopf(Keys(), Credentials(server.url, token=StaticToken("Bearer wrong")))
-        try:
-            assert thread.wait_ready(DEADLINE_SECONDS)
-        finally:
-            assert thread.stop(DEADLINE_SECONDS)
+        with kopf_on(server, Looks(), Credentials(server.url, token=StaticToken("Bearer wrong"))) as thread:
+            pass
         assert not thread.alive
+
+
+def test_a_look_that_fails_is_tried_again_by_kopf_and_the_only_write_is_the_time_of_that() -> None:
+    looks = Looks()
+    looks.failures = [ClusterError("the API server is unreachable"), ClusterError("still")]
+    with server_in_thread() as server:
+        api = Api(server.url)
+        api.make_crds()
+        with kopf_on(server, looks):
+            made = api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
+            for _ in range(3):  # twice it fails, then it is done
+                assert looks.next() == ("jobs", "default/count")
+        now = api.send("GET", f"{JOBS}/count")
+    assert now["status"].pop("lastRetryTime") > made["metadata"]["creationTimestamp"]
+    assert not any(now["status"].values()), "what the schema fills in"
+    assert {**now["metadata"], "resourceVersion": ""} == {**made["metadata"], "resourceVersion": ""}
+    assert looks.taken.empty()
+
+
+def test_a_look_that_trips_us_is_given_up_until_the_object_changes() -> None:
+    looks = Looks()
+    looks.failures = [ZeroDivisionError("division by zero")]
+    with server_in_thread() as server:
+        api = Api(server.url)
+        api.make_crds()
+        with kopf_on(server, looks):
+            api.send("POST", JOBS, resource("Job", "bad", template=TEMPLATE))
+            assert looks.next() == ("jobs", "default/bad")
+            api.send("POST", JOBS, resource("Job", "good", template=TEMPLATE))
+            assert looks.next() == ("jobs", "default/good")
+            api.send("PATCH", f"{JOBS}/bad", {"spec": {"priority": 7}}, "application/merge-patch+json")
+            assert looks.next() == ("jobs", "default/bad")
+
+
+@pytest.mark.parametrize(("observed", "reason"), [(None, "create"), (1, "resume"), (0, "update")])
+def test_what_happened_while_no_operator_ran_is_told_by_the_status(observed: int | None, reason: str) -> None:
+    storage = build_settings().persistence.diffbase_storage
+    status = {} if observed is None else {"observedGeneration": observed}
+    raw = {"metadata": {"uid": "u", "name": "count", "generation": 1}, "spec": {"priority": 7}, "status": status}
+    body = kopf.Body(raw)  # type: ignore[arg-type]  # what an API server sends
+    old, new = storage.fetch(body=body), storage.build(body=body)
+    assert ("create" if old is None else "resume" if old == new else "update") == reason
+
+
+async def test_kopfs_probe_asks_the_operators_loop() -> None:
+    with server_in_thread() as server:
+        Api(server.url).make_crds()
+        thread = KopfThread(Looks(), Credentials(server.url), asyncio.get_running_loop())
+        thread.start()
+        try:
+            assert await asyncio.to_thread(thread.wait_ready, DEADLINE_SECONDS)
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while not await thread.well():  # kopf serves its endpoint a moment after it is ready
+                    await asyncio.sleep(0.05)
+        finally:
+            assert await asyncio.to_thread(thread.stop, DEADLINE_SECONDS)
+        assert not await thread.well()
+
+
+async def test_a_kopf_that_runs_and_does_not_answer_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor, now, answers = KopfSupervisor(Credentials("http://127.0.0.1:9"), Metrics()), [0.0], [True, False, False]
+    stuck: list[bool] = []
+
+    class Running:
+        ready = True
+        alive = property(lambda _: bool(answers))
+
+        async def well(self) -> bool:
+            return answers.pop(0)
+
+    async def sleep(_: float) -> None:
+        now[0] += PROBE_SECONDS
+        stuck.append(supervisor.stuck)
+
+    monkeypatch.setattr(kopf_thread, "SILENT_SECONDS", 1.5 * PROBE_SECONDS)
+    monkeypatch.setattr(kopf_thread.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(kopf_thread.asyncio, "sleep", sleep)
+    await supervisor._watch(Running())  # type: ignore[arg-type]  # as much of one as is looked at
+    assert stuck == [False, True, True]  # 10, 20 and 30 s after its one good answer, where 15 s are too long
+    assert not supervisor.stuck, "it has ended, and is started again"
 
 
 async def test_kopf_connects_as_the_operator_does() -> None:
@@ -185,5 +279,5 @@ def test_kopf_starts_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("POD_ID", raising=False)
     with server_in_thread() as server:
         Api(server.url).make_crds()
-        with kopf_on(server, Keys()) as thread:
+        with kopf_on(server, Looks()) as thread:
             assert thread.ready

@@ -31,6 +31,7 @@ Right = tuple[str, str, str]
 
 NOT_EXERCISED: Final = {
     ("", "pods/eviction", "create"),  # the overload monitor
+    ("", "pods/resize", "patch"),  # Jobs with phases
     ("", "pods", "get"),  # after a binding or a creation whose answer was lost
     ("", "namespaces", "get"),  # only where the lease's namespace may be missing
     ("metrics.k8s.io", "pods", "list"),  # metricsSource: kubernetes

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from repository import ROOT
 
-from cotide_operator.admission.server import PATH
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
 from cotide_operator.observability.http_server import BOARD
+from cotide_operator.webhooks.admission.server import PATH
 
 DEPLOY, EXAMPLES = ROOT / "deploy", ROOT / "examples"
 KUSTOMIZATIONS = sorted(DEPLOY.rglob("kustomization.yaml"))
@@ -106,7 +106,10 @@ def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
-    assert set(allowed) == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
+    # Who asks the extender is said beside it, by those who want one.
+    asking = {rule["ports"][0]["port"] for rule in found("NetworkPolicy", "cotide-extender")["spec"]["ingress"]}
+    assert asking == {"extender"}
+    assert set(allowed) | asking == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
     assert allowed["admission"] is None  # the API server's address is no pod's
     assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
 
@@ -119,7 +122,11 @@ def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:
 
 
 def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
-    rules = [rule for one in documents(*sorted((DEPLOY / "rbac").glob("*.yaml"))) for rule in one.get("rules", ())]
+    learned = found("Role", "cotide-learned")  # what was learned lies in ConfigMaps of the operator's own namespace
+    assert learned["metadata"]["namespace"] == "cotide-system"
+    assert [rule["resources"] for rule in learned["rules"]] == [["configmaps"]]
+    manifests = documents(*sorted((DEPLOY / "rbac").glob("*.yaml")))
+    rules = [rule for one in manifests if one != learned for rule in one.get("rules", ())]
     for rule in [rule for rule in rules if "nonResourceURLs" not in rule]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule

@@ -16,6 +16,7 @@ from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, Po
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.shelf import COMPLETION
 from cotide_operator.models.store import ModelStore
@@ -39,13 +40,30 @@ class Scene:
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
         # A thread instead of a process: the same interface, and the test can look inside.
+        self.settings = settings
         self.retraining = Retraining(
-            settings, self.store, seed=0, telemetry=self.telemetry, train_with=self.train_in_thread
+            settings,
+            self.store,
+            seed=0,
+            telemetry=self.telemetry,
+            learn=self.learn,
+            train_with=self.train_in_thread,
         )
         self.state = ClusterState()
         self.now = 0.0
         self.jobs = 0
         self.feed(NodeUpserted(Node("n", (("cpu", 8000), ("memory", 2**35), ("pods", 110)))))
+
+    def learn(self, learner: str) -> QosLearning:
+        return QosLearning(
+            self.settings,
+            self.store,
+            learner,
+            threshold=0.1,
+            slot_seconds=300.0,
+            seed=0,
+            telemetry=self.telemetry,
+        )
 
     async def train_in_thread(self, samples: QosSamples | CompletionSamples, seed: int) -> Files:
         return await asyncio.to_thread(self.train, samples, seed)

@@ -26,7 +26,7 @@ from cotide_operator.config.host_load_settings import ReclaimedSettings
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed import publisher as reclaimed_publisher
 from cotide_operator.reclaimed.node_outlook import NodeOutlook, Outlooks
-from cotide_operator.reclaimed.publisher import ReclaimedPublisher
+from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_sim.apiserver.http.faults import Fault
@@ -67,9 +67,9 @@ class World:
             self.outlooks,
             ScaledClock(),
             holdings_of=lambda name: Holdings((8000, 8 * 2**30), (0, 0), (0, 0), (0, 0)),
-            settings=ReclaimedSettings(minimum_interval_seconds=0.0, patches_per_second=1000.0),
-            publish=publish,
-            slot_seconds=300.0,
+            how=Publication(
+                ReclaimedSettings(minimum_interval_seconds=0.0, patches_per_second=1000.0), publish, slot_seconds=300.0
+            ),
             recorder=EventRecorder(self.client, lane, self.telemetry),
             telemetry=self.telemetry,
         )

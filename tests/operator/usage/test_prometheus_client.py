@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from prometheus_stand_in import query_of, stand_in, vector
 
-from cotide_operator.admission.certificates import Pair, make_authority, make_serving
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.usage.prometheus_client import POSTED_ABOVE_CHARACTERS, Limits, PrometheusClient
 from cotide_operator.usage.sources import SourceDown
+from cotide_operator.webhooks.serving.certificates import Pair, make_authority, make_serving
 
 LIMITS = Limits(1 << 20, 100)
 NOW = datetime.now(UTC)

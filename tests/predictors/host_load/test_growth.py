@@ -51,7 +51,7 @@ def test_a_model_that_grew_forecasts_as_one_that_was_always_large(
 
 
 def test_a_grown_model_keeps_its_fitted_parameters_and_gives_newcomers_the_defaults() -> None:
-    fitted = stacked([ArmaFit((0.5, 0.2), (0.1,), 0.4, 0.0)], ArmaParameters.default(1))
+    fitted = stacked([ArmaFit((0.5, 0.2), (0.1,), 0.4)], ArmaParameters.default(1))
     model = HostLoadModel(1, parameters=fitted)
     parameters = model.grown(2).arma.parameters
     assert parameters.ar.tolist() == [[0.5, 0.2], [0.9, 0.0]]

@@ -13,7 +13,7 @@ from cotide_core.events import Node, NodeForecasted, NodeUpserted, NodeUsageSamp
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_sim.cluster.slot_forecasts import NodeLoads, SlotForecasts
+from cotide_sim.cluster.slot_forecasts import NodeLoads, PeakRule, SlotForecasts
 from cotide_sim.cluster.world import NODE_MILLICORES, World
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads import slack
@@ -116,7 +116,7 @@ def test_before_a_slot_has_ended_requests_are_what_counts():
         [Node("n", ((CPU, 8000),))],
         np.array([8000.0, 32.0 * GIB]),
         slot_seconds=25.0,
-        quantile="p90",
+        rule=PeakRule("p90"),
         capacity_share=0.95,
     ).measure(loads(used=500.0, asked=6000.0), 1.0)
     published = [dict(event.node.allocatable) for event in events if isinstance(event, NodeUpserted)]
@@ -129,7 +129,7 @@ def test_after_a_slot_the_forecast_is_published_and_never_more_than_the_node():
         [Node("n", ((CPU, 8000), (MEMORY, 32 * GIB)))],
         np.array([8000.0, 32.0 * GIB]),
         slot_seconds=25.0,
-        quantile="p99",
+        rule=PeakRule("p99"),
         capacity_share=1.0,
     )
     for now in np.arange(0.0, 400.0, 5.0).tolist():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_sim.sweeps import journal as journal_module
+from cotide_sim.sweeps import journal_file as journal_module
 from cotide_sim.sweeps.cells import Cell, Outcome
 from cotide_sim.sweeps.journal import Journal
 

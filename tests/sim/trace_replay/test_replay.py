@@ -11,7 +11,7 @@ from repository import DATA
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import BY_NAME
 from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week
+from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week, waiting_by_time
 from cotide_sim.trace_replay.policies import POLICIES, policy_of
 from cotide_sim.trace_replay.runner import RUNTIMES, Schedule, run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
@@ -45,6 +45,13 @@ def random_jobs(count=3000, seed=1):
         request=run + rng.integers(0, 40_000, count),
         user=rng.integers(0, 30, count),
     )
+
+
+def test_the_queue_by_time_is_the_mean_number_that_waits_in_each_stretch():
+    """Jobs wait from 0 to 4 and from 2 to 4: over 0-2 one does, over 2-4 two, over 4-8 none, over 0-8 6 / 8."""
+    jobs, start = jobs_of((0, 9, 1, 9), (2, 9, 1, 9)), np.array([4, 4])
+    assert waiting_by_time(jobs, start, np.array([0, 2, 4, 8])).tolist() == [1.0, 2.0, 0.0]
+    assert waiting_by_time(jobs, start, np.array([0, 8])).tolist() == [0.75]
 
 
 @pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "trees"])

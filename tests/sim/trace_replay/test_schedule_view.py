@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotide_sim.pages.page import Made
 from cotide_sim.trace_replay.metrics import figures_of, used_until
 from cotide_sim.trace_replay.packed_columns import differences, packed, unpacked
 from cotide_sim.trace_replay.policies import POLICIES
@@ -24,6 +25,7 @@ from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 NODE = shutil.which("node")
 NAMES = ("fcfs", "easy")
+MADE = Made("cotide simulate", "1.2.3", "2026-01-02")
 EXACT = st.integers(-(2**53), 2**53)
 
 
@@ -71,7 +73,7 @@ def made(tmp_path_factory):
     schedules = [run_policy(jobs, POLICIES[name]) for name in NAMES]
     figures = {schedule.policy: figures_of(jobs, schedule.start) for schedule in schedules}
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, jobs, "by hand", schedules, figures)
+    write_report(path, jobs, "by hand", schedules, figures, MADE)
     return jobs, schedules, figures, path.read_text(encoding="utf-8")
 
 
@@ -109,7 +111,9 @@ def test_text_from_outside_cannot_end_the_script(tmp_path):
     schedule = run_policy(jobs, POLICIES["easy"])
     evil = "</script><b>"
     renamed = type(schedule)(evil, *(getattr(schedule, name) for name in schedule.__slots__[1:]))
-    write_report(tmp_path / "r.html", jobs, evil, [renamed], {evil: figures_of(jobs, schedule.start)})
+    write_report(
+        tmp_path / "r.html", jobs, evil, [renamed], {evil: figures_of(jobs, schedule.start)}, Made(evil, evil, evil)
+    )
     text = (tmp_path / "r.html").read_text()
     assert evil not in text
     assert json.loads(Page(text).scripts[0][1])["policies"][0]["name"] == evil
@@ -151,8 +155,9 @@ def test_a_schedule_that_was_never_checked_is_refused_instead_of_drawn():
 
 
 PAGE_OF_STUBS = """
-const calls = {jobs: [], use: []}, listeners = {}, frames = [];
+const calls = {}, listeners = {}, frames = [];
 function element(id) {
+  calls[id] = [];
   const pen = {setTransform() {}, clearRect() { calls[id].length = 0; }, beginPath() {}, stroke() {}, fillText() {},
     fillRect(...box) { calls[id].push(box); }, lineTo(...point) { calls[id].push(point); }};
   return {textContent: "", clientWidth: 800, clientHeight: 400, getContext: () => pen, setPointerCapture() {},
@@ -202,13 +207,13 @@ def drawn(text, steps=(), *, boxes=None):
 class TestScript:
     def test_every_piece_is_drawn_where_it_lies(self, made):
         jobs, schedules, _, text = made
-        (first,) = drawn(text)
+        _, first = drawn(text, [["policy", "0"]])
         start = schedules[0].start
         pieces = pieces_of(start, jobs.run, jobs.demand, jobs.processors)
         last = max(int((schedule.start + jobs.run).max()) for schedule in schedules)
         wide = 800 / (last - jobs.submit[0])
         expected = sorted(
-            ((start[job] - jobs.submit[0]) * wide, at * 400 / 16, jobs.run[job] * wide, size * 400 / 16)
+            ((start[job] - jobs.submit[0]) * wide, 400 - (at + size) * 400 / 16, jobs.run[job] * wide, size * 400 / 16)
             for job, at, size in zip(pieces.job, pieces.first, pieces.size, strict=True)
         )
         assert np.allclose(sorted(first["boxes"]), np.maximum(expected, [0, 0, 0.5, 0.5]))
@@ -217,7 +222,7 @@ class TestScript:
 
     def test_far_away_the_share_in_use_is_drawn_and_near_by_the_jobs(self, made):
         jobs, schedules, _, text = made
-        far, *near = drawn(text, [["click", "closer"]] * 6, boxes=60)
+        _, far, *near = drawn(text, [["policy", "0"], *([["click", "closer"]] * 6)], boxes=60)
         assert "share in use, zoom in to see jobs" in far["said"]
         edges = np.linspace(jobs.submit[0], max((s.start + jobs.run).max() for s in schedules), 801)
         used = used_until(jobs, schedules[0].start, edges)
@@ -229,14 +234,22 @@ class TestScript:
 
     def test_another_policy_is_shown_and_a_job_is_told_when_pointed_at(self, made):
         _, _, figures, text = made
-        begin = {"offsetX": 1, "offsetY": 1}
+        begin = {"offsetX": 1, "offsetY": 399}
         _, easy, told, wheel = drawn(
             text, [["policy", "1"], ["jobs.pointermove", begin], ["jobs.wheel", {"deltaY": -1, "offsetX": 400}]]
         )
-        mean = figures["easy"]["wait_seconds_mean"].value
-        assert easy["said"].startswith(f"easy: mean wait {mean:.0f} s")
-        assert re.match(r"job \d+: submitted \d+ s, waited \d+ s, ran \d+ s on \d+ processors", told["said"])
+        hours, seconds = divmod(round(figures["easy"]["wait_seconds_mean"].value), 3600)
+        assert easy["said"].startswith(f"easy: mean wait {hours} h {seconds // 60} min")
+        lasting = r"(\d+ \w+ ?){1,2}"
+        words = rf"job \d+: submitted {lasting} after the first, waited {lasting}, ran {lasting} on \d+ processors?"
+        assert re.match(words, told["said"])
         assert len(wheel["boxes"]) < len(easy["boxes"])
+
+    def test_it_opens_on_the_policy_of_the_least_slowdown(self, made):
+        _, _, figures, text = made
+        assert figures["easy"]["bounded_slowdown_mean"].value < figures["fcfs"]["bounded_slowdown_mean"].value
+        (first,) = drawn(text)
+        assert first["said"].startswith("easy: ")
 
     def test_use_is_drawn_for_every_policy(self, made):
         _, _, _, text = made

@@ -135,7 +135,7 @@ def test_a_header_that_lacks_a_column_is_named_when_the_format_is_forced(tmp_pat
         read_any_log(path, form="openb")
     with pytest.raises(InputError, match=r"trace.csv:1: the first line fits none of the formats swf, alibaba2017"):
         read_any_log(path)
-    with pytest.raises(InputError, match=r"trace.csv:1: 1 fields where the format has 18"):
+    with pytest.raises(InputError, match=r"trace.csv:1: 1 field where the format has 18"):
         read_any_log(path, form="swf")
 
 

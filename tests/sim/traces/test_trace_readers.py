@@ -94,7 +94,7 @@ def test_a_broken_row_is_named(tmp_path, file, lines, says):
 
 def test_a_missing_file_says_what_was_expected_there(tmp_path):
     with pytest.raises(
-        InputError, match=r"worldcup98.*no such file: the WorldCup98 requests per minute were expected here"
+        InputError, match=r"worldcup98.*no such file, where the file of WorldCup98 requests per minute was expected"
     ):
         worldcup98.read_worldcup98(tmp_path)
 

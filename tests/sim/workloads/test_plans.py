@@ -156,5 +156,5 @@ def test_what_a_row_becomes_does_not_depend_on_the_seed(tmp_path, monkeypatch):
 def test_a_missing_trace_is_named(tmp_path):
     directory = small_traces(tmp_path)
     (directory / alibaba2017.FILE).unlink()
-    with pytest.raises(InputError, match="Alibaba 2017 batch tasks were expected here"):
+    with pytest.raises(InputError, match="Alibaba 2017 batch tasks was expected"):
         from_traces(directory, 1, 4, 300.0)

@@ -47,6 +47,18 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
     "a selector without a label": ("workloads", "w", {"selector": {"matchLabels": {}}}, NO_LABEL),
     "a Workload's name of 64": ("workloads", "w" * 64, {"template": TEMPLATE}, TOO_LONG),
     "a Job's name of 64": ("jobs", "j" * 64, _job(), TOO_LONG),
+    "two phases of a name": (
+        "jobs",
+        "j",
+        _job(phases=[{"name": "map", "resources": {"cpu": "1"}}, {"name": "map", "resources": {"cpu": 2}}]),
+        "spec.phases: Invalid value: spec.phases must have different names",
+    ),
+    "a phase without cpu": (
+        "jobs",
+        "j",
+        _job(phases=[{"name": "map", "resources": {"memory": "1Gi"}}]),
+        "spec.phases[0].resources.cpu: Required value",
+    ),
     "no template": ("jobs", "j", {}, "spec.template: Required value"),
     "no container": (
         "jobs",

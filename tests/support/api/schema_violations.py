@@ -22,6 +22,7 @@ GOOD: Final[dict[str, dict[str, Any]]] = {
     "jobs": {"spec": {"template": POD}, "status": {"conditions": [CONDITION]}},
     "workloads": {"spec": {"template": POD}, "status": {"conditions": [CONDITION]}},
 }
+PHASE: Final[dict[str, Any]] = {"name": "p", "resources": {"cpu": "1"}}
 EXPRESSION: Final = {"key": "app", "operator": "In", "values": ["x"]}
 
 Path_ = tuple[str | int, ...]
@@ -127,6 +128,8 @@ def _item(schema: dict[str, Any], number: int) -> Any:
         return f"v{number}"
     if "key" in schema["properties"]:
         return {**EXPRESSION, "key": f"k{number}"}
+    if "resources" in schema["properties"]:
+        return {**PHASE, "name": f"p{number}"}
     return {"name": f"c{number}", "image": "x"}
 
 
@@ -135,6 +138,8 @@ def _with(plural: str, path: Path_, keyword: str, value: Any, words: str) -> Vio
     body: Any = copy.deepcopy(GOOD[plural])
     if "selector" in path:
         body["spec"] = {"selector": {"matchLabels": {"app": "x"}, "matchExpressions": [dict(EXPRESSION)]}}
+    if "phases" in path:
+        body["spec"]["phases"] = [copy.deepcopy(PHASE)]
     at = body
     for step in path[:-1]:
         at = at[step] if isinstance(step, int) else at.setdefault(step, {})

@@ -105,13 +105,19 @@ class RealCluster:
 
     @contextlib.asynccontextmanager
     async def operator(
-        self, text: str = ALONE, *, name: str = "operator", leads: bool = True, through: str = ""
+        self,
+        text: str = ALONE,
+        *,
+        name: str = "operator",
+        leads: bool = True,
+        through: str = "",
+        account: str = "cotide-operator",
     ) -> AsyncIterator[Process]:
         """Run an operator with its ServiceAccount's token; it must end well unless the test killed it.
 
         ``through`` is the address of what stands between it and the server, if anything does.
         """
-        token = await self.plane.token("cotide-system", "cotide-operator")
+        token = await self.plane.token("cotide-system", account)
         kubeconfig = self.plane.kubeconfig(f"cotide-{name}", token=token, url=through)
         config = self.plane.folder / f"{name}.yaml"
         config.write_text(HEAD + text, encoding="utf-8")

@@ -110,10 +110,10 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
     for at in range(rows.shape[0]):
         row = rows[at]
         count, stuck = 0, False
-        for place in range(board.first[row], board.first[row + 1]):
-            if board.stays[board.pods[place]] == 0:
+        for index in range(board.first[row], board.first[row + 1]):
+            if board.stays[board.pods[index]] == 0:
                 count += 1
-                stuck = stuck or hopeless[board.shape_of[board.pods[place]]] > 1
+                stuck = stuck or hopeless[board.shape_of[board.pods[index]]] > 1
         if stuck or received[row] or count > moves_per_node or moved + count > most_moves:
             continue
         one[0] = row
@@ -127,9 +127,9 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
         else:
             freed[at] = True
             moved += count
-            for place in range(board.first[row], board.first[row + 1]):
-                if targets[board.pods[place]] >= 0:
-                    received[targets[board.pods[place]]] = True
+            for index in range(board.first[row], board.first[row + 1]):
+                if targets[board.pods[index]] >= 0:
+                    received[targets[board.pods[index]]] = True
     return freed
 
 

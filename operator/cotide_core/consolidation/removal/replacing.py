@@ -190,9 +190,9 @@ def each_alone(board: Board, rows: Integers, targets: Integers, missing: Integer
     for at in range(rows.shape[0]):
         one[0] = rows[at]
         missing[at] = replace_pods(board, one, targets, False)
-        for place in range(board.first[rows[at]], board.first[rows[at] + 1]):
-            kept[board.pods[place]] = targets[board.pods[place]]
+        for index in range(board.first[rows[at]], board.first[rows[at] + 1]):
+            kept[board.pods[index]] = targets[board.pods[index]]
         take_back(board, one, targets)
     for row in rows:
-        for place in range(board.first[row], board.first[row + 1]):
-            targets[board.pods[place]] = kept[board.pods[place]]
+        for index in range(board.first[row], board.first[row + 1]):
+            targets[board.pods[index]] = kept[board.pods[index]]

@@ -208,23 +208,23 @@ def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, exp
     What a component holds beyond the limit counts as in it, since there the job is ended.
     """
     weights = habits.weights[habits.case[job]]
-    places = habits.places[job]
+    indices = habits.places[job]
     total = 0.0
-    for place in range(BROAD):
-        if values[place] < 1.0:
-            places[place] = -1
+    for index in range(BROAD):
+        if values[index] < 1.0:
+            indices[index] = -1
             continue
-        at = bin_of(habits.edges, int(values[place]))
-        places[place] = at
+        at = bin_of(habits.edges, int(values[index]))
+        indices[index] = at
         for wide in range(2):
-            weight = weights[wide, place]
+            weight = weights[wide, index]
             total += weight
             for one in range(limit + 1):
                 expected[one] += weight * habits.gain[wide, at, one]
                 mass[one] += weight * habits.mass[wide, at, one]
             for one in range(limit + 1, BINS):
                 mass[limit] += weight * habits.mass[wide, at, one]
-    places[BROAD] = limit
+    indices[BROAD] = limit
     broad: float = weights[0, BROAD] + weights[1, BROAD]
     for one in range(limit + 1):
         mass[one] += broad / (limit + 1)
@@ -255,10 +255,10 @@ def foresee(habits: Habits, job: int, request: int) -> int:
     weights = habits.weights[habits.case[job]]
     heavy = 0.0
     seconds = 0.0
-    for place in range(BROAD):
-        if habits.places[job, place] == best:
-            heavy += weights[0, place] + weights[1, place]
-            seconds += (weights[0, place] + weights[1, place]) * values[place]
+    for index in range(BROAD):
+        if habits.places[job, index] == best:
+            heavy += weights[0, index] + weights[1, index]
+            seconds += (weights[0, index] + weights[1, index]) * values[index]
     answer = int(seconds / heavy + 0.5) if heavy > 0.0 else int(habits.centres[best])
     answer = max(1, min(request, answer))
     reach = 0.0
@@ -282,30 +282,30 @@ def note_habit(habits: Habits, job: int, run: int, request: int, forecast: int) 
     at = bin_of(habits.edges, run)
     case = habits.case[job]
     weights = habits.weights[case]
-    places = habits.places[job]
+    indices = habits.places[job]
     habits.counts[case] += 1
     step = max(LEAST_STEP, 1.0 / (habits.counts[case] + PRIOR_COUNT))
     present = 0.0
     total = 0.0
     chance = np.zeros((2, COMPONENTS))
-    for place in range(COMPONENTS):
-        if places[place] < 0:
+    for index in range(COMPONENTS):
+        if indices[index] < 0:
             continue
         for wide in range(2):
-            likely = 1.0 / (places[place] + 1)
-            if place != BROAD:
-                likely = habits.mass[wide, places[place], at]
-            elif at > places[place]:
+            likely = 1.0 / (indices[index] + 1)
+            if index != BROAD:
+                likely = habits.mass[wide, indices[index], at]
+            elif at > indices[index]:
                 likely = 0.0
-            chance[wide, place] = weights[wide, place] * likely
-            total += chance[wide, place]
-            present += weights[wide, place]
+            chance[wide, index] = weights[wide, index] * likely
+            total += chance[wide, index]
+            present += weights[wide, index]
     if total > 0.0:
-        for place in range(COMPONENTS):
-            if places[place] >= 0:
+        for index in range(COMPONENTS):
+            if indices[index] >= 0:
                 for wide in range(2):
-                    share = chance[wide, place] / total * present
-                    weights[wide, place] += step * (share - weights[wide, place])
+                    share = chance[wide, index] / total * present
+                    weights[wide, index] += step * (share - weights[wide, index])
     missed = 1.0 if run > habits.upper[job] else 0.0
     level = habits.level[0] + LEVEL_STEP * (missed - (1.0 - UPPER_SHARE))
     habits.level[0] = min(max(level, LEVELS_TAKEN[0]), LEVELS_TAKEN[1])

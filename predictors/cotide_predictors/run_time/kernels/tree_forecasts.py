@@ -219,15 +219,15 @@ def length_by_trees(trees: Trees, job: int) -> tuple[int, float]:
     below = 0.0
     upper: int = request
     found = False
-    for place in range(limit + 1):
-        centre = trees.centres[place]
+    for index in range(limit + 1):
+        centre = trees.centres[index]
         row[0] = centre
         for at in range(len(ANCHORS)):
             row[1 + at] = centre - float(anchors[at])
-        ends = 1.0 if place == limit else 1.0 / (1.0 + exp_of(-forest_sum(trees.lengths, row)))
+        ends = 1.0 if index == limit else 1.0 / (1.0 + exp_of(-forest_sum(trees.lengths, row)))
         mass = reached * ends
         for point in range(last):
-            expected[point] += mass * trees.likeness[place, point]
+            expected[point] += mass * trees.likeness[index, point]
         if not found and below + mass >= trees.level[0]:
             share = (trees.level[0] - below) / mass
             upper = min(request, int(exp_of(centre + (share - 0.5) * width)) + 1)

@@ -166,7 +166,7 @@ class Dispatcher:
         entry = self._cluster.find(target.resource, target.space, target.name)
         if target.subresource == "scale":
             return _json(scale_of(target.resource, entry.decode()))
-        if target.subresource not in ("", "status"):
+        if target.subresource not in ("", "status", "resize"):
             raise method_not_allowed("GET")
         return self._shown(request, target, entry.raw)
 

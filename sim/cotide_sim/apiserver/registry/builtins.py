@@ -78,7 +78,7 @@ def _core() -> list[Resource]:
     return [
         _kind(
             "", "v1", "pods", "Pod", short=("po",), everyday=True, status=True,
-            subresources=("binding", "eviction"), selectable=POD_FIELDS,
+            subresources=("binding", "eviction", "resize"), selectable=POD_FIELDS,
         ),
         _kind(
             "", "v1", "nodes", "Node", namespaced=False, short=("no",), status=True,

@@ -25,6 +25,7 @@ from cotide_sim.apiserver.refusals import (
 )
 from cotide_sim.apiserver.registry import metadata as meta
 from cotide_sim.apiserver.registry.kind_rules import rules_for
+from cotide_sim.apiserver.registry.pod_resize import resize_causes, resized_form
 from cotide_sim.apiserver.registry.resources import Json, Resource
 from cotide_sim.apiserver.registry.shapes import check_object_shape
 from cotide_sim.apiserver.storage import deep_json
@@ -182,12 +183,12 @@ def change(
                     "FieldValueForbidden",
                 )
             )
-    causes += rules.check(write)
+    causes += resize_causes(new, old) if subresource == "resize" else rules.check(write)
     if causes:
         raise invalid(resource, name, causes)
     if cluster.admission is not None:
         cluster.admission.validate(write, subresource)
-    if resource.has_status and not subresource and _specified(new) != _specified(old):
+    if resource.has_status and subresource in ("", "resize") and _specified(new) != _specified(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     if new == old:
         return entry.raw
@@ -199,7 +200,9 @@ def change(
 
 
 def _split(resource: Resource, new: Json, old: Json, subresource: str) -> Json:
-    """Return what a write through an endpoint may change: all but status, or status alone."""
+    """Return what a write through an endpoint may change: all but status, status alone, or resources alone."""
+    if subresource == "resize":
+        return resized_form(new, old)
     if subresource == "status":
         changed = dict(old)
         if "status" in new:

@@ -236,9 +236,9 @@ def run(log: SwfLog, progress: Callable[[str, float], object] | None = None) -> 
     rows: list[Row] = []
     base: tuple[BatchJobs, Integers, Floats] | None = None
     variants = [variant for variant in VARIANTS if _applies(variant, log)]
-    for place, variant in enumerate(variants):
+    for index, variant in enumerate(variants):
         if progress is not None:
-            progress(f"{known[0] if known else log.file}: {variant.name}", place / len(variants))
+            progress(f"{known[0] if known else log.file}: {variant.name}", index / len(variants))
         jobs, start, slowdown = replayed(variant, log)
         base = base or (jobs, start, slowdown)
         counted = slowdown if variant.counted is None else slowdown[variant.counted(jobs, start)]

@@ -41,11 +41,11 @@ def draw_platform(report: reliable_share_experiment.Report, path: Path) -> None:
 
     with figure_file(path, (16, 5)) as figure:
         for axes, (measure, title) in zip(figure.subplots(1, 3), PANELS, strict=True):
-            for place, (policy, source) in enumerate(SHOWN):
+            for index, (policy, source) in enumerate(SHOWN):
                 rows = [
                     next(row for row in log.rows if (row.policy, row.source) == (policy, source)) for log in report.logs
                 ]
-                across = [at + (place - len(SHOWN) / 2) / (len(SHOWN) + 1) for at in range(len(rows))]
+                across = [at + (index - len(SHOWN) / 2) / (len(SHOWN) + 1) for at in range(len(rows))]
                 heights = [getattr(row, measure) for row in rows]
                 axes.bar(across, heights, 1 / (len(SHOWN) + 1), label=f"{policy}, {source}")
             axes.set_xticks(range(len(report.logs)), [log.trace.split("-")[0] for log in report.logs])

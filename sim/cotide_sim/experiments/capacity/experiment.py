@@ -196,9 +196,9 @@ def _gather(
     done: dict[tuple[str, int], _Run],
     progress: Callable[[str, float], object],
 ) -> None:
-    for place, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
+    for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
         done[cell] = answer
-        progress(f"{cell[0]}, seed {cell[1]}", place / len(cells))
+        progress(f"{cell[0]}, seed {cell[1]}", index / len(cells))
 
 
 def _one(arguments: tuple[str, Path | None, int, float | None]) -> _Run:

@@ -59,16 +59,16 @@ def integral_gap(seeds: Sequence[int], per_seed: int = 4) -> IntegralGap:
 def _instance(rng: np.random.Generator) -> tuple[CapacityModel, Outlook]:
     machines = tuple(
         MachineType(
-            f"type-{place}",
+            f"type-{index}",
             (float(cpu), float(memory)),
             20,
             PowerCurve((float(60 * cpu + 20), float(240 * cpu + 40))),
             0.0005,
         )
-        for place, (cpu, memory) in enumerate(zip((0.5, 0.5, 1.0), rng.permutation([0.25, 0.5, 1.0]), strict=True))
+        for index, (cpu, memory) in enumerate(zip((0.5, 0.5, 1.0), rng.permutation([0.25, 0.5, 1.0]), strict=True))
     )
     sizes = rng.uniform(0.02, 0.25, (3, 2))
-    classes = tuple(ContainerClass(f"class-{place}", tuple(map(float, size))) for place, size in enumerate(sizes))
+    classes = tuple(ContainerClass(f"class-{index}", tuple(map(float, size))) for index, size in enumerate(sizes))
     model = CapacityModel(machines, classes, horizon=3)
     demand = rng.integers(0, 12, (3, 3, 1)).astype(np.float64)
     return model, Outlook((0.9,), demand, rng.uniform(0.02, 0.08, 3))

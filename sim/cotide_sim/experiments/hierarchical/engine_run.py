@@ -133,8 +133,8 @@ class Drive:
     def run(self) -> Outcome:
         """Play the day and what it leaves over."""
         self._train()
-        for place, machine in enumerate(MACHINES):
-            cpu, memory = (int(amount) for amount in CAPACITY[:, place])
+        for index, machine in enumerate(MACHINES):
+            cpu, memory = (int(amount) for amount in CAPACITY[:, index])
             amounts = ((RECLAIMED_CPU, cpu), (RECLAIMED_MEMORY, memory), (CPU, cpu), (MEMORY, memory), (PODS, 10_000))
             self._events.append(NodeUpserted(Node(machine.name, tuple(sorted(amounts)))))
         waiting = sorted(self._tasks, key=lambda task: task.at_seconds)
@@ -192,8 +192,8 @@ class Drive:
             self._moved = True
         self._peak[0] = np.maximum(self._peak[0], used)
         self._peak[1] = np.maximum(self._peak[1], self._held / CAPACITY)
-        for place, machine in enumerate(MACHINES):
-            cpu, memory = (used * CAPACITY)[:, place].tolist()
+        for index, machine in enumerate(MACHINES):
+            cpu, memory = (used * CAPACITY)[:, index].tolist()
             self._events.append(NodeUsageSampled(machine.name, now, cpu, memory))
         self._tell_forecast(used, now)
 
@@ -201,8 +201,8 @@ class Drive:
         self._forecaster.revise(self._held / CAPACITY)
         online, batch = self._forecaster.forecast(used, self._held / CAPACITY)
         until = now + self._slot_seconds
-        for place, machine in enumerate(MACHINES):
-            peaks = [*(online * CAPACITY)[:, place].tolist(), *(batch * CAPACITY)[:, place].tolist()]
+        for index, machine in enumerate(MACHINES):
+            peaks = [*(online * CAPACITY)[:, index].tolist(), *(batch * CAPACITY)[:, index].tolist()]
             self._events.append(NodeForecasted(machine.name, until, *peaks))
 
     def _submit(self, task: Task, attempt: int, now: float) -> None:

@@ -36,6 +36,23 @@ class Present:
         return online, batch
 
 
+class Reserve:
+    """No prediction either: production is taken to use a fixed share of the machine more than now."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def record(self, online: Floats, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def revise(self, batch: Floats) -> None:
+        """Learn nothing."""
+
+    def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return what is now with the reserve on top, at most the machine."""
+        return np.minimum(online + self._share, 1.0), batch
+
+
 class Known:
     """Perfect knowledge of production over this slot and the next: what no forecast can be better than."""
 

@@ -27,7 +27,7 @@ from cotide_sim.experiments.hierarchical.data_center import (
     usage_from_series,
 )
 from cotide_sim.experiments.hierarchical.engine_run import Drive, Forecaster, Outcome
-from cotide_sim.experiments.hierarchical.forecasters import Known, Point, Predicted, Present, slot_maxima
+from cotide_sim.experiments.hierarchical.forecasters import Known, Point, Predicted, Present, Reserve, slot_maxima
 from cotide_sim.traces.load.load_series import LoadSeries
 
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
@@ -56,6 +56,9 @@ BARS: Final = (("overloads", 0.85), ("kills and evictions", 0.60), ("mean delay"
 """How far prediction must bring each down, at slots of 300 s (the paper's abstract)."""
 WITHOUT: Final = "without prediction"
 JUDGED: Final = "ours"
+RESERVE: Final = "static reserve"
+RESERVES: Final = (0.05, 0.10, 0.15, 0.20)
+"""Shares of a machine kept free without any forecast: the rival that is cheapest to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,18 @@ class Way:
 
     name: str
     slot_seconds: float
-    sees: Literal["present", "forecast", "truth"]
+    sees: Literal["present", "reserve", "forecast", "truth"]
     knobs: HierarchicalConfig
     online: Point = "point"
     batch: Point = "point"
+    reserve: float = 0.0
 
     def forecaster(self, usage: Floats) -> Forecaster:
         """Return what it plans with, fitted on the first day."""
         if self.sees == "present":
             return Present()
+        if self.sees == "reserve":
+            return Reserve(self.reserve)
         if self.sees == "truth":
             return Known(usage, self.slot_seconds)
         return Predicted(slot_maxima(usage, self.slot_seconds), online=self.online, batch=self.batch)
@@ -122,6 +128,7 @@ def ways(slot_sizes: Sequence[float] = SLOT_SIZES) -> list[Way]:
     sizes = sorted({PAPER_SLOT, *slot_sizes})
     return [
         Way(WITHOUT, PAPER_SLOT, "present", PLAIN),
+        *(Way(f"{RESERVE} {share:.0%}", PAPER_SLOT, "reserve", DEFAULTS, reserve=share) for share in RESERVES),
         Way("as printed, to the letter", PAPER_SLOT, "forecast", LITERAL),
         Way("the paper's points", PAPER_SLOT, "forecast", DEFAULTS),
         Way("p90 of production", PAPER_SLOT, "forecast", DEFAULTS, online="p90"),
@@ -132,12 +139,14 @@ def ways(slot_sizes: Sequence[float] = SLOT_SIZES) -> list[Way]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, how many days each is a mean of, and the bars that were missed, in words."""
+    """All rows, how many days each is a mean of, the bars that were missed, in words, and the static reserves that miss
+    none."""
 
     rows: tuple[Row, ...]
     tasks: int
     days: int
     missed: tuple[str, ...]
+    reserves_that_pass: tuple[str, ...] = ()
 
 
 def run(
@@ -177,7 +186,9 @@ def run(
             for task in as_completed(tasks):
                 note(*tasks[task], task.result())
     rows = [_mean([found[place, seed] for seed in seeds]) for place in range(len(compared))]
-    return Report((*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(missed(rows)))
+    return Report(
+        (*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(missed(rows)), reserves_that_pass(rows)
+    )
 
 
 def play(way: Way, seed: int, series: LoadSeries | None = None, load: float = DEFAULT_LOAD) -> Row:
@@ -196,8 +207,17 @@ def change(before: Row, after: Row) -> tuple[float, float, float]:
 
 def missed(rows: Sequence[Row]) -> list[str]:
     """Return which bars our way missed against no prediction at slots of 300 s, in words; empty for none."""
+    return misses_of(rows, next(row for row in rows if row.name == JUDGED and row.slot_seconds == PAPER_SLOT))
+
+
+def reserves_that_pass(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the static reserves that reach every bar without a forecast."""
+    return tuple(row.name for row in rows if row.name.startswith(RESERVE) and not misses_of(rows, row))
+
+
+def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
+    """Return which bars one row misses against no prediction, in words."""
     before = next(row for row in rows if row.name == WITHOUT)
-    after = next(row for row in rows if row.name == JUDGED and row.slot_seconds == PAPER_SLOT)
     out = []
     for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):
         fell = 1 - new / old if old > 0 else 0.0

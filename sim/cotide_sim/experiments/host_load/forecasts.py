@@ -129,7 +129,7 @@ def run_set(series: LoadSeries, *, seed: int, workers: int = 0, progress: Progre
     quantiles = tuple(_score_quantiles(name, truth, _cut(p90[name][scored]), _cut(p99[name][scored])) for name in p90)
     curve = tuple(
         (float((truth > found).mean()), float((1 - found).mean()))
-        for found in (ours[..., place][scored] for place in range(1, len(LEVELS)))
+        for found in (ours[..., index][scored] for index in range(1, len(LEVELS)))
     )
     best = next(score for score in quantiles if score.method == BEST_RIVAL)
     same = _same_violation(best, curve)

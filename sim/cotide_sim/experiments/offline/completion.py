@@ -127,10 +127,10 @@ def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progre
     """
     told = progress or (lambda _what, _share: None)
     report, bound = Report(settings), Bound()
-    for place, workload in enumerate(SYNTHETIC):
+    for index, workload in enumerate(SYNTHETIC):
         cells = [(count, settings.machines, count) for count in settings.counts]
-        rows = _curve(settings, workload, cells, (*LISTS, *GUARANTEED), bound, _part(told, place * 0.4, 0.4))
-        report.figures[("3.3", "3.4")[place]] = [row for row in rows if row.algorithm in LISTS]
+        rows = _curve(settings, workload, cells, (*LISTS, *GUARANTEED), bound, _part(told, index * 0.4, 0.4))
+        report.figures[("3.3", "3.4")[index]] = [row for row in rows if row.algorithm in LISTS]
         if workload == "synth2":
             chosen = ("random-random", "svf-ef", *GUARANTEED)
             report.figures["3.6"] = [row for row in rows if row.algorithm in chosen]

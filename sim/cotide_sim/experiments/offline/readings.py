@@ -180,9 +180,9 @@ def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progre
     instances = _instances(settings, log)
     found: dict[tuple[str, str], list[Cost]] = {}
     lists: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-    for place, (instance, jobs) in enumerate(instances):
+    for index, (instance, jobs) in enumerate(instances):
         if progress is not None:
-            progress(instance.name, place / len(instances))
+            progress(instance.name, index / len(instances))
         machines = instance.machines
         others = {name: _cost(name, jobs, machines, made(jobs, machines)) for name, made in OTHERS.items()}
         ours = 0.0

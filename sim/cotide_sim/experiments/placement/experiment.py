@@ -205,9 +205,9 @@ def run(
     done: dict[tuple[str, float, int], tuple[PlacementScenario, list[WeekOutcome]]] = {}
     with ProcessPoolExecutor(workers) as pool:
         answers = pool.map(_one, cells) if workers > 1 else map(_one, cells)
-        for place, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
+        for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
             done[(cell[0], cell[3], cell[2])] = answer
-            progress(f"{cell[0]}, seed {cell[2]}", place / len(cells))
+            progress(f"{cell[0]}, seed {cell[2]}", index / len(cells))
     reports = tuple(
         _week_report(factor, [done[(week, factor, seed)] for seed in seeds])
         for week in weeks

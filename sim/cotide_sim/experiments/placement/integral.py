@@ -23,7 +23,7 @@ def placement_gap(seeds: Sequence[int], per_seed: int = 4) -> list[float]:
     for seed in seeds:
         rng = np.random.default_rng(seed)
         for _ in range(per_seed):
-            centres = tuple(DataCentre(f"place-{place}", 40.0, 0.02, 0.01) for place in range(2))
+            centres = tuple(DataCentre(f"place-{index}", 40.0, 0.02, 0.01) for index in range(2))
             model = PlacementModel(
                 centres, ("a", "b", "c"), rng.uniform(0.01, 0.06, (2, 3)), np.zeros((2, 3)),
                 ServiceLevel(0.1, 50.0, 1.0, 1e-3), 3600.0, 4,

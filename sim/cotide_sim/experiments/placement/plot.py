@@ -37,6 +37,6 @@ def draw(report: PlacementReport, path: Path) -> None:
             row[2].plot(hours, week.demand, color="black", linewidth=0.8)
             row[2].set(title="requests a second, and prices of a server's hour", xlabel="hours")
             prices = row[2].twinx()
-            for place, name in enumerate(week.centres):
-                prices.plot(hours, np.array(week.prices)[:, place], linewidth=0.8, label=name)
+            for index, name in enumerate(week.centres):
+                prices.plot(hours, np.array(week.prices)[:, index], linewidth=0.8, label=name)
             prices.legend(fontsize="x-small")

@@ -24,7 +24,7 @@ What the paper leaves open, and what is chosen here:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -51,9 +51,12 @@ PAPER: Final[dict[str, tuple[float, ...]]] = {
     "qpsm": (164_616, 177_731, 175_707, 5_438, 1_841, 217, 197),
 }
 """Table 4, seconds, in the order of `RATES`."""
+ALONE: Final = "service alone"
 POLICIES: Final = {"fifo": "fifo-guarded", "random": "random-guarded", "qpsm": "qpsm"}
 """The policy of the engine that plays each strategy."""
 RIVALS: Final = ("fifo", "random")
+UNGUARDED: Final = {"fifo, no guard": "fifo", "random, no guard": "random", ALONE: "qpsm"}
+"""Rows that nothing is judged by: what the orders do without the QoS predictor, and the service without any job."""
 
 LIMIT_MILLISECONDS: Final = 2.0
 SERVICE_MILLICORES: Final = 2000
@@ -77,7 +80,9 @@ class Row:
     deviation : its standard deviation over repeats.
     deployed : jobs that were deployed, mean over repeats.
     violations : share of time in which the service was over its limit, mean over repeats.
-    paper_seconds : Table 4.
+    paper_seconds : Table 4; None where the paper has no such row.
+    utilisation : share of the node's cpu in use over the run, mean over repeats (the paper's Fig. 11 shows it beside
+        the service alone).
     """
 
     rate: int
@@ -86,7 +91,8 @@ class Row:
     deviation: float
     deployed: float
     violations: float
-    paper_seconds: float
+    paper_seconds: float | None
+    utilisation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,24 +189,30 @@ def run(
     progress : told of each rate and the share that is done.
     """
     rows = []
-    for place, rate in enumerate(rates):
-        for step, (strategy, policy) in enumerate(POLICIES.items()):
-            progress(f"{rate:,} requests/s, {strategy}", (place + step / len(POLICIES)) / len(rates))
+    for index, rate in enumerate(rates):
+        strategies = {**POLICIES, **UNGUARDED}
+        for step, (strategy, policy) in enumerate(strategies.items()):
+            progress(f"{rate:,} requests/s, {strategy}", (index + step / len(strategies)) / len(rates))
             rows.append(_row(rate, strategy, policy, interference, models, range(seed, seed + repeats)))
-    unjudged = tuple(rate for rate in rates if not any(row.deployed for row in rows if row.rate == rate))
-    judged = [row for row in rows if row.rate not in unjudged]
+    named = [row for row in rows if row.strategy in POLICIES]
+    unjudged = tuple(rate for rate in rates if not any(row.deployed for row in named if row.rate == rate))
+    judged = [row for row in named if row.rate not in unjudged]
     gains = tuple(_gain(judged, rival) for rival in RIVALS)
     return Report(tuple(rows), gains, tuple(_missed(judged, gains)), unjudged)
 
 
 def _row(rate: int, strategy: str, policy: str, interference: Interference, models: TrainedModels, seeds: range) -> Row:
-    totals, deployed, violations = [], [], []
+    totals, deployed, violations, used = [], [], [], []
     for seed in seeds:
         waits = _Waits({}, {})
         config = SchedulerConfig(policy=policy, seed=seed)
         plan = plan_of(rate, seed, interference)
+        if strategy == ALONE:
+            plan = replace(plan, jobs=())
         world = World(plan, interference, config, models, models=models.event, nodes=1, listener=waits.hear)
-        violations.append(world.run().summary["qos_violation_ratio"])
+        summary = world.run().summary
+        violations.append(summary["qos_violation_ratio"])
+        used.append(summary["cpu_utilisation"])
         totals.append(sum(waits.waited.values()))
         deployed.append(len(waits.waited))
     return Row(
@@ -210,7 +222,8 @@ def _row(rate: int, strategy: str, policy: str, interference: Interference, mode
         float(np.std(totals)),
         float(np.mean(deployed)),
         float(np.mean(violations)),
-        PAPER[strategy][RATES.index(rate)],
+        PAPER[strategy][RATES.index(rate)] if strategy in PAPER else None,
+        float(np.mean(used)),
     )
 
 
@@ -218,7 +231,7 @@ def _gain(rows: Sequence[Row], rival: str) -> Gain:
     qpsm = {row.rate: row for row in rows if row.strategy == "qpsm"}
     others = [row for row in rows if row.strategy == rival]
     ours = [1.0 - qpsm[row.rate].waiting_seconds / row.waiting_seconds for row in others if row.waiting_seconds > 0]
-    paper = [1.0 - qpsm[row.rate].paper_seconds / row.paper_seconds for row in others]
+    paper = [1.0 - (qpsm[row.rate].paper_seconds or 0.0) / row.paper_seconds for row in others if row.paper_seconds]
     return Gain(rival, float(np.mean(ours)) if ours else 0.0, float(np.mean(paper)))
 
 

@@ -72,7 +72,7 @@ def read_tables(directory: Path | None) -> dict[str, QosSamples]:
         When a table is missing or broken.
     """
     if directory is None:
-        return {name: _generated(power, place) for place, (name, power) in enumerate(GENERATED)}
+        return {name: _generated(power, index) for index, (name, power) in enumerate(GENERATED)}
     return {name: tables.qos_samples(directory, name) for name in FAMILIES}
 
 
@@ -80,11 +80,11 @@ def draw_services(names: Sequence[str], count: int, seed: int) -> list[Service]:
     """Return services whose families take turns, with base, limit and rates drawn evenly in logs."""
     generator = np.random.default_rng((seed, count))
     services = []
-    for place in range(count):
+    for index in range(count):
         base, ratio = (np.exp(generator.uniform(*np.log(span))) for span in (BASE_MILLISECONDS, LIMIT_RATIOS))
         scale = 10.0 ** -generator.uniform(0.0, RATE_DECADES)
-        family = names[place % len(names)]
-        services.append(Service(f"shop/{place:02d}-{family}", family, float(base), float(ratio), float(scale)))
+        family = names[index % len(names)]
+        services.append(Service(f"shop/{index:02d}-{family}", family, float(base), float(ratio), float(scale)))
     return services
 
 

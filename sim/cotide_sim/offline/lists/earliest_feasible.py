@@ -22,15 +22,15 @@ def place_earliest_feasible(
     count = order.shape[0]
     still = np.empty(count, np.int64)
     smallest = NEVER
-    for place in range(count - 1, -1, -1):
-        smallest = min(smallest, demands[order[place]])
-        still[place] = smallest
-    for place in range(count):
-        job = order[place]
+    for index in range(count - 1, -1, -1):
+        smallest = min(smallest, demands[order[index]])
+        still[index] = smallest
+    for index in range(count):
+        job = order[index]
         best = NEVER
         chosen = 0
         for machine in range(lines.first.shape[0]):
-            leave_behind(lines, machine, still[place])
+            leave_behind(lines, machine, still[index])
             start = earliest_start(lines, machine, demands[job], sizes[job], best)
             if start < best:
                 best = start

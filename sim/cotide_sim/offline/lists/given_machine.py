@@ -20,13 +20,13 @@ def place_on_given(
     count = order.shape[0]
     still = np.empty(count, np.int64)
     smallest = np.full(lines.first.shape[0], NEVER, np.int64)
-    for place in range(count - 1, -1, -1):
-        job = order[place]
+    for index in range(count - 1, -1, -1):
+        job = order[index]
         smallest[machines[job]] = min(smallest[machines[job]], demands[job])
-        still[place] = smallest[machines[job]]
-    for place in range(count):
-        job = order[place]
-        leave_behind(lines, machines[job], still[place])
+        still[index] = smallest[machines[job]]
+    for index in range(count):
+        job = order[index]
+        leave_behind(lines, machines[job], still[index])
         start = earliest_start(lines, machines[job], demands[job], sizes[job], NEVER)
         reserve(lines, machines[job], demands[job], sizes[job], start)
         starts[job] = start

@@ -80,14 +80,14 @@ def earliest_start(lines: Timelines, machine: int, demand: int, size: int, befor
                 return begin
             block = lines.following[block]
             continue
-        for place in range(lines.length[block]):
-            at = lines.time[block, place]
+        for index in range(lines.length[block]):
+            at = lines.time[block, index]
             if begin >= 0:
                 if at - begin >= size:
                     return begin
-                if lines.free[block, place] < demand:
+                if lines.free[block, index] < demand:
                     begin = -1
-            elif lines.free[block, place] >= demand:
+            elif lines.free[block, index] >= demand:
                 if at >= before:
                     return before
                 begin = at
@@ -108,9 +108,9 @@ def leave_behind(lines: Timelines, machine: int, demand: int) -> None:
 def _measure(lines: Timelines, block: int) -> None:
     most = lines.free[block, 0]
     least = most
-    for place in range(1, lines.length[block]):
-        most = max(most, lines.free[block, place])
-        least = min(least, lines.free[block, place])
+    for index in range(1, lines.length[block]):
+        most = max(most, lines.free[block, index])
+        least = min(least, lines.free[block, index])
     lines.most[block] = most
     lines.least[block] = least
 
@@ -135,9 +135,9 @@ def _cut(lines: Timelines, machine: int, at: int) -> tuple[int, int]:
         half = WIDTH // 2
         fresh = lines.used[0]
         lines.used[0] += 1
-        for place in range(half, WIDTH):
-            lines.time[fresh, place - half] = lines.time[block, place]
-            lines.free[fresh, place - half] = lines.free[block, place]
+        for index in range(half, WIDTH):
+            lines.time[fresh, index - half] = lines.time[block, index]
+            lines.free[fresh, index - half] = lines.free[block, index]
         lines.length[fresh] = WIDTH - half
         lines.length[block] = half
         lines.following[fresh] = lines.following[block]
@@ -147,9 +147,9 @@ def _cut(lines: Timelines, machine: int, at: int) -> tuple[int, int]:
         if low >= half:
             block = fresh
             low -= half
-    for place in range(lines.length[block], low + 1, -1):
-        lines.time[block, place] = lines.time[block, place - 1]
-        lines.free[block, place] = lines.free[block, place - 1]
+    for index in range(lines.length[block], low + 1, -1):
+        lines.time[block, index] = lines.time[block, index - 1]
+        lines.free[block, index] = lines.free[block, index - 1]
     lines.time[block, low + 1] = at
     lines.free[block, low + 1] = lines.free[block, low]
     lines.length[block] += 1

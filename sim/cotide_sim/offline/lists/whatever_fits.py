@@ -49,8 +49,8 @@ def _start(
     while left > 0:
         widest = free.max()
         kept = 0
-        for place in range(left):
-            job = waiting[place]
+        for index in range(left):
+            job = waiting[index]
             machine = chosen[job]
             if demands[job] > widest:
                 machine = -1

@@ -12,7 +12,7 @@ submission.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
@@ -44,6 +44,10 @@ class ConservativeRule(NamedTuple):
     """
 
     capacity: int
+
+
+PoolRule = TypeVar("PoolRule", bound=tuple[Any, ...])
+"""A rule on one pool, whose first field is its capacity."""
 
 
 @inlined
@@ -93,25 +97,29 @@ def reserve(now: int, job: int, jobs: Jobs, kept: Kept) -> int:
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    begin_profile(rule.capacity, kept)
+def prepare(jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+    """Begin with an empty profile."""
+    begin_profile(rule[0], kept)
     return rule
 
 
 @inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
+def open_round(now: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+    """Forget what lies before the round."""
     open_profile(now, kept)
     return rule
 
 
 @inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
+def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+    """Note that the profile holds no more."""
     kept.counts[BROKEN] = 1
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
+def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+    """Give back what the job was planned to hold."""
     give_back(now, job, jobs, kept)
     return rule
 
@@ -122,8 +130,8 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
         wake: int = -1
-        for place in range(counts[WAITING]):
-            begin = reserve(now, queue[place], jobs, kept)
+        for index in range(counts[WAITING]):
+            begin = reserve(now, queue[index], jobs, kept)
             if wake < 0 or begin < wake:
                 wake = begin
         counts[WAKE] = wake
@@ -141,8 +149,8 @@ def _move_forward(now: int, jobs: Jobs, kept: Kept) -> None:
     size, wake = counts[SIZE], counts[WAKE]
     narrow: int = 0
     until: int = now  # before this moment there is no room for ``narrow`` processors or more
-    for place in range(counts[WAITING]):
-        job = queue[place]
+    for index in range(counts[WAITING]):
+        job = queue[index]
         held = start[job]
         if held <= until and demand[job] >= narrow:
             continue
@@ -179,8 +187,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> Conserv
         return rule
     staying = 0
     wake: int = -1
-    for place in range(counts[WAITING]):
-        job = queue[place]
+    for index in range(counts[WAITING]):
+        job = queue[index]
         if start[job] == now:
             begun(now, job, jobs.forecast[job], jobs, kept)
             continue
@@ -194,7 +202,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> Conserv
 
 
 replay_conservative = with_steps(
-    replay, "replay_conservative", prepare=_prepare, open_round=_open_round, outlived=_outlived, ended=_ended,
+    replay, "replay_conservative", prepare=prepare, open_round=open_round, outlived=outlived, ended=ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

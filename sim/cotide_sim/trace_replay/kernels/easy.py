@@ -100,8 +100,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
         everything = True  # what starts ahead of the first blocked job may move that job's reserved start
         job = queue[0]
         if two:
-            place = place_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
-            remove_at(line_key, line, waiting, place)
+            index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
+            remove_at(line_key, line, waiting, index)
         waiting = remove_at(queue_key, queue, waiting, 0)
         free -= demand[job]
         begun(now, job, forecast[job], jobs, kept)
@@ -139,24 +139,24 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
         extra = level - demand[first]
         if jobs.promise[first] < 0:
             jobs.promise[first] = shadow
-    place = 0
-    while free > 0 and place < waiting:
-        job = line[place]
+    index = 0
+    while free > 0 and index < waiting:
+        job = line[index]
         if job == first or demand[job] > free or not (everything or job >= new_from):
-            place += 1
+            index += 1
             continue
         ends_in_time = now + forecast[job] <= shadow
         if not ends_in_time and demand[job] > extra:
-            place += 1
+            index += 1
             continue
         if not ends_in_time:
             extra -= demand[job]
         if two:
-            remove_at(line_key, line, waiting, place)
+            remove_at(line_key, line, waiting, index)
             place_in_queue = place_of(queue_key, queue, waiting, order_key(rule.order, forecast[job], demand[job]), job)
             waiting = remove_at(queue_key, queue, waiting, place_in_queue)
         else:
-            waiting = remove_at(queue_key, queue, waiting, place)
+            waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
         begun(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting

@@ -70,8 +70,8 @@ def _open_machines(job: int, rule: GangConservativeRule) -> None:
     """Take note that a job gives back something on its machines."""
     looks, held = rule.looks, rule.holding.held
     looks.moment[0] += 1
-    for place in range(held.first[job], held.first[job] + held.used[job]):
-        looks.opened[held.placed[place]] = looks.moment[0]
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        looks.opened[held.placed[index]] = looks.moment[0]
 
 
 @inlined
@@ -117,14 +117,14 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservative
     queue, waiting, start, forecast = kept.queues[0, 1], kept.counts[WAITING], jobs.start, jobs.forecast
     broken = kept.counts[BROKEN] == 1
     if broken:
-        for place in range(waiting):
-            job = queue[place]
+        for index in range(waiting):
+            job = queue[index]
             book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
     elif kept.counts[GAINED] == 0:
         return rule
     looks = rule.looks
-    for place in range(waiting):
-        job = queue[place]
+    for index in range(waiting):
+        job = queue[index]
         limit = NEVER
         if not broken:
             if not opened_for(looks.opened, looks.looked[job], job, rule.gangs):
@@ -162,8 +162,8 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> Gan
     queue, start = kept.queues[0, 1], jobs.start
     staying = 0
     wake: int = -1
-    for place in range(kept.counts[WAITING]):
-        job = queue[place]
+    for index in range(kept.counts[WAITING]):
+        job = queue[index]
         if start[job] == now:
             begun(now, job, jobs.forecast[job], jobs, kept)
             continue

@@ -121,8 +121,8 @@ def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept
     held, storage = holding.held, holding.storage
     first, last = held.first[job], held.first[job] + held.used[job]
     profiles = profiles_in(storage, kept)
-    for place in range(first, last):
-        at = held.placed[place]
+    for index in range(first, last):
+        at = held.placed[index]
         if not has_room(profiles, at):
             profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
             if 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH]:
@@ -140,11 +140,11 @@ def _widen(storage: Storage, kept: Kept) -> None:
         raise MemoryError("a machine has more jobs planned at once than a replay has room for")
     resources = storage.free.shape[0] // storage.times.shape[0]
     for at in range(machines - 1, 0, -1):
-        for place in range(storage.sizes[at] - 1, -1, -1):
-            storage.times[at * width + place] = storage.times[at * old + place]
+        for index in range(storage.sizes[at] - 1, -1, -1):
+            storage.times[at * width + index] = storage.times[at * old + index]
             for resource in range(resources - 1, -1, -1):
-                to = (at * width + place) * resources + resource
-                storage.free[to] = storage.free[(at * old + place) * resources + resource]
+                to = (at * width + index) * resources + resource
+                storage.free[to] = storage.free[(at * old + index) * resources + resource]
     kept.counts[WIDTH] = width
 
 

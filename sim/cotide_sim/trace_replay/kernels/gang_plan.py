@@ -72,10 +72,10 @@ def _take_now(job: int, sign: int, rule: GangPlanRule) -> None:
     """Take what a job holds from what is free now (``sign`` 1), or give it back (-1)."""
     present, held, need = rule.present, rule.holding.held, rule.gangs.need
     present.clock[0] += 1
-    for place in range(held.first[job], held.first[job] + held.used[job]):
-        change_machine(present, held.placed[place])
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        change_machine(present, held.placed[index])
         for resource in range(need.shape[1]):
-            present.free[held.placed[place], resource] -= sign * need[job, resource] * held.counts[place]
+            present.free[held.placed[index], resource] -= sign * need[job, resource] * held.counts[index]
 
 
 @inlined
@@ -114,11 +114,11 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
     queue, counts = kept.queues[0, 1], kept.counts
     work_out_room(rule.present)
     counts[RESERVED] = 0
-    place = 0
+    index = 0
     last: int = counts[WAITING]
     tail = True
-    while place < last:
-        job = queue[last - 1] if tail else queue[place]
+    while index < last:
+        job = queue[last - 1] if tail else queue[index]
         could = _could(now, job, jobs, kept, rule)
         if tail:
             tail = not could
@@ -133,11 +133,11 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
             rule.reserved[0, counts[RESERVED]] = job
             rule.reserved[1, counts[RESERVED]] = begin
             counts[RESERVED] += 1
-            place += 1
+            index += 1
             continue
         _take_now(job, 1, rule)
         begun(now, job, length, jobs, kept)
-        counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], place)
+        counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
     _drop_reservations(now, jobs, kept, rule)
     return rule

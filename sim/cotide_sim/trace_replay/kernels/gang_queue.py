@@ -86,11 +86,11 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> G
     present, held = rule.present, rule.held
     present.clock[0] += 1
     gained(present)
-    for place in range(held.first[job], held.first[job] + held.used[job]):
-        at = held.placed[place]
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        at = held.placed[index]
         change_machine(present, at)
         for resource in range(present.free.shape[1]):
-            present.free[at, resource] += rule.gangs.need[job, resource] * held.counts[place]
+            present.free[at, resource] += rule.gangs.need[job, resource] * held.counts[index]
     return rule
 
 
@@ -114,13 +114,13 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
     first_before = counts[FIRST]
     everything = first_before < 0 or counts[ENDED] > 0
     new_from = counts[NEW_FROM]
-    place = 0
+    index = 0
     reserved = False
-    while place < counts[WAITING]:
-        job = line[place] if reserved else queue[0]
+    while index < counts[WAITING]:
+        job = line[index] if reserved else queue[0]
         beyond = reserved and now + jobs.forecast[job] > counts[SHADOW]
         if reserved and not everything and job < new_from:
-            place += 1
+            index += 1
             continue
         if all_fit(rule.beside, job, rule.gangs) if beyond else all_fit(present, job, rule.gangs):
             _start(now, job, beyond, jobs, kept, rule)
@@ -129,7 +129,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
         if rule.backfill == NO_BACKFILL:
             break
         if reserved:
-            place += 1
+            index += 1
             continue
         everything = everything or job != first_before
         if everything:
@@ -147,12 +147,12 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
     present, later, beside, held = rule.present, rule.later, rule.beside, rule.held
     lay_now(beside.free if beyond else present.free, job, rule.gangs, kept, held)
     present.clock[0] += 1
-    for place in range(held.first[job], held.first[job] + held.used[job]):
-        at = held.placed[place]
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        at = held.placed[index]
         change_machine(present, at)
         change_machine(beside, at)
         for resource in range(later.shape[1]):
-            takes = rule.gangs.need[job, resource] * held.counts[place]
+            takes = rule.gangs.need[job, resource] * held.counts[index]
             present.free[at, resource] -= takes
             if beyond:
                 later[at, resource] -= takes
@@ -161,11 +161,11 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
     begun(now, job, forecast, jobs, kept)
     if rule.backfill != NO_BACKFILL:
         line_key, line = kept.queues[1, 0], kept.queues[1, 1]
-        place = place_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
-        remove_at(line_key, line, waiting, place)
+        index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
+        remove_at(line_key, line, waiting, index)
     queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
-    place = place_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
-    kept.counts[WAITING] = remove_at(queue_key, queue, waiting, place)
+    index = place_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
+    kept.counts[WAITING] = remove_at(queue_key, queue, waiting, index)
 
 
 @inlined
@@ -201,11 +201,11 @@ def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: He
     for at in range(later.shape[0]):
         if may_use(gangs, job, at):
             fits += fitting_on(later, at, need, pieces)
-    place = 0
+    index = 0
     shadow: int = end_time[0]
-    while place < kept.counts[RUNNING] and (fits < pieces or end_time[place] == shadow):
-        other = end_job[place]
-        shadow = end_time[place]
+    while index < kept.counts[RUNNING] and (fits < pieces or end_time[index] == shadow):
+        other = end_job[index]
+        shadow = end_time[index]
         for entry in range(held.first[other], held.first[other] + held.used[other]):
             at = held.placed[entry]
             usable = may_use(gangs, job, at)
@@ -215,7 +215,7 @@ def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: He
                 later[at, resource] += gangs.need[other, resource] * held.counts[entry]
             if usable:
                 fits += fitting_on(later, at, need, pieces)
-        place += 1
+        index += 1
     left = pieces
     for at in range(later.shape[0]):
         if left > 0 and may_use(gangs, job, at):

@@ -51,14 +51,14 @@ def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
 def fitting_for(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> int:
     """Return how many pieces fit on machine ``at`` all through [begin, end), ``most`` at most."""
     times, free, size = profiles.times, profiles.free, profiles.sizes[at]
-    place = segment_on(times[at], size, begin)
+    index = segment_on(times[at], size, begin)
     count = most
-    while place < size and count > 0 and times[at, place] < end:
+    while index < size and count > 0 and times[at, index] < end:
         for resource in range(need.shape[0]):
-            if need[resource] > 0 and free[at, place, resource] < count * need[resource]:
-                least = free[at, place, resource]
+            if need[resource] > 0 and free[at, index, resource] < count * need[resource]:
+                least = free[at, index, resource]
                 count = least // need[resource] if least >= need[resource] else 0
-        place += 1
+        index += 1
     return count
 
 
@@ -159,21 +159,21 @@ def _earliest_gang(
 def fitting_until(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> tuple[int, int]:
     """Return what `fitting_for` does, and up to which later begin no more can fit for as long."""
     times, free, size = profiles.times, profiles.free, profiles.sizes[at]
-    place = segment_on(times[at], size, begin)
+    index = segment_on(times[at], size, begin)
     count = most
     until = NEVER
-    while place < size and times[at, place] < end:
+    while index < size and times[at, index] < end:
         least = count
         short = False
         for resource in range(need.shape[0]):
-            if need[resource] > 0 and free[at, place, resource] < (least + 1) * need[resource]:
-                have = free[at, place, resource]
+            if need[resource] > 0 and free[at, index, resource] < (least + 1) * need[resource]:
+                have = free[at, index, resource]
                 least = have // need[resource] if have >= need[resource] else 0
                 short = True
         if short and least < most:
             count = least
-            until = times[at, place + 1] if place + 1 < size else NEVER
-        place += 1
+            until = times[at, index + 1] if index + 1 < size else NEVER
+        index += 1
     return count, until
 
 
@@ -183,9 +183,9 @@ def take_gang(
 ) -> None:
     """Take a gang's amounts over [begin, end) on its machines (``sign`` 1), or give them back (-1)."""
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
-    for place in range(machine.shape[0]):
-        at = machine[place]
-        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, need * count[place], sign)
+    for index in range(machine.shape[0]):
+        at = machine[index]
+        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, need * count[index], sign)
 
 
 @uncounted
@@ -195,14 +195,14 @@ def tidy(times: Integers, free: Integers, size: int, now: int) -> int:
     while first + 1 < size and times[first + 1] <= now:
         first += 1
     kept = 0
-    for place in range(first, size):
+    for index in range(first, size):
         same = kept > 0
         for resource in range(free.shape[1]):
-            same = same and free[place, resource] == free[kept - 1, resource]
+            same = same and free[index, resource] == free[kept - 1, resource]
         if same:
             continue
-        times[kept] = times[place]
+        times[kept] = times[index]
         for resource in range(free.shape[1]):
-            free[kept, resource] = free[place, resource]
+            free[kept, resource] = free[index, resource]
         kept += 1
     return kept

@@ -52,15 +52,15 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
     if waiting == 0 or free == 0:
         return rule
     size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], demand)
-    place = 0
-    while place < waiting and free > 0:
-        job = queue[place]
+    index = 0
+    while index < waiting and free > 0:
+        job = queue[index]
         begin = earliest_start(times, levels, size, now, forecast[job], demand[job])
         size = change(times, levels, size, begin, begin + forecast[job], -demand[job])
         if begin > now:
-            place += 1
+            index += 1
             continue
-        waiting = remove_at(queue_key, queue, waiting, place)
+        waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
         begun(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting

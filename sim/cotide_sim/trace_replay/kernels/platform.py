@@ -80,10 +80,10 @@ def platform_rule(capacity: int, mode: int, past: Past, upper: Integers, predict
 def is_free(times: Integers, free: Integers, size: int, seconds: int, demand: int) -> bool:
     """Return whether ``demand`` processors are free for ``seconds`` from the profile's first moment."""
     end = times[0] + seconds
-    for place in range(size):
-        if place > 0 and times[place] >= end:
+    for index in range(size):
+        if index > 0 and times[index] >= end:
             return True
-        if free[place] < demand:
+        if free[index] < demand:
             return False
     return True
 
@@ -147,11 +147,11 @@ def _start(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> No
     """Start a waiting job."""
     counts, kind = kept.counts, rule.predictable[job]
     no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
-    place = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
-    counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], place)
+    index = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
+    counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], index)
     length = counts[LENGTHS + kind]
-    place = place_of(rule.keys[kind], rule.lines[kind], length, rule.volume[job], job)
-    counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], length, place)
+    index = place_of(rule.keys[kind], rule.lines[kind], length, rule.volume[job], job)
+    counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], length, index)
     counts[HELD] += jobs.demand[job] * kind
     begun(now, job, _planned(job, jobs, rule), jobs, kept)
 
@@ -161,25 +161,25 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
     """Start or reserve the overdue in order of submission; return the profile's segments."""
     counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
-    place = 0
+    index = 0
     reserved_others = 0
     reserved_predictable = 0
-    while counts[TAKEN] < rule.capacity and place < counts[WAITING]:
+    while counts[TAKEN] < rule.capacity and index < counts[WAITING]:
         if reserved_others == RESERVED and reserved_predictable == RESERVED:
             break
-        job = queue[place]
+        job = queue[index]
         kind = rule.predictable[job]
         length = _planned(job, jobs, rule)
         reserved = reserved_predictable if kind == 1 else reserved_others
         if reserved == RESERVED or now - jobs.submit[job] < PATIENCE[kind] * length:
-            place += 1
+            index += 1
             continue
         begin = earliest_start(times, levels, size, now, length, demand[job])
         size = change(times, levels, size, begin, begin + length, -demand[job])
         if begin > now:
             reserved_predictable += kind
             reserved_others += 1 - kind
-            place += 1
+            index += 1
             continue
         _start(now, job, jobs, kept, rule)
     return size

@@ -31,25 +31,25 @@ def profile_of(
     size = 1
     times[0] = now
     free[0] = level
-    for place in range(running):
-        if end_time[place] != times[size - 1]:
-            times[size] = end_time[place]
+    for index in range(running):
+        if end_time[index] != times[size - 1]:
+            times[size] = end_time[index]
             free[size] = free[size - 1]
             size += 1
-        free[size - 1] += demand[end_job[place]]
+        free[size - 1] += demand[end_job[index]]
     return size
 
 
 @compiled
 def segment_at(times: Integers, size: int, time: int) -> int:
     """Return the last segment that begins at or before ``time``, or 0 when all begin later."""
-    place = 0
+    index = 0
     length = size
     while length > 1:  # the comparison only picks a number, so that no branch is guessed wrong
         half = length >> 1
-        place += half if times[place + half] <= time else 0
+        index += half if times[index + half] <= time else 0
         length -= half
-    return place
+    return index
 
 
 @compiled
@@ -62,13 +62,13 @@ def change(  # noqa: PLR0912  what moves by one, by two or stays is decided once
     """
     if begin >= end:
         return size
-    place = segment_at(times, size, begin)
+    index = segment_at(times, size, begin)
     stop = segment_at(times, size, end)
-    level: int = free[place]
+    level: int = free[index]
     beyond: int = free[stop]
     lead = 1
-    if times[place] == begin:
-        lead = -1 if place > 0 and free[place - 1] == level + amount else 0
+    if times[index] == begin:
+        lead = -1 if index > 0 and free[index - 1] == level + amount else 0
     last = stop
     trail = 1
     if times[stop] == end:
@@ -80,17 +80,17 @@ def change(  # noqa: PLR0912  what moves by one, by two or stays is decided once
             times[at + by] = times[at]
             free[at + by] = free[at]
     if lead > 0:
-        for at in range(last, place, -1):
+        for at in range(last, index, -1):
             times[at + 1] = times[at]
             free[at + 1] = free[at] + amount
-        times[place + 1] = begin
-        free[place + 1] = level + amount
+        times[index + 1] = begin
+        free[index + 1] = level + amount
     elif lead < 0:
-        for at in range(place + 1, last + 1):
+        for at in range(index + 1, last + 1):
             times[at - 1] = times[at]
             free[at - 1] = free[at] + amount
     else:
-        for at in range(place, last + 1):
+        for at in range(index, last + 1):
             free[at] += amount
     if by < 0:
         for at in range(last + 1 - min(trail, 0), size):
@@ -130,16 +130,16 @@ def earliest_start(times: Integers, free: Integers, size: int, now: int, seconds
 
     The answer is now or the beginning of a segment; there always is one, since the last segment is all free.
     """
-    place = segment_at(times, size, now)
-    begin: int = max(now, times[place])
-    while place < size:
-        if free[place] < demand:
-            place += 1
-            if place < size:
-                begin = times[place]
+    index = segment_at(times, size, now)
+    begin: int = max(now, times[index])
+    while index < size:
+        if free[index] < demand:
+            index += 1
+            if index < size:
+                begin = times[index]
             continue
-        place += 1
-        if place == size or times[place] >= begin + seconds:
+        index += 1
+        if index == size or times[index] >= begin + seconds:
             return begin
     return begin
 
@@ -147,10 +147,10 @@ def earliest_start(times: Integers, free: Integers, size: int, now: int, seconds
 @compiled
 def first_room(free: Integers, demand: int) -> int:
     """Return the first segment with ``demand`` processors free; there always is one."""
-    place = 0
-    while free[place] < demand:
-        place += 1
-    return place
+    index = 0
+    while free[index] < demand:
+        index += 1
+    return index
 
 
 @compiled
@@ -159,14 +159,14 @@ def earlier_start(times: Integers, free: Integers, size: int, now: int, seconds:
 
     Its own room counts as free to it; so only what lies before ``held`` has to be looked at. Never later than held.
     """
-    place = segment_at(times, size, now)
-    begin: int = max(now, times[place])
-    while place < size and begin < held:
-        if free[place] < demand:
-            place += 1
-            begin = times[place] if place < size else held
+    index = segment_at(times, size, now)
+    begin: int = max(now, times[index])
+    while index < size and begin < held:
+        if free[index] < demand:
+            index += 1
+            begin = times[index] if index < size else held
             continue
-        place += 1
-        if place == size or times[place] >= held or times[place] >= begin + seconds:
+        index += 1
+        if index == size or times[index] >= held or times[index] >= begin + seconds:
             return begin
     return held

@@ -28,9 +28,10 @@ from cotide_sim.trace_replay.kernels.conservative import (
     GAINED,
     SIZE,
     begin_anew,
-    begin_profile,
-    give_back,
-    open_profile,
+    ended,
+    open_round,
+    outlived,
+    prepare,
     reserve,
 )
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
@@ -77,43 +78,19 @@ def slack_of(priority: int, waited: int, started: int) -> int:
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    begin_profile(rule.capacity, kept)
-    return rule
-
-
-@inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    open_profile(now, kept)
-    return rule
-
-
-@inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    kept.counts[BROKEN] = 1
-    return rule
-
-
-@inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    give_back(now, job, jobs, kept)
-    return rule
-
-
-@inlined
 def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
     counts, queue = kept.counts, kept.queues[0, 1]
     start, demand, forecast, promise = jobs.start, jobs.demand, jobs.forecast, jobs.promise
     if counts[BROKEN] == 1:
         begin_anew(now, rule.capacity, jobs, kept)
-        for place in range(counts[WAITING]):
-            job = queue[place]
+        for index in range(counts[WAITING]):
+            job = queue[index]
             promise[job] = max(promise[job], reserve(now, job, jobs, kept))
     elif counts[GAINED] == 1:
         times, free = kept.profile[0], kept.profile[1]
         size = counts[SIZE]
-        for place in range(counts[WAITING]):
-            job = queue[place]
+        for index in range(counts[WAITING]):
+            job = queue[index]
             held = start[job]
             begin = earlier_start(times, free, size, now, forecast[job], demand[job], held)
             if begin < held:
@@ -141,13 +118,13 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
     waiting = counts[WAITING]
     staying = 0
     wake: int = -1
-    for place in range(waiting):
-        job = queue[place]
+    for index in range(waiting):
+        job = queue[index]
         if start[job] == now:
             begun(now, job, jobs.forecast[job], jobs, kept)
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
-            left = waiting - place + staying
+            left = waiting - index + staying
             remove_at(line_key, line, left, place_of(line_key, line, left, jobs.forecast[job], job))
             continue
         queue[staying] = job
@@ -166,12 +143,12 @@ def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
     start, demand, trial = jobs.start, jobs.demand, rule.trial
     waiting = counts[WAITING]
     room = rule.capacity - counts[TAKEN]
-    for place in range(waiting):
-        if start[queue[place]] == now:
-            room -= demand[queue[place]]
+    for index in range(waiting):
+        if start[queue[index]] == now:
+            room -= demand[queue[index]]
     trials = 0
-    for place in range(waiting):
-        job = line[place]
+    for index in range(waiting):
+        job = line[index]
         if room == 0 or trials == TRIALS:
             break
         if start[job] == now or demand[job] > room:
@@ -205,21 +182,21 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
     for at in range(size):
         times[at] = kept.profile[0, at]
         free[at] = kept.profile[1, at]
-    for place in range(waiting):
-        trial[queue[place]] = start[queue[place]]
+    for index in range(waiting):
+        trial[queue[index]] = start[queue[index]]
     end = now + forecast[job]
     size = change(times, free, size, start[job], start[job] + forecast[job], demand[job])
     moved = 0
-    for place in range(waiting):
-        other = queue[place]
+    for index in range(waiting):
+        other = queue[index]
         if other != job and now < start[other] < end:
             size = change(times, free, size, start[other], start[other] + forecast[other], demand[other])
             moved = insert(keys, others, moved, start[other], other)
     size = change(times, free, size, now, end, -demand[job])
     trial[job] = now
     gain = start[job] - now
-    for place in range(moved):
-        other = others[place]
+    for index in range(moved):
+        other = others[index]
         begin = earliest_start(times, free, size, now, forecast[other], demand[other])
         if begin > jobs.promise[other]:
             return 0
@@ -230,7 +207,7 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
 
 
 replay_slack = with_steps(
-    replay, "replay_slack", prepare=_prepare, open_round=_open_round, outlived=_outlived, ended=_ended,
+    replay, "replay_slack", prepare=prepare, open_round=open_round, outlived=outlived, ended=ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under slack-based backfilling, see `event_loop.replay`; the promise is the latest start."""

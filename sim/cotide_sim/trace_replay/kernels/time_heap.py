@@ -13,16 +13,16 @@ from cotide_core.kernels.compiled import compiled
 @compiled
 def heap_push(times: Integers, jobs: Integers, size: int, time: int, job: int) -> int:
     """Put a pair in; return the new size. The arrays must have room."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
+    index = size
+    while index > 0:
+        parent = (index - 1) >> 1
         if times[parent] < time or (times[parent] == time and jobs[parent] <= job):
             break
-        times[place] = times[parent]
-        jobs[place] = jobs[parent]
-        place = parent
-    times[place] = time
-    jobs[place] = job
+        times[index] = times[parent]
+        jobs[index] = jobs[parent]
+        index = parent
+    times[index] = time
+    jobs[index] = job
     return size + 1
 
 
@@ -32,9 +32,9 @@ def heap_pop(times: Integers, jobs: Integers, size: int) -> int:
     size -= 1
     time = times[size]
     job = jobs[size]
-    place = 0
+    index = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * index + 1
         if child >= size:
             break
         right = child + 1
@@ -44,9 +44,9 @@ def heap_pop(times: Integers, jobs: Integers, size: int) -> int:
             child = right
         if times[child] > time or (times[child] == time and jobs[child] > job):
             break
-        times[place] = times[child]
-        jobs[place] = jobs[child]
-        place = child
-    times[place] = time
-    jobs[place] = job
+        times[index] = times[child]
+        jobs[index] = jobs[child]
+        index = child
+    times[index] = time
+    jobs[index] = job
     return size

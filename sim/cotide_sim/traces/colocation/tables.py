@@ -255,20 +255,20 @@ def _running_spans(events: Table) -> list[tuple[str, str, float, float, int]]:
     running: dict[tuple[str, str], float] = {}
     cores: dict[tuple[str, str], int] = {}
     texts = events.texts
-    for place, line in enumerate(events.lines):
-        job, event = texts["job"][place], texts["event"][place]
+    for index, line in enumerate(events.lines):
+        job, event = texts["job"][index], texts["event"][index]
         if job in ("scheduler", "memcached"):
             continue
-        key = (f"{texts['experiment'][place]}/{texts['run'][place]}", job)
+        key = (f"{texts['experiment'][index]}/{texts['run'][index]}", job)
         try:
             # The log's clock is UTC: its runs begin within seconds of the epoch milliseconds of the latency table.
-            at = datetime.fromisoformat(texts["iso_time"][place]).replace(tzinfo=UTC).timestamp() * 1000.0
+            at = datetime.fromisoformat(texts["iso_time"][index]).replace(tzinfo=UTC).timestamp() * 1000.0
         except ValueError:
             raise InputError(
-                f"{texts['iso_time'][place]!r} is no ISO time", file=str(events.path), line=line, field="iso_time"
+                f"{texts['iso_time'][index]!r} is no ISO time", file=str(events.path), line=line, field="iso_time"
             ) from None
         if event == "start":
-            cores[key] = max(1, texts["args"][place].partition("]")[0].count(",") + 1)
+            cores[key] = max(1, texts["args"][index].partition("]")[0].count(",") + 1)
         if event in ("start", "unpause"):
             running[key] = at
         elif event in ("pause", "end") and key in running:
@@ -278,7 +278,7 @@ def _running_spans(events: Table) -> list[tuple[str, str, float, float, int]]:
 
 def _grid_completion(table: Table, lone_runs: bool) -> CompletionSamples:
     names, numbers = table.texts["workload_type"], table.numbers
-    rows = np.asarray([place for place, name in enumerate(names) if name != NO_JOB], dtype=np.intp)
+    rows = np.asarray([index for index, name in enumerate(names) if name != NO_JOB], dtype=np.intp)
     for row in rows:
         for field in ("censored", "completion_seconds", "completion_est_seconds", "completion_alone_seconds"):
             if np.isnan(numbers[field][row]):

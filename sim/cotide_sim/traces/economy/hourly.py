@@ -102,11 +102,11 @@ def _hourly(name: str, path: Path, times: list[float], values: list[float]) -> H
     if not times:
         raise InputError("has no rows", file=str(path))
     start = math.floor(min(times) / HOUR) * HOUR
-    places = ((np.array(times) - start) // HOUR).astype(np.int64)
+    indices = ((np.array(times) - start) // HOUR).astype(np.int64)
     column = np.array(values)
     known = np.isfinite(column)
-    count = np.bincount(places[known], minlength=places.max() + 1)
-    total = np.bincount(places[known], weights=column[known], minlength=places.max() + 1)
+    count = np.bincount(indices[known], minlength=indices.max() + 1)
+    total = np.bincount(indices[known], weights=column[known], minlength=indices.max() + 1)
     mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
     return HourlySeries(name, start, mean)
 

@@ -98,11 +98,11 @@ class CsvTrace:
                 names = first
                 if self._is_bare(first):
                     names = list(self.bare_columns)
-                    yield Row(file, 1, first, {name: place for place, name in enumerate(names)})
+                    yield Row(file, 1, first, {name: index for index, name in enumerate(names)})
                 for name in self.columns:
                     if name not in names:
                         raise InputError(f"the header lacks column {name!r} of the {self.what}", file=file, line=1)
-                places = {name: names.index(name) for name in self.columns}
+                indices = {name: names.index(name) for name in self.columns}
                 for cells in reader:
                     line = reader.line_num
                     if not cells:
@@ -110,7 +110,7 @@ class CsvTrace:
                     if len(cells) != len(names):
                         yield Fault(line, f"{len(cells)} cells where the header has {len(names)}")
                     else:
-                        yield Row(file, line, cells, places)
+                        yield Row(file, line, cells, indices)
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):
                 yield Fault(line + 1, f"the compressed file is damaged or cut off here ({error})")

@@ -127,11 +127,11 @@ def read_ledger_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, 
     types: dict[str, int] = {}
 
     table = np.full((len(seen.latest), COLUMNS), UNKNOWN)
-    for place, pod in enumerate(seen.latest.values()):
-        row = table[place]
+    for index, pod in enumerate(seen.latest.values()):
+        row = table[index]
         started, ended = pod.started_seconds, pod.finished_seconds
         asked = dict(pod.requests)
-        row[Field.JOB] = place + 1
+        row[Field.JOB] = index + 1
         row[Field.SUBMIT] = pod.created_seconds
         if started is not None:
             row[Field.WAIT] = started - pod.created_seconds

@@ -16,6 +16,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
+from cotide_core.units import counted
 from cotide_sim.traces.rows import Row, stream_rows
 
 CPU: Final = "cpu"
@@ -101,7 +102,9 @@ def alike(form: str, count: int, amounts: Mapping[str, float]) -> Machines:
     row = [int(amounts.get(name, 0.0) * scale + 1e-6) for name, (scale, _) in scales.items()]
     words = ", ".join(f"{amounts[name]:g} {what}" for name, (_, what) in scales.items() if name in amounts)
     kinds = np.zeros(count, dtype=np.int64)
-    return Machines(tuple(scales), np.tile(np.array(row), (count, 1)), kinds, ("",), f"{count:,} machines of {words}")
+    return Machines(
+        tuple(scales), np.tile(np.array(row), (count, 1)), kinds, ("",), f"{counted(count, 'machine')} of {words}"
+    )
 
 
 def beside(form: str, trace: Path) -> Machines:
@@ -139,7 +142,7 @@ def read_machines(form: str, path: Path) -> Machines:
         raise InputError(f"{len(kinds)} kinds of machines are more than {KINDS_MAX}", file=str(path))
     capacity = np.array([amounts for amounts, _ in rows], dtype=np.int64)
     kind = np.array([kinds.index(name) for _, name in rows], dtype=np.int64)
-    source = f"{len(rows):,} machines of {path.name}"
+    source = f"{counted(len(rows), 'machine')} of {path.name}"
     return Machines(tuple(RESOURCES[form]), capacity, kind, tuple(kinds), source)
 
 
@@ -154,7 +157,7 @@ def _openb_nodes(path: Path) -> list[tuple[tuple[int, ...], str]]:
 
 def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
     """Return the machines that were added, each as first seen; errors are left out: no job is moved here."""
-    places = {name: place for place, name in enumerate(SERVER_COLUMNS)}
+    places = {name: index for index, name in enumerate(SERVER_COLUMNS)}
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -221,13 +221,13 @@ class _Rules:
         return demand
 
     def _order(self, submit: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-        places = np.flatnonzero(self.kept)
-        times = submit[places]
+        indices = np.flatnonzero(self.kept)
+        times = submit[indices]
         falls = np.zeros(len(submit), dtype=np.bool_)
-        falls[places[1:]] = times[1:] < times[:-1]
+        falls[indices[1:]] = times[1:] < times[:-1]
         fail = self.how.unsorted == "fail"
         self.count(falls, "submitted before the row above" + ("" if fail else ": rows sorted"), fail=fail)
-        return places[np.argsort(times, kind="stable")]
+        return indices[np.argsort(times, kind="stable")]
 
     def _why(self) -> str:
         return "; ".join(f"{count.rows} {count.rule}" for count in self.counts)
@@ -235,11 +235,11 @@ class _Rules:
 
 def _seen_before(numbers: npt.NDArray[np.float64], kept: Mask) -> Mask:
     seen = np.zeros(len(numbers), dtype=np.bool_)
-    places = np.flatnonzero(kept)
-    _, first = np.unique(numbers[places], return_index=True)
-    again = np.ones(len(places), dtype=np.bool_)
+    indices = np.flatnonzero(kept)
+    _, first = np.unique(numbers[indices], return_index=True)
+    again = np.ones(len(indices), dtype=np.bool_)
     again[first] = False
-    seen[places[again]] = True
+    seen[indices[again]] = True
     return seen
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled, compiles
+from cotide_core.units import counted
 
 COLUMNS: Final = 18
 """Fields of a row (Standard Workload Format, version 2.2, of the Parallel Workloads Archive)."""
@@ -48,15 +49,15 @@ def parse_row(text: str) -> list[float] | str:
     """Return the eighteen numbers of a row, or a sentence on what is wrong with it."""
     cells = text.split()
     if len(cells) != COLUMNS:
-        return f"{len(cells)} fields where the format has {COLUMNS}"
+        return f"{counted(len(cells), 'field')} where the format has {COLUMNS}"
     row = []
-    for place, cell in enumerate(cells, start=1):
+    for index, cell in enumerate(cells, start=1):
         try:
             value = float(cell)
         except ValueError:
-            return f"field {place}: {cell!r} is not a number"
+            return f"field {index}: {cell!r} is not a number"
         if not math.isfinite(value) or "_" in cell:
-            return f"field {place}: {cell!r} is not a finite number"
+            return f"field {index}: {cell!r} is not a finite number"
         row.append(value)
     return row
 
@@ -71,24 +72,24 @@ def parse_block(data: bytes, first_line: int) -> Block:
         _scan(np.frombuffer(data, dtype=np.uint8), table, starts, kinds)
     else:
         starts[0] = 0
-        for place, line in enumerate(data.splitlines(keepends=True) if b"\r" not in data else _lines(data)):
-            starts[place + 1] = starts[place] + len(line)
-            kinds[place] = _ODD
+        for index, line in enumerate(data.splitlines(keepends=True) if b"\r" not in data else _lines(data)):
+            starts[index + 1] = starts[index] + len(line)
+            kinds[index] = _ODD
     comments: list[tuple[int, str]] = []
     faults: list[Fault] = []
-    for place in np.flatnonzero(kinds == _ODD).tolist():
-        text = data[starts[place] : starts[place + 1]].decode("utf-8", errors="replace").strip()
+    for index in np.flatnonzero(kinds == _ODD).tolist():
+        text = data[starts[index] : starts[index + 1]].decode("utf-8", errors="replace").strip()
         if not text:
             continue
         if text.startswith(";"):
-            comments.append((first_line + place, text[1:].strip()))
+            comments.append((first_line + index, text[1:].strip()))
             continue
         row = parse_row(text)
         if isinstance(row, str):
-            faults.append(Fault(first_line + place, row))
+            faults.append(Fault(first_line + index, row))
         else:
-            table[place] = row
-            kinds[place] = _ROW
+            table[index] = row
+            kinds[index] = _ROW
     kept = np.flatnonzero(kinds == _ROW)
     return Block(table[kept], kept + first_line, tuple(comments), tuple(faults), count)
 
@@ -107,26 +108,26 @@ def _lines(data: bytes) -> list[bytes]:
 def _scan(data: npt.NDArray[np.uint8], table: Table, starts: Lines, kinds: npt.NDArray[np.int8]) -> int:
     """Fill the table with the plain rows and mark the other lines as odd; return the number of lines."""
     size = data.shape[0]
-    place = 0
+    index = 0
     line = 0
-    while place < size:
-        starts[line] = place
+    while index < size:
+        starts[line] = index
         column = 0
         plain = True
-        while place < size and data[place] != 10:
-            character = data[place]
+        while index < size and data[index] != 10:
+            character = data[index]
             if character in (32, 9, 13):
-                place += 1
+                index += 1
                 continue
             negative = character == 45
             if negative:
-                place += 1
+                index += 1
             mantissa = 0
             digits = 0
             scale = 1.0
             fraction = False
-            while place < size:
-                character = data[place]
+            while index < size:
+                character = data[index]
                 if 48 <= character <= 57:
                     mantissa = mantissa * 10 + (character - 48)
                     digits += 1
@@ -138,18 +139,18 @@ def _scan(data: npt.NDArray[np.uint8], table: Table, starts: Lines, kinds: npt.N
                     fraction = True
                 else:
                     break
-                place += 1
-            ended = place == size or data[place] in (32, 9, 10, 13)
+                index += 1
+            ended = index == size or data[index] in (32, 9, 10, 13)
             if digits == 0 or not ended or column == COLUMNS:
                 plain = False
-                while place < size and data[place] != 10:
-                    place += 1
+                while index < size and data[index] != 10:
+                    index += 1
                 break
             value = float(mantissa) / scale
             table[line, column] = -value if negative else value
             column += 1
         kinds[line] = _ROW if plain and column == COLUMNS else _ODD
-        place += 1
+        index += 1
         line += 1
     starts[line] = size
     return line

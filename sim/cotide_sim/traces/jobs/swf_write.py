@@ -28,7 +28,7 @@ def format_swf(log: SwfLog) -> bytes:
     lines = [f"; {name}: {value}" if name else f"; {value}".rstrip() for name, value in log.header]
     whole = (log.table == np.floor(log.table)).all(axis=0)
     lines += [
-        " ".join(str(int(value)) if whole[place] else _shortest(value) for place, value in enumerate(row))
+        " ".join(str(int(value)) if whole[index] else _shortest(value) for index, value in enumerate(row))
         for row in log.table.tolist()
     ]
     return ("\n".join(lines) + "\n").encode()

@@ -39,7 +39,7 @@ def read_nasa_http(directory: Path) -> NDArray[np.float64]:
                     raise InputError(f"{line.strip()!r} is no whole number >= 0", file=str(path), line=number)
                 counts.append(float(line))
     except FileNotFoundError:
-        raise InputError("no such file: the NASA web requests were expected here", file=str(path)) from None
+        raise InputError("no such file, where the NASA web requests were expected", file=str(path)) from None
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise InputError(f"can't be read: {error}", file=str(path)) from error
     return np.array(counts)

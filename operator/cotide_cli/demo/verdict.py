@@ -1,0 +1,141 @@
+"""Who won, by how much, and whether the machine kept up with the demo's clock so that anything may be said at all.
+
+Called by `demo_command` after the last policy. Pure: figures to words. Invariant: what is said follows from the printed
+figures by the rules below; a tie or a loss of our own policies is said like any other result.
+
+- Scenario ``latency``: a policy *keeps the limits* when its services were over their limit for at most a quarter of the
+  share of time of the worst policy (`comparison.VIOLATIONS_SHARE`). Of those that do, the one whose batch and gratis
+  pods waited least wins.
+- Scenario ``slack``: the policy with the fewest overload slots wins; among equals the one with the least waiting.
+- Less than `TIE_SHARE` apart is a tie.
+- The clock: a job is made late when the machine is busy, and a bound pod starts late. Both count as waiting although no
+  policy chose them. Where their share of any policy's waiting is above `LATE_SHARE`, or where they are as much of the
+  second's waiting as the first one's lead, nobody is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cotide_core.units import format_seconds
+from cotide_sim.cluster.comparison import VIOLATIONS_SHARE, missed
+from cotide_sim.cluster.scorecard import Summary
+
+TIE_SHARE: Final = 0.03
+"""Chosen: two runs of one policy on the same arrivals differed by up to this share of their waiting."""
+LATE_SHARE: Final = 0.1
+"""Chosen: about the smallest lead of a policy that the docs claim; above it the machine could decide who wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The demo's last sentence.
+
+    Attributes
+    ----------
+    kind : ``won``, ``tie``, ``alone`` (one policy has no rival) or ``too busy``.
+    winner : the policy, None unless one won.
+    sentence : all of it, for people.
+    missed : the demo's own objectives that were missed, in words; None where nobody is judged.
+    """
+
+    kind: Literal["won", "tie", "alone", "too busy"]
+    winner: str | None
+    sentence: str
+    missed: tuple[str, ...] | None
+
+
+def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenario: str, speed: float) -> Verdict:
+    """Return what may be said of all policies.
+
+    Parameters
+    ----------
+    figures : by policy.
+    late : what the machine itself added to each policy's waiting, simulated seconds in all.
+    speed : of the demo's clock, simulated seconds a second.
+    """
+    shares = {name: late_share(late[name], one["waiting_seconds_total"]) for name, one in figures.items()}
+    busiest = max(shares, key=lambda name: shares[name])
+    if shares[busiest] > LATE_SHARE:
+        return Verdict(
+            "too busy",
+            None,
+            f"Nobody is judged: this machine was too busy for a clock {speed:g} times as fast. Under {busiest} "
+            f"{shares[busiest]:.0%} of the waiting was the machine's own, and {LATE_SHARE:.0%} is the most that lets "
+            f"policies be told apart; try again when it is idle, or with --speed {max(1.0, speed / 2):g}.",
+            None,
+        )
+    faults = tuple(missed(dict(figures)))
+    if len(figures) == 1:
+        return Verdict("alone", None, f"Only {busiest} ran: there is nothing to compare it with.", faults)
+    if scenario == "slack":
+        return _by_slots(figures, faults)
+    return _by_waiting(figures, late, faults)
+
+
+def late_share(late_seconds: float, waiting_seconds: float) -> float:
+    """Return the machine's own share of the waiting, 0 to 1; all of it where pods were not even made."""
+    return min(1.0, late_seconds / max(waiting_seconds, late_seconds)) if late_seconds > 0 else 0.0
+
+
+def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], faults: tuple[str, ...]) -> Verdict:
+    worst = max(figures, key=lambda name: figures[name]["qos_violation_ratio"])
+    most = figures[worst]["qos_violation_ratio"]
+    keep = {name: one for name, one in figures.items() if one["qos_violation_ratio"] <= VIOLATIONS_SHARE * most}
+    among = keep or figures
+    ranked = sorted(among, key=lambda name: among[name]["waiting_seconds_total"])
+    first = ranked[0]
+    over = f"{among[first]['qos_violation_ratio']:.1%}"
+    if len(ranked) == 1:
+        return Verdict(
+            "won",
+            first,
+            f"{first} won: the only policy that kept the services' limits, over them for {over} of the time where "
+            f"{worst} was for {most:.1%}.",
+            faults,
+        )
+    second = ranked[1]
+    mine, theirs = among[first]["waiting_seconds_total"], among[second]["waiting_seconds_total"]
+    less = 1 - mine / theirs if theirs > 0 else 0.0
+    kept = "of the policies that kept the services' limits" if keep and len(keep) < len(figures) else "of all policies"
+    if less < TIE_SHARE:
+        sentence = (
+            f"A tie: {kept}, {first} and {second} let jobs wait least, {format_seconds(mine)} and "
+            f"{format_seconds(theirs)} in all, less than {TIE_SHARE:.0%} apart."
+        )
+        return Verdict("tie", None, sentence, faults)
+    if late[second] >= theirs - mine:
+        sentence = (
+            f"Nobody is judged: {first} made jobs wait {less:.0%} less than {second}; {format_seconds(late[second])}"
+            f" of {second}'s waiting, as much as that lead, was this machine's own; try again when it is idle, or with"
+            " a slower clock (--speed)."
+        )
+        return Verdict("too busy", None, sentence, None)
+    against = f", where {worst} was for {most:.1%}" if worst != first else ""
+    sentence = (
+        f"{first} won: {kept} its jobs waited least, {less:.0%} less than under {second}, and services were over "
+        f"their limits for {over} of the time{against}."
+    )
+    return Verdict("won", first, sentence, faults)
+
+
+def _by_slots(figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
+    ranked = sorted(figures, key=lambda name: (figures[name]["overload_slots"], figures[name]["waiting_seconds_total"]))
+    first, second = ranked[:2]
+    mine, theirs = figures[first], figures[second]
+    slots = f"{mine['overload_slots']} against {theirs['overload_slots']}"
+    if mine["overload_slots"] < theirs["overload_slots"]:
+        sentence = f"{first} won: nodes were overloaded in fewer slots than under {second}, {slots}."
+        return Verdict("won", first, sentence, faults)
+    waited, longer = mine["waiting_seconds_total"], theirs["waiting_seconds_total"]
+    less = 1 - waited / longer if longer > 0 else 0.0
+    if less < TIE_SHARE:
+        sentence = (
+            f"A tie: {first} and {second} overloaded nodes in as many slots, {slots}, and let jobs wait as long, "
+            f"less than {TIE_SHARE:.0%} apart."
+        )
+        return Verdict("tie", None, sentence, faults)
+    sentence = f"{first} won: as many overload slots as {second}, {slots}, and {less:.0%} less waiting."
+    return Verdict("won", first, sentence, faults)

@@ -1,0 +1,85 @@
+"""`cotide experiment phases`: phase-level scheduling beside task level and slots (Zhang and Boutaba 2014, sec. IV).
+
+Called by `experiment_command`. Hands over to `cotide_sim.experiments.phases` and prints. Invariant: the same seeds, the
+same figures; a bar that was missed is said and is exit code 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.experiments.phases.experiment import Interval, Report
+
+
+@click.command("phases")
+@click.option("--data", type=click.Path(path_type=Path), help="Directory of SWIM's Facebook logs (docs/phases.md).")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=click.IntRange(1, 100), default=5, show_default=True, help="How many seeds from it on.")
+@click.option("--multiples", default="2,4,6,8,10", show_default=True, help="Jobs of each benchmark, by commas.")
+@click.option("--hours", type=click.FloatRange(0.1, 24), help="Hours of the logs; for a first look.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+def command(
+    data: Path | None, seed: int, seeds: int, multiples: str, hours: float | None, output: str, plot: Path | None
+) -> int:
+    """Schedule jobs by the phases of their tasks, and by what other schedulers see of them.
+
+    The mixes take half a minute; each Facebook day takes minutes for each seed.
+    """
+    from cotide_sim.experiments.phases import plot as phases_plot
+    from cotide_sim.experiments.phases.experiment import run_experiment
+
+    if plot is not None:
+        phases_plot.check_suffix(plot)
+    if data is not None and not data.is_dir():
+        raise InputError("no such directory", file=str(data), field="--data")
+    with progress_bar() as told:
+        report = run_experiment(
+            range(seed, seed + seeds), multiples=_multiples(multiples), data=data, hours=hours, told=told
+        )
+    if plot is not None:
+        phases_plot.draw(report, plot)
+    if output == "table":
+        _print(report)
+    else:
+        click.echo(as_text(asdict(report), output))
+    return 3 if report.missed else 0
+
+
+def _multiples(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 100 for part in parts):
+        raise InputError("holds whole numbers from 1 to 100, by commas", field="--multiples")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _print(report: Report) -> None:
+    for setting in report.settings:
+        click.echo(f"{setting.workload}: {setting.jobs:,} jobs, {setting.tasks:,} tasks, {setting.nodes:,} nodes")
+        lines = [["rule", "job time s", "over task level", "cpu", "memory", "slowed", "wait s", "p95 s", "pause s"]]
+        lines[0] += ["longest s", "makespan s"]
+        for row in setting.rows:
+            cells = [row.rule, _told(row.job_time, ".0f"), _told(row.over_task, ".3f")]
+            cells += [f"{row.utilisation_cpu.mean:.3f}", f"{row.utilisation_memory.mean:.3f}", f"{row.slowed.mean:.2f}"]
+            cells += [f"{row.wait.mean:.1f}", f"{row.wait_p95.mean:.1f}", f"{row.pause.mean:.1f}"]
+            lines.append([*cells, f"{row.longest_pause:.0f}", f"{row.makespan.mean:.0f}"])
+        lines.append(["no scheduler below", _told(setting.bound, ".0f")] + [""] * 9)
+        print_lines(lines)
+    click.echo(
+        f"phases over task level on the PUMA-like mixes: {_told(report.puma_over_task, '.3f')};"
+        f" at the best multiple {_told(report.best_over_task, '.3f')} (paper: up to 24 % less, 0.76)"
+    )
+    click.echo(f"means over {len(report.seeds)} seed(s), in brackets their 95 % interval; slowed: see docs/phases.md")
+    click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
+
+
+def _told(value: Interval, form: str) -> str:
+    return f"{value.mean:{form}} ({value.low:{form}}-{value.high:{form}})"

@@ -1,0 +1,1 @@
+"""`cotide lab`: predictors on one fair track, listed, run and reported."""

@@ -1,0 +1,183 @@
+"""`cotide lab`: predictors on one fair track, and what each is worth to the decision behind it.
+
+Called by `main`. `run` builds cells and hands them to `cotide_sim.lab.track`, `report` reads a journal, `list` names
+what there is. Invariant: data on stdout, progress on stderr; exit 1 when a cell failed, 130 and 143 after Ctrl-C and
+SIGTERM, and then the same command goes on where it stopped; `report --claims` exits 3 when a claim does not hold.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotide_sim.lab.report import Ranks, Table
+
+TASKS = ("run-time", "usage-path", "host-peak", "service-rate")
+SHOWN_FIGURES = 8
+"""Columns of a table on a terminal; JSON and the page hold all (chosen)."""
+
+
+@click.group("lab")
+def command() -> None:
+    """Put every predictor on one fair track."""
+
+
+@command.command("list")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def list_predictors(output: str) -> int:
+    """List tasks and their predictors."""
+    from cotide_sim.lab.cells import TASKS as QUESTIONS
+    from cotide_sim.lab.registry import rows_of
+
+    found = [
+        {"task": task, "predictor": name, "is": summary, "source": source}
+        for task in QUESTIONS
+        for name, summary, source in rows_of(task)
+    ]
+    if output != "table":
+        click.echo(as_text(found, output))
+        return 0
+    for task, question in QUESTIONS.items():
+        click.echo(f"{task}: {question}")
+        print_lines([[name, summary, source] for name, summary, source in rows_of(task)])
+    return 0
+
+
+@command.command("run")
+@click.option("--task", type=click.Choice(TASKS), required=True, help="What is forecast.")
+@click.option(
+    "--data",
+    "paths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="An SWF log for run times, else load series or requests; repeatable. Default: generated.",
+)
+@click.option(
+    "--predictor",
+    "predictors",
+    default="all",
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help="Names of `cotide lab list`, or files like ./my_predictor.py:NAME.",
+)
+@click.option("--seeds", default="0", show_default=True, metavar="0-4", help="Of drawn series, fits and generators.")
+@click.option("--hosts", type=click.IntRange(min=1), help="At most so many series of each set, drawn by the seed.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many jobs, or slots, from the beginning.")
+@click.option("--decide", is_flag=True, help="Run times: replay policies with the forecasts, too.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
+@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
+@click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
+@click.option("--journal", type=click.Path(path_type=Path), required=True, help="Where finished cells are kept.")
+def run(
+    task: Any,
+    paths: tuple[Path, ...],
+    predictors: str,
+    seeds: str,
+    hosts: int | None,
+    limit: int | None,
+    decide: bool,
+    workers: int | None,
+    dask: str | None,
+    retry_failed: bool,
+    journal: Path,
+) -> int:
+    """Run predictors on data; stop it and go on as you like."""
+    import joblib  # type: ignore[import-untyped]  # it ships no types
+
+    from cotide_sim.lab.plan import cells_of, source_of
+    from cotide_sim.lab.track import run_lab
+    from cotide_sim.sweeps.execution import dask_workers
+    from cotide_sim.sweeps.plan import parse_seeds
+    from cotide_sim.sweeps.pool import Pool
+    from cotide_sim.sweeps.stopping import Stopped
+
+    if decide and task != "run-time":
+        raise InputError("is for run times; tasks on series hold their decisions in any case", field="--decide")
+    if dask is not None and workers is not None:
+        raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
+    numbers = [seed for seed in parse_seeds(seeds) if seed is not None]
+    sources = [source_of(path, hosts=hosts, limit=limit, decide=decide) for path in paths or (None,)]
+    names = [part.strip() for part in predictors.split(",") if part.strip()]
+    tasks = cells_of(task, sources, names, numbers)
+    if not tasks:
+        raise InputError("names nothing", field="--predictor")
+    with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, progress_bar() as bar:
+        pool = Pool(workers or int(joblib.cpu_count())) if cluster is None else Pool(cluster.count, cluster.client)
+        try:
+            report = run_lab(
+                tasks, journal, pool, retry_failed=retry_failed, tell=_say,
+                watch=lambda done, total: bar(f"{done} of {total} cells", done / total),
+            )  # fmt: skip
+        except Stopped as stopped:
+            _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
+            return 128 + stopped.number
+    for outcome in report.failures:
+        _say(f"failed: {outcome.cell.data} {outcome.cell.predictor} seed {outcome.cell.seed}: {outcome.error}")
+    counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
+    _say(f"{journal}: {len(tasks):,} cells, {counts}")
+    return 1 if report.failures else 0
+
+
+@command.command("report")
+@click.option("--journal", type=click.Path(path_type=Path, exists=True), required=True, help="Of `cotide lab run`.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write an HTML page with plots.")
+@click.option("--claims", is_flag=True, help="Judge the printed claims; exit 3 when one does not hold.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
+    """Show figures with intervals, ranks, and who wins where."""
+    from dataclasses import asdict
+
+    from cotide_sim.lab.claims import judged
+    from cotide_sim.lab.journal import LabJournal
+    from cotide_sim.lab.page import write_page
+    from cotide_sim.lab.report import as_document, ranks_of, tables_of
+
+    with LabJournal(journal) as kept:
+        for remark in kept.remarks:
+            _say(remark)
+        outcomes = list(kept.outcomes.values())
+    tables = tables_of(outcomes)
+    ranks = ranks_of(tables)
+    judgements = judged(outcomes) if claims else []
+    if page is not None:
+        write_page(page, tables, ranks)
+    if output == "table":
+        _print(tables, ranks)
+        for one in judgements:
+            click.echo(one.sentence)
+    else:
+        document = as_document(tables, ranks)
+        if claims:
+            document["claims"] = [asdict(one) for one in judgements]
+        click.echo(as_text(document, output))
+    return 3 if any(not one.holds for one in judgements) else 0
+
+
+def _print(tables: list[Table], ranks: list[Ranks]) -> None:
+    for table in tables:
+        click.echo(f"{table.task}: {table.data} ({table.settings}), {table.count:,} forecasts scored")
+        names = list(dict.fromkeys(name for row in table.rows for name in row.figures))[:SHOWN_FIGURES]
+        lines = [["predictor", *names, "s a 1,000"]]
+        for row in table.rows:
+            cells = [f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names]
+            lines.append([row.predictor, *cells, f"{row.costs.get('seconds_per_1000', 0.0):.3g}"])
+        print_lines(lines)
+        for name, why in table.missing:
+            click.echo(f"  {name}: {why}")
+        click.echo(f"  {table.sentence}\n")
+    for rank in ranks:
+        apart = "" if rank.critical_difference is None else f", told apart from {rank.critical_difference:.2f} on"
+        said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
+        click.echo(f"{rank.task}, mean rank by {rank.figure} over {rank.sets} sets{apart}: {said}")
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,1 @@
+"""Commands that read a ledger: exactly again, and what shadow mode saw."""

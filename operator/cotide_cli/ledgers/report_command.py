@@ -1,0 +1,71 @@
+"""`cotide report`: what shadow mode saw, and what Cotide would have done.
+
+Called by `main`. Reads the ledger of an operator in shadow and the model files beside it; the figures are made in
+`cotide_core.recording.shadow_report`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cotide_cli.ledgers.replay_command import LEDGER_NAME, MODELS_NAME, ModelDirectory
+from cotide_cli.printing import as_text, output_option
+from cotide_core.errors import InputError
+from cotide_core.recording.shadow_report import ShadowReport, shadow_report
+from cotide_core.units import format_seconds
+
+
+@click.command()
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.option(
+    "--slot-seconds",
+    type=click.FloatRange(min=1.0),
+    default=300.0,
+    show_default=True,
+    help="A service over its limit once in a slot counts as one.",
+)
+@output_option
+def command(ledger: Path, slot_seconds: float, output: str) -> None:
+    """Say what LEDGER (a directory or its ledger.jsonl), written in shadow mode, comes to.
+
+    Which placements of the cluster's scheduler Cotide would have refused, and why; how much more would have fitted; how
+    long pods would have waited; how good the forecasts were.
+    """
+    file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
+    try:
+        with file.open("rb") as lines:
+            found = shadow_report(lines, ModelDirectory(file.parent / MODELS_NAME), slot_seconds=slot_seconds)
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    click.echo(_as_table(found) if output == "table" else as_text(asdict(found), output))
+
+
+def _as_table(found: ShadowReport) -> str:
+    refused = ", ".join(f"{count} {kind}" for kind, count in sorted(found.refused.items())) or "none"
+    services = ", ".join(f"{name} ({count})" for name, count in sorted(found.services.items())) or "none"
+    forecasts = "no placement beside a service has had its slot yet"
+    if found.brier is not None and found.mean_probability is not None and found.broken_share is not None:
+        forecasts = (
+            f"{found.judged} placements beside a service: p={found.mean_probability:.3f} predicted, "
+            f"{found.broken_share:.3f} came true, Brier score {found.brier:.3f}"
+        )
+    beside = f"{found.slots_over_beside_refused} of {found.slots_over} slots over a limit"
+    waits, as_if = found.waits, found.waits_as_if
+    rows = [
+        ("watched", f"{format_seconds(found.seconds)}, as if under {found.policy}"),
+        ("placed", f"{found.placed} pods; Cotide would have refused the node: {refused}"),
+        ("limits", f"predicted to break: {services}; {beside} had such a pod beside the service"),
+        (
+            "room",
+            f"{found.earlier_pods} pods would have run earlier, {found.earlier_core_seconds / 3600:.2f} core hours, "
+            f"at most {found.earlier_at_once_millicores}m at once",
+        ),
+        ("waits", f"mean {waits.mean:.1f} s, p50 {waits.p50:.1f} s, p95 {waits.p95:.1f} s"),
+        ("as if", f"mean {as_if.mean:.1f} s, p50 {as_if.p50:.1f} s, p95 {as_if.p95:.1f} s"),
+        ("forecasts", forecasts),
+        ("left out", f"{found.unseen} pods bound before Cotide looked, {found.unsupported} with constraints of others"),
+    ]
+    return "\n".join(f"{name:<12}{value}" for name, value in rows)

@@ -1,0 +1,70 @@
+"""What granting a phase is worth: eqs. 14 to 17 of Zhang and Boutaba 2014.
+
+Called by `node_report`. Fairness is dominant resource fairness (Ghodsi et al. 2011): a job's dominant share is the
+largest part of any resource that it holds, and the fair share of n jobs is 1/n. The paper leaves the measure open; ours
+is minus the logarithm of the share in fair shares, whose sum over jobs is least where shares are proportionally fair. A
+square of the distance from the fair share was tried and is worse (docs/phases.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import compiled
+
+EPSILON: Final = 0.5
+"""Stands for no running task in eq. 16 (chosen): the gains of 0, 1, 2 running tasks are then 1, 1/2, 1/6 of all."""
+FLOOR: Final = 0.01
+"""Added to shares before the logarithm, in fair shares, so that a job without any has one, too (chosen)."""
+UTILITY: Final = 0
+DOMINANT_SHARE: Final = 1
+
+
+class Weights(NamedTuple):
+    """How phases are chosen; the figures were chosen on mixes of seed 101, which no experiment uses.
+
+    Attributes
+    ----------
+    rule : `UTILITY`, or `DOMINANT_SHARE`: the lowest dominant share first, and no phase is declined.
+    alpha : weight of performance (eq. 14), >= 0.
+    wait_square, wait_constant : ``a`` per squared second and ``b`` of eq. 17, both > 0.
+    pause_milliseconds : a pause longer than this stops all new starts on its node until it ends.
+    start_milliseconds : a group that started no task for longer than this has a node kept free for it.
+    """
+
+    rule: int = UTILITY
+    alpha: float = 0.001
+    wait_square: float = 0.01
+    wait_constant: float = 1000.0
+    pause_milliseconds: int = 30_000
+    start_milliseconds: int = 600_000
+
+
+@compiled
+def dominant_share(held: Integers, added: Integers, removed: Integers, total: Integers) -> float:
+    """Return the largest part of any resource that is held, after a change; all arguments (R,)."""
+    share = 0.0
+    for resource in range(len(total)):
+        if total[resource] > 0:
+            share = max(share, (held[resource] + added[resource] - removed[resource]) / total[resource])
+    return share
+
+
+@compiled
+def fairness_gain(before: float, after: float, jobs: int) -> float:
+    """Return eq. 15: how much nearer to the fair share a job comes, from one dominant share to another."""
+    return math.log((after * jobs + FLOOR) / (before * jobs + FLOOR))
+
+
+@compiled
+def parallelism_gain(unfinished: int, running: int) -> float:
+    """Return eq. 16: how many waves fewer the tasks of a group need with one more running."""
+    return unfinished / max(float(running), EPSILON) - unfinished / (running + 1.0)
+
+
+@compiled
+def wait_penalty(paused_seconds: float, square: float, constant: float) -> float:
+    """Return eq. 17, rising with the square of the pause. The paper prints ``a p(T)^2 + b``; ``a T^2 + b`` is meant."""
+    return square * paused_seconds * paused_seconds + constant

@@ -1,0 +1,363 @@
+"""What kube-scheduler is answered: which of the nodes that it found feasible Cotide lets a pod have, and which is best.
+
+Called by the operator's extender with a state of its own, fed with the same events as an engine's::
+
+    events -> ClusterState.apply -> Snapshot -> capacity of the policy -> guard (one call) -> answer
+                     ^                                                                          |
+                     `------------ PodAssumed until the watch tells, or BindRefused <-----------'
+
+kube-scheduler has looked at everything that a pod demands of a node itself (taints, affinity, volumes, spread), so that
+this is not looked at again; requests, ports, exclusive services, refusals of kubelets, cordons, limits of namespaces,
+slack and latency risks are. Batch and gratis pods get *one* node, the engine's choice: then it is known at once where
+the pod goes, and a burst can't overfill it. Online pods get every node that passes, and kube-scheduler chooses.
+
+Plans over time and claims on freed space are the engine's own; here only the present is looked at. Invariants: an
+answer names only nodes that were asked about; nobody but `expire`, `take` and a new answer ends an assumption; same
+events, same questions, same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.config import SchedulerConfig
+from cotide_core.events import BindRefused, Event, Pod, PodAssumed, PodDeleted, PodUpserted, Toleration
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
+from cotide_core.kernels.array_types import Floats
+from cotide_core.placement.bind_instructions import reason_of
+from cotide_core.placement.feasibility import FITS
+from cotide_core.placement.placer import OpenNodes, Placement, Placer, Policy
+from cotide_core.placement.wait_instructions import risk_of
+from cotide_core.queueing.capped_pods import CappedPods
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.reclaiming.registry import capacity_of
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import Shape, ShapeTable
+from cotide_core.state.snapshot import Snapshot
+
+SCORE_MOST: Final = 10
+"""Highest score of a node (k8s.io/kube-scheduler/extender/v1, MaxExtenderPriority)."""
+SHAPES_KEPT: Final = 4096
+"""Shapes that are remembered before all are dropped (chosen: some MB)."""
+UNKNOWN_NODE: Final = "node(s) are not known to Cotide yet"
+CORDONED: Final = "node(s) were cordoned by Cotide after overloads"
+_EVERYTHING: Final = (Toleration("", "Exists", "", ""),)
+"""kube-scheduler has looked at taints."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What is answered about one pod.
+
+    Attributes
+    ----------
+    nodes : that it may have, best first; one for a batch or gratis pod.
+    refused : why not, by name of the node; empty where one was chosen.
+    reason : the choice in a sentence; empty where kube-scheduler chooses.
+    verdicts : why other nodes were refused, in groups.
+    forecast : behind the choice, or behind the refusal that came nearest.
+    """
+
+    nodes: tuple[str, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    verdicts: tuple[NodeVerdict, ...] = ()
+    forecast: Forecast = NO_FORECAST
+
+
+class ExtenderAdvisor:
+    """Answers questions about nodes.
+
+    Parameters
+    ----------
+    config : of the engine beside it.
+    policy : built for this advisor alone; its plan and its monitor are left out.
+    forecaster : of latency risks; `use` exchanges it.
+    state : empty at first; nobody else may write it.
+    timeout_seconds : after which an assumption that nobody confirmed is given up.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        policy: Policy,
+        forecaster: QosForecaster,
+        state: ClusterState,
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self.state = state
+        self._config = config
+        self._qos = forecaster
+        self._timeout = timeout_seconds
+        self._placer = Placer(replace(policy, plan=None, monitor=False))
+        self._shapes = ShapeTable(by_class=True, by_job=policy.tells_jobs_apart)
+        self._capacity = capacity_of(config, state, self._placer, {})
+        self._caps = CappedPods(state.namespaces)
+        self._snapshot = Snapshot.of(state)
+        self._resources_seen = state.columns.resource_generation
+        self._assumed: dict[str, PodAssumed] = {}
+
+    @property
+    def assumed(self) -> int:
+        """How many pods count somewhere before the watch told of it."""
+        return len(self._assumed)
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Take in what happened."""
+        for event in events:
+            self.state.apply(event)
+            match event:
+                case PodUpserted(pod):
+                    record = self.state.record(pod.key)
+                    if record is None or record.assumed_seconds is None:
+                        self._assumed.pop(pod.key, None)
+                case PodDeleted(key):
+                    if self.state.record(key) is None:
+                        self._assumed.pop(key, None)
+                case _:
+                    pass
+
+    def use(self, forecaster: QosForecaster) -> None:
+        """Ask another forecaster from now on."""
+        self._qos = forecaster
+        self._placer.forget_answers()
+
+    def assume(self, pod: Pod, node: str, now: float) -> PodAssumed | None:
+        """Count a waiting pod on a node; None where it is bound already, or the node is not known."""
+        record = self.state.record(pod.key)
+        if record is None or record.pod.uid != pod.uid or record.pod.node is not None:
+            return None
+        if node not in self.state.columns.row_of:
+            return None
+        told = PodAssumed(pod.key, pod.uid, node, now)
+        self.state.apply(told)
+        self._assumed.pop(pod.key, None)
+        self._assumed[pod.key] = told
+        return told
+
+    def release(self, key: str, why: str) -> BindRefused | None:
+        """Give up what was assumed of a pod; None where nothing was."""
+        told = self._assumed.pop(key, None)
+        if told is None:
+            return None
+        refused = BindRefused(told.key, told.uid, told.node, 0, why, retry=False)
+        self.state.apply(refused)
+        return refused
+
+    def expire(self, now: float) -> list[BindRefused]:
+        """Give up the assumptions that nobody confirmed in time."""
+        due = []
+        for key, told in self._assumed.items():  # oldest first
+            if told.at_seconds + self._timeout > now:
+                break
+            due.append(key)
+        given_up = [self.release(key, "kube-scheduler did not bind it in time") for key in due]
+        return [one for one in given_up if one is not None]
+
+    def filter(self, pod: Pod, names: Sequence[str], now: float) -> NodeAnswer:
+        """Return which of the nodes a pod may have; what was assumed of it before must be released."""
+        snapshot, entry = self._prepare(pod, now)
+        if (capped := self._caps.over_held(entry)) is not None:
+            verdict = NodeVerdict(len(names), capped.message, WaitReason.WAITING_FOR_TURN)
+            return NodeAnswer((), dict.fromkeys(names, capped.message), verdicts=(verdict,))
+        rows, unknown = self._rows(names)
+        among = self._among(snapshot, entry, rows, now)
+        if entry.shape.online:
+            return self._all_that_pass(snapshot, entry, names, among, unknown, now)
+        found = self._placer.place_among(among, snapshot, entry.shape, self._qos)
+        if found.row < 0:
+            why = self._why_not(snapshot, entry, rows, among, now)
+            verdicts = _grouped(why | unknown, found.refused)
+            return NodeAnswer((), why | unknown, verdicts=verdicts, forecast=self._forecast(found))
+        reason = reason_of(found, self._placer.policy.name, self._config.qos_risk_threshold)
+        return NodeAnswer((snapshot.name(found.row),), {}, reason, found.refused, self._forecast(found))
+
+    def scores(self, pod: Pod, names: Sequence[str], now: float) -> list[int]:
+        """Return 0 (worst) to `SCORE_MOST` for each node: by risk where the policy goes by it, else by its rank."""
+        snapshot, entry = self._prepare(pod, now)
+        row_of = self.state.columns.row_of
+        rows = np.array([row_of.get(name, -1) for name in names], np.intp)
+        known = rows >= 0
+        worth = np.zeros(len(rows))
+        if known.any():
+            at = rows[known]
+            if self._placer.policy.lowest_risk:
+                risk = self._placer.probabilities(snapshot, entry.shape, at, self._qos)
+                worth[known] = 1.0 - np.minimum(1.0, risk / max(self._placer.accepted, 1e-9))
+                rank = self._shares(self._capacity.open_nodes(snapshot, entry).scores[at])
+                worth[known] = 0.5 * worth[known] + 0.5 * rank
+            else:
+                worth[known] = self._shares(self._capacity.open_nodes(snapshot, entry).scores[at])
+        scored: list[int] = np.rint(worth * SCORE_MOST).astype(np.int64).tolist()
+        return scored
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]], now: float) -> list[str]:
+        """Return the nodes where kube-scheduler may evict the pods that it wants to for a pod.
+
+        Parameters
+        ----------
+        victims : uids by node.
+
+        Notes
+        -----
+        A batch or gratis pod makes no online pod leave, nobody makes a pod leave whose owner said no, and a node whose
+        latency limit would break with the pod is not freed for it: a smaller mix is no riskier, so that who passes now
+        passes then.
+        """
+        snapshot, entry = self._prepare(pod, now)
+        row_of = self.state.columns.row_of
+        open_to = [name for name in victims if name in row_of and self._may_leave(entry, row_of[name], victims[name])]
+        if not open_to:
+            return []
+        rows = np.array([row_of[name] for name in open_to], np.intp)
+        passes = self._placer.probabilities(snapshot, entry.shape, rows, self._qos) <= self._placer.accepted
+        return [name for name, good in zip(open_to, passes.tolist(), strict=True) if good]
+
+    def _may_leave(self, entry: QueuedPod, row: int, uids: Sequence[str]) -> bool:
+        wanted = set(uids)
+        for record in self.state.records_on(row):
+            if record.pod.uid not in wanted:
+                continue
+            online = record.pod.workload_class is WorkloadClass.ONLINE
+            if record.pod.do_not_disrupt or (online and not entry.shape.online):
+                return False
+        return True
+
+    def _prepare(self, pod: Pod, now: float) -> tuple[Snapshot, QueuedPod]:
+        """Return the state as it is now, and the pod without what kube-scheduler has looked at."""
+        self._placer.renew()
+        if self.state.columns.resource_generation != self._resources_seen:
+            self._resources_seen = self.state.columns.resource_generation
+            self._shapes.drop_stale(self.state)
+        if len(self._shapes) > SHAPES_KEPT or self.state.columns.types_refused:
+            self._shapes.prune(set())
+            self._placer.forget(set())
+            if self.state.columns.release_types(set()):
+                self._placer.forget_answers()
+        self.state.reopen(now)
+        self.state.relieved.clear()
+        self.state.eased.clear()
+        self.state.namespaces.eased.clear()
+        bare = pod._replace(node_selector=(), node_terms=(), tolerations=_EVERYTHING, unsupported=(), gates=())
+        entry = QueuedPod(bare, self._shapes.of(bare, self.state), 0)
+        self._capacity.begin(now)
+        if not self._snapshot.shows_all:
+            self._snapshot = Snapshot.of(self.state)
+        return self._snapshot, entry
+
+    def _rows(self, names: Sequence[str]) -> tuple[NDArray[np.intp], dict[str, str]]:
+        row_of = self.state.columns.row_of
+        rows = [row_of.get(name, -1) for name in names]
+        unknown = {name: UNKNOWN_NODE for name, row in zip(names, rows, strict=True) if row < 0}
+        return np.array([row for row in rows if row >= 0], np.intp), unknown
+
+    def _among(self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp], now: float) -> OpenNodes:
+        """Return those of the rows that have room for a pod."""
+        found = self._capacity.open_nodes(snapshot, entry)
+        asked = np.zeros(snapshot.size, np.bool_)
+        asked[rows] = True
+        if not entry.shape.online:
+            asked[[row for row in rows.tolist() if self._cordoned(snapshot, row, now)]] = False
+        return OpenNodes(found.rows & asked, found.scores, found.refused)
+
+    @staticmethod
+    def _cordoned(snapshot: Snapshot, row: int, now: float) -> bool:
+        """Whether the engine's monitor keeps batch and gratis pods off a node: it writes so on the node."""
+        node = snapshot.nodes[row]
+        until = None if node is None else node.cordoned_until_seconds
+        return until is not None and until > now
+
+    def _all_that_pass(
+        self,
+        snapshot: Snapshot,
+        entry: QueuedPod,
+        names: Sequence[str],
+        among: OpenNodes,
+        unknown: dict[str, str],
+        now: float,
+    ) -> NodeAnswer:
+        """Return every node that has room for a pod and passes the guard."""
+        rows = np.flatnonzero(among.rows)
+        risks = self._placer.probabilities(snapshot, entry.shape, rows, self._qos)
+        good = rows[risks <= self._placer.accepted]
+        taken = {snapshot.name(row) for row in good.tolist()}
+        rest = np.array([self.state.columns.row_of[n] for n in names if n not in taken and n not in unknown], np.intp)
+        why = self._why_not(snapshot, entry, rest, among, now) | unknown
+        return NodeAnswer(tuple(name for name in names if name in taken), why, verdicts=_grouped(why, ()))
+
+    def _why_not(
+        self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp], among: OpenNodes, now: float
+    ) -> dict[str, str]:
+        """Return why each of the rows is refused, by name of the node; the guard was asked about those with room."""
+        codes = self._placer.candidates(snapshot, entry.shape.fit).codes
+        words = self._placer.feasibility.reasons.messages
+        at_risk = self._at_risk(entry.shape, rows[among.rows[rows]])
+        slack = among.refused[-1].message if among.refused else "node(s) have no room"
+        why: dict[str, str] = {}
+        for row in rows.tolist():
+            if codes[row] != FITS:
+                message = words[codes[row]]
+            elif not entry.shape.online and self._cordoned(snapshot, row, now):
+                message = CORDONED
+            else:
+                message = at_risk.get(row, slack)
+            why[snapshot.name(row)] = message
+        return why
+
+    def _at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> dict[int, str]:
+        """Return the sentence of each row that the guard refused: one for each service, with its lowest risk."""
+        guard = self._placer.policy.guard
+        if guard is None or not len(rows):
+            return {}
+        probabilities, services, _ = guard.at_risk(shape, rows)
+        least: dict[str, float] = {}
+        for service, probability in zip(services, probabilities.tolist(), strict=True):
+            least[service] = min(probability, least.get(service, 1.0))
+        return {
+            row: f"node(s) would break the latency limit of {service} (p={least[service]:.2f})"
+            for row, service in zip(rows.tolist(), services, strict=True)
+        }
+
+    def _forecast(self, placement: Placement) -> Forecast:
+        if placement.probability is None:
+            return NO_FORECAST
+        return risk_of(placement.probability, placement.basis, self._qos.model_id)
+
+    @staticmethod
+    def _shares(scores: Floats) -> Floats:
+        """Return scores as shares between the lowest and the highest; 1 for all where they are equal."""
+        finite = np.where(np.isfinite(scores), scores, np.nan)
+        if np.isnan(finite).all():
+            return np.zeros(len(scores))
+        low, high = float(np.nanmin(finite)), float(np.nanmax(finite))
+        shares = np.ones(len(scores)) if high <= low else (finite - low) / (high - low)
+        return np.where(np.isnan(finite), 0.0, shares)
+
+
+def _grouped(why: Mapping[str, str], known: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
+    """Return the refusals of the nodes that were asked about in groups, most nodes first."""
+    reasons = {one.message.removeprefix("node(s) "): one.reason for one in known}
+    groups: dict[str, list[str]] = {}
+    for name, message in why.items():
+        groups.setdefault(message, []).append(name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    return tuple(
+        NodeVerdict(len(nodes), words, reasons.get(words.removeprefix("node(s) "), _kind(words)), nodes[0])
+        for words, nodes in ordered
+    )
+
+
+def _kind(words: str) -> WaitReason:
+    if "latency limit" in words:
+        return WaitReason.QOS_AT_RISK
+    return (
+        WaitReason.INSUFFICIENT_SLACK if words.startswith(("Insufficient", "Too many")) else WaitReason.NO_MATCHING_NODE
+    )

@@ -1,0 +1,209 @@
+"""Where samples, trust and the model in use outlive the pod: a directory of a volume, or ConfigMaps, two a learner.
+
+Called by `qos_learning` of the replica that leads. A directory holds everything; ConfigMaps hold a digest, since one
+may have 1 MiB. Invariant: a store is read in full or not at all, and a write that fails changes nothing but a line in
+the log: learning goes on in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from cotide_core.errors import ClusterError, ModelError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient, Object
+from cotide_operator.observability.ledger_file import write_files
+
+Files = dict[str, bytes]
+
+LEARNED: Final = ".learned"
+"""Beside the models, with a name that no model has."""
+SAMPLES: Final = "samples"
+MODEL: Final = "model"
+PARTS: Final = (SAMPLES, MODEL)
+DIGEST_SAMPLES: Final = 4_000
+"""Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
+MOST_BYTES: Final = 900_000
+"""Of a ConfigMap's data as sent; etcd takes 1.5 MiB, the API server 1 MiB of data."""
+MOST_UNPACKED: Final = 64 * 2**20
+"""Bytes that what is read may unpack to (chosen: far above any model)."""
+NAME: Final = "cotide-learned"
+LABELS: Final = {"app.kubernetes.io/name": "cotide-operator", "app.kubernetes.io/component": "learned"}
+SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+
+class LearnedStore(Protocol):
+    """Keeps named sets of files over restarts."""
+
+    @property
+    def most_samples(self) -> int | None:
+        """Samples that fit; None for any number."""
+        ...
+
+    async def learners(self) -> list[str]:
+        """Return whose samples are kept."""
+        ...
+
+    async def load(self, part: str, learner: str) -> Files | None:
+        """Return the files of a learner's part; None for none. Raises ModelError where they can't be read."""
+        ...
+
+    async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+        """Replace the files of a learner's part. Raises ModelError where they can't be written."""
+        ...
+
+    async def delete(self, learner: str) -> None:
+        """Delete what is kept of a learner. Raises ModelError where it can't be deleted."""
+        ...
+
+
+class DirectoryStore:
+    """Parts as sub-directories of a directory, each replaced by a rename."""
+
+    most_samples: Final = None
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def learners(self) -> list[str]:
+        """Return the learners that have a folder."""
+        return await asyncio.to_thread(self._learners)
+
+    async def load(self, part: str, learner: str) -> Files | None:
+        """Read a part; one that was half replaced when the process died is found in its other place."""
+        return await asyncio.to_thread(self._load, _name(part, learner))
+
+    async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+        """Write a part aside and rename."""
+        await asyncio.to_thread(self._save, _name(part, learner), files)
+
+    async def delete(self, learner: str) -> None:
+        """Delete the folders of a learner."""
+        for part in PARTS:
+            await asyncio.to_thread(shutil.rmtree, self._directory / _name(part, learner), ignore_errors=True)
+
+    def _learners(self) -> list[str]:
+        try:
+            names = [path.name for path in sorted(self._directory.iterdir())]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ModelError(f"{self._directory} can't be read: {error.strerror}") from error
+        return _learners_of(names)
+
+    def _load(self, part: str) -> Files | None:
+        for place in (self._directory / part, self._directory / f".{part}.before"):
+            try:
+                return {file.name: file.read_bytes() for file in sorted(place.iterdir()) if file.is_file()}
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ModelError(f"{place} can't be read: {error.strerror}") from error
+        return None
+
+    def _save(self, part: str, files: Mapping[str, bytes]) -> None:
+        target, before = self._directory / part, self._directory / f".{part}.before"
+        try:
+            shutil.rmtree(before, ignore_errors=True)
+            if target.exists():
+                target.rename(before)
+            write_files(target, files)
+            shutil.rmtree(before, ignore_errors=True)
+        except OSError as error:
+            raise ModelError(f"{target} can't be written: {error.strerror}") from error
+
+
+class ConfigMapStore:
+    """Parts as ConfigMaps of the operator's namespace, compressed."""
+
+    most_samples: Final = DIGEST_SAMPLES
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    async def learners(self) -> list[str]:
+        """Return the learners that have a ConfigMap."""
+        try:
+            found = await self._client.list(self._path, {"labelSelector": SELECTOR})
+        except ClusterError as error:
+            raise ModelError(f"ConfigMaps of {self._namespace} can't be listed: {error}") from error
+        names = [str(one["metadata"]["name"]) for one in found]
+        return _learners_of([name.removeprefix(f"{NAME}-") for name in names if name.startswith(f"{NAME}-")])
+
+    async def delete(self, learner: str) -> None:
+        """Delete the ConfigMaps of a learner."""
+        for part in PARTS:
+            try:
+                await self._client.delete(f"{self._path}/{NAME}-{_name(part, learner)}")
+            except ClusterError as error:
+                if not (isinstance(error, ApiError) and error.status == 404):
+                    raise ModelError(f"a ConfigMap of {self._namespace} can't be deleted: {error}") from error
+
+    async def load(self, part: str, learner: str) -> Files | None:
+        """Read a ConfigMap."""
+        name = f"{NAME}-{_name(part, learner)}"
+        try:
+            found = await self._client.get(f"{self._path}/{name}")
+        except ClusterError as error:
+            if isinstance(error, ApiError) and error.status == 404:
+                return None
+            raise ModelError(f"ConfigMap {self._namespace}/{name} can't be read: {error}") from error
+        data = found.get("binaryData") or {}
+        try:
+            return {file: _unpack(base64.b64decode(text, validate=True)) for file, text in data.items()}
+        except (binascii.Error, zlib.error, ValueError, TypeError) as error:
+            raise ModelError(f"ConfigMap {self._namespace}/{name} does not hold what we wrote: {error}") from error
+
+    async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+        """Create or replace a ConfigMap."""
+        name = f"{NAME}-{_name(part, learner)}"
+        data = {file: base64.b64encode(zlib.compress(content, 9)).decode() for file, content in files.items()}
+        size = sum(map(len, data.values()))
+        if size > MOST_BYTES:
+            raise ModelError(f"{size} bytes are too many for ConfigMap {self._namespace}/{name}: mount a volume")
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": self._namespace, "labels": dict(LABELS)},
+            "binaryData": data,
+        }
+        try:
+            await self._replace_or_create(name, body)
+        except ClusterError as error:
+            raise ModelError(f"ConfigMap {self._namespace}/{name} can't be written: {error}") from error
+
+    async def _replace_or_create(self, name: str, body: Object) -> None:
+        try:
+            await self._client.replace(f"{self._path}/{name}", body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            await self._client.create(self._path, body)
+
+
+def _name(part: str, learner: str) -> str:
+    """Return the name of a learner's part; no namespace has a dot in it."""
+    return f"{part}.{learner}" if learner else part
+
+
+def _learners_of(names: Sequence[str]) -> list[str]:
+    """Return the learners whose samples are among parts with these names."""
+    parts = [name.partition(".") for name in names]
+    return sorted(learner for part, _, learner in parts if part == SAMPLES)
+
+
+def _unpack(packed: bytes) -> bytes:
+    step = zlib.decompressobj()
+    content = step.decompress(packed, MOST_UNPACKED)
+    if step.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {MOST_UNPACKED} bytes")
+    return content

@@ -1,0 +1,296 @@
+"""The learning of latency forecasts that can be left on: scored in shadow, trusted by service, renewed, rolled back.
+
+One for each learner (see `samples.POOL`). Fed by `retraining` after each cycle; looked at from time to time::
+
+    measured mixes -> scored by model and heuristic -> trust by service -> `ModelsChanged` names who is decided for
+                   -> reservoir -> challenger (a process of its own) -> promoted, or not
+                   -> probation of a promoted model -> rolled back, or kept
+                   -> store that outlives the pod
+
+Each sample is scored before anything learns from it. Invariants: a model decides for a service only while its forecasts
+of that service are trusted; a fault of the store, the training or a model leaves what decides as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cotide_core.errors import CotideError, ModelError
+from cotide_core.forecasting.heuristics import HeuristicQos
+from cotide_core.recording.samples import POOL, MeasuredMix, qos_samples
+from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.lead_times import LeadTimes
+from cotide_operator.models.learned_store import MODEL, SAMPLES, LearnedStore
+from cotide_operator.models.shelf import QOS, Loaded
+from cotide_operator.models.store import ModelStore
+from cotide_operator.models.training_process import renew_apart
+from cotide_operator.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from cotide_predictors.learning.probation import Probation
+    from cotide_predictors.learning.renewal import Renewal
+
+_LOG = logging.getLogger(__name__)
+
+Renew = Callable[
+    [Sequence[MeasuredMix], Mapping[str, Sequence[MeasuredMix]], Mapping[str, bytes] | None, int],
+    Awaitable["Renewal"],
+]
+LEARNING: Final = "Learning"
+"""How the forecasts of a service stand that was never scored, as in `service_trust.Trust`."""
+PENDING: Final = 100_000
+"""Samples that may wait to be scored; the oldest go (chosen: minutes of the largest cluster)."""
+
+
+class QosLearning:
+    """Learns latency forecasts for as long as it is left on.
+
+    Parameters
+    ----------
+    settings : RetrainingSettings
+    store : the models in use.
+    learner : whose samples these are: `POOL`, or a namespace that learns for itself.
+    threshold : highest probability that the guard accepts.
+    slot_seconds : of the operator's clock; a slot is what counts once in a score.
+    kept : where samples and trust outlive the pod; None keeps them in memory.
+    renew_with : trains and judges; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        settings: RetrainingSettings,
+        store: ModelStore,
+        learner: str = POOL,
+        *,
+        threshold: float,
+        slot_seconds: float,
+        seed: int,
+        telemetry: Metrics,
+        kept: LearnedStore | None = None,
+        renew_with: Renew = renew_apart,
+    ) -> None:
+        from cotide_predictors.learning.reservoir import SampleReservoir  # only where it learns
+        from cotide_predictors.learning.service_trust import ServiceTrust
+
+        self._settings = settings
+        self._store = store
+        self._learner = learner
+        self._threshold = threshold
+        self._slot_seconds = slot_seconds
+        self._seed = seed
+        self._telemetry = telemetry
+        self._kept = kept
+        self._renew_with = renew_with
+        generator = np.random.default_rng(seed)
+        self.reservoir = SampleReservoir(settings.capacity_samples, generator=generator)
+        self.trust = ServiceTrust(threshold)
+        self._leads = LeadTimes(telemetry)
+        self._pending: deque[tuple[float, MeasuredMix]] = deque(maxlen=PENDING)
+        self._probation: Probation | None = None
+        self._judged = ""
+        """Id of the model that trust was earned by, or that a challenge let take over trust."""
+        self._restored = False
+        self._unsaved = 0
+        self._complaint = ""
+
+    def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
+        """Take what was measured in one cycle."""
+        self._pending.extend((now, one) for one in fresh)
+
+    def forget(self, service: str) -> None:
+        """Drop what is known of a Workload that was deleted."""
+        self.reservoir.forget([service])
+        self.trust.begin_anew([service])
+        self._leads.forget(service)
+        self._telemetry.forget_service(service)
+
+    async def forget_all(self) -> None:
+        """Drop everything, kept or not: the namespace is gone, and another tenant may get its name."""
+        for service in self.trust.services():
+            self.forget(service)
+        self._store.decide_for(self._learner, ())
+        if self._kept is not None:
+            try:
+                await self._kept.delete(self._learner)
+            except CotideError as error:
+                _LOG.warning("what was learned in namespace %s can't be deleted: %s", self._learner, error)
+
+    async def restore(self) -> None:
+        """Take up what an earlier process or replica kept; once, before anything is learned."""
+        if self._restored:
+            return
+        self._restored = True
+        if self._kept is None:
+            return
+        from cotide_predictors.learning import kept_state
+
+        try:
+            model = await self._kept.load(MODEL, self._learner)
+            if model is not None and self._own() is None:
+                await asyncio.to_thread(self._store.save, model, self._learner)
+                await self._store.look()
+            files = await self._kept.load(SAMPLES, self._learner)
+            if files is None:
+                return
+            samples, windows, model_id = kept_state.from_files(files)
+        except CotideError as error:
+            self._telemetry.learned_store.labels("refused").inc()
+            _LOG.warning("what was learned before is not taken up: %s", error)
+            return
+        self.reservoir.restore(samples)
+        in_use = self._model_id()
+        if in_use and in_use == model_id:
+            self.trust.restore(windows)
+            self._judged = model_id
+            self._decide()
+        self._telemetry.learned_store.labels("restored").inc()
+        taken = len(samples), len(self.trust.trusted()), self._learner or "all"
+        _LOG.info("took up %d samples and the trust of %d services, learner %s", *taken)
+
+    def score(self) -> None:
+        """Score what was measured since the last call, then keep it to learn from."""
+        pending, self._pending = list(self._pending), deque(maxlen=PENDING)
+        if not pending:
+            return
+        measured = [one for _, one in pending]
+        current = self._current()
+        if current is not None:
+            self._note_model(current.model_id)
+            columns = qos_samples(measured)
+            model = self._store.qos(current.model_id).violation_probability(columns.mixes)
+            heuristic = HeuristicQos().violation_probability(columns.mixes)
+            before = self._store.previous_qos(self._learner)
+            said_before = None if before is None else before.violation_probability(columns.mixes)
+            broken = columns.latency_milliseconds > columns.mixes.limit_milliseconds
+            times = np.array([now for now, _ in pending])
+            slots = (times // self._slot_seconds).astype(np.int64)
+            changed = set()
+            for slot in np.unique(slots).tolist():
+                rows = np.flatnonzero(slots == slot)
+                names = [measured[row].service for row in rows.tolist()]
+                changed |= self.trust.score(names, model[rows], heuristic[rows], broken[rows], slot)
+                if self._probation is not None and said_before is not None:
+                    self._probation.score(model[rows], said_before[rows], broken[rows], slot)
+            self._leads.follow(times, measured, model > self._threshold, broken)
+            if changed:
+                for service in sorted(changed):
+                    _LOG.info("forecasts of %s: %s", service, self.trust.state(service))
+                self._decide()
+            self._show({one.service for one in measured})
+        self.reservoir.add(measured)
+        self._unsaved += len(measured)
+
+    async def look(self) -> None:
+        """Score, and roll back where a promotion was wrong."""
+        await self.restore()
+        self.score()
+        probation = self._probation
+        if probation is None:
+            return
+        why = probation.why_back()
+        if why:
+            self._probation = None
+            await self._roll_back(why)
+        elif probation.over:
+            self._probation = None
+
+    async def renew(self) -> None:
+        """Train a challenger and promote it where it may be.
+
+        Raises
+        ------
+        CotideError
+            When there is none to promote: one sentence.
+        """
+        current = self._current()
+        older, latest = self.reservoir.older(), self.reservoir.latest()
+        files = None if current is None else current.files
+        renewal = await self._renew_with(older, latest, files, self._seed)
+        if renewal.older_contradict:
+            self.reservoir.clear_older()
+            self._telemetry.learned_store.labels("contradicted").inc()
+            _LOG.warning("%d kept samples contradict what is measured now and are dropped", len(older))
+        if renewal.files is None:
+            raise ModelError(renewal.why_not)
+        own = self._own()
+        await asyncio.to_thread(self._store.save, renewal.files, self._learner)
+        await self._store.look()
+        promoted = self._model_id()
+        if current is not None and promoted not in ("", current.model_id):
+            self._judged = promoted  # the challenge judged it: no service got worse, so trust stays
+            if own is not None:
+                from cotide_predictors.learning.probation import Probation
+
+                self._probation = Probation(self._threshold)
+
+    async def keep(self) -> None:
+        """Write samples, trust and the model in use into the store, if there is news."""
+        if self._kept is None or not self._unsaved:
+            return
+        from cotide_predictors.learning import kept_state
+        from cotide_predictors.learning.service_trust import LATEST_KEPT
+
+        samples = self.reservoir.digest(self._kept.most_samples or len(self.reservoir))
+        windows = self.trust.windows(LATEST_KEPT)
+        own = self._own()
+        try:
+            if own is not None:
+                await self._kept.save(MODEL, self._learner, own.files)
+            files = await asyncio.to_thread(kept_state.to_files, samples, windows, self._model_id())
+            await self._kept.save(SAMPLES, self._learner, files)
+        except CotideError as error:
+            self._telemetry.learned_store.labels("failed").inc()
+            if str(error) != self._complaint:
+                _LOG.warning("what was learned is not kept, and lasts as long as this process: %s", error)
+            self._complaint = str(error)
+            return
+        self._unsaved, self._complaint = 0, ""
+        self._telemetry.learned_store.labels("kept").inc()
+
+    async def _roll_back(self, why: str) -> None:
+        before = self._model_id()
+        await self._store.roll_back(QOS, self._learner)
+        self._judged = self._model_id()
+        # Trust was lost under the model that goes; the one before had earned it, and is judged on from here.
+        self._telemetry.model_rollbacks.labels(QOS).inc()
+        _LOG.warning("the qos model %s is rolled back: %s", before[:12], why)
+        self._decide()
+
+    def _note_model(self, model_id: str) -> None:
+        """Begin anew where a model came that nobody judged, for example from a mounted directory."""
+        if model_id == self._judged:
+            return
+        if self._judged:
+            self.trust.begin_anew()
+            self._decide()
+        self._judged = model_id
+
+    def _decide(self) -> None:
+        if self._settings.promotion == "whenTrusted":
+            self._store.decide_for(self._learner, self.trust.trusted())
+
+    def _own(self) -> Loaded | None:
+        """Return the model that this learner's samples taught."""
+        return self._store.current_of(QOS, self._learner)
+
+    def _current(self) -> Loaded | None:
+        """Return the model that answers for this learner's services: its own, else that of all."""
+        return self._own() or self._store.current_of(QOS)
+
+    def _model_id(self) -> str:
+        current = self._current()
+        return "" if current is None else current.model_id
+
+    def _show(self, services: set[str]) -> None:
+        for service in services:
+            scores, state = self.trust.scores(service), str(self.trust.state(service))
+            if scores.records:
+                self._telemetry.show_service(
+                    service, state, scores.precision, scores.recall, scores.brier, scores.heuristic_brier
+                )

@@ -1,0 +1,63 @@
+"""What kube-scheduler was answered about a pod, on the board and on the pod.
+
+Told by `assembly` of each answer of the extender, on the replica that leads; follows in the cache what kube-scheduler
+made of it. A node that was answered is none that was bound: until the watch shows it, it is kept aside here. Invariant:
+the board says ``Scheduled`` only of a pod that the API server took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION
+
+
+class AssistedReporter:
+    """Publishes the extender's answers.
+
+    Parameters
+    ----------
+    board : where they are published.
+    annotate : writes what the board says onto a pod.
+    mirror : subscribed to.
+    """
+
+    def __init__(self, board: DecisionStore, annotate: Callable[[str], None], mirror: ObjectCache) -> None:
+        self._board = board
+        self._annotate = annotate
+        self._mirror = mirror
+        self._chosen: dict[str, Decision] = {}
+        mirror.subscribe(self._follow)
+
+    def answered(self, decision: Decision) -> None:
+        """Take an answer: a node that was chosen, or the refusal of every node."""
+        key = decision.key
+        if decision.node is not None:
+            self._chosen[key] = decision
+            self._follow("pods", key)
+            return
+        self._chosen.pop(key, None)
+        before = self._board.get(key)
+        same = before is not None and before.uid == decision.uid
+        if before is not None and same and (before.node, before.message) == (None, decision.message):
+            return  # it was asked again, and nothing changed
+        self._board.publish(replace(decision, attempts=before.attempts + 1 if before is not None and same else 1))
+        self._annotate(key)
+
+    def _follow(self, kind: Kind, key: str) -> None:
+        if kind != "pods" or key not in self._chosen:
+            return
+        pod, decision = self._mirror.pods.get(key), self._chosen[key]
+        if pod is None or pod.metadata.uid != decision.uid:
+            del self._chosen[key]
+        elif pod.spec.node_name:
+            del self._chosen[key]
+            if pod.spec.node_name != decision.node:
+                words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
+                decision = replace(decision, node=pod.spec.node_name, message=words)
+            self._board.publish(decision)
+            if DECISION_ANNOTATION not in pod.metadata.annotations:  # a binding of ours brought it along
+                self._annotate(key)

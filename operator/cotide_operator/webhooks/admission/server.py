@@ -1,0 +1,71 @@
+"""The HTTPS server of the webhook: /mutate-pods, answered at once from memory.
+
+Started by `webhook` on every replica, in a thread with an event loop of its own (see `serving.https_server`): a review
+of megabytes takes a second to read, which the deciding loop has not. The object cache is only read here, one look-up
+after the other; what changes between two of them is as if the pod had come a moment later. Invariant: no review is ever
+refused: what can be answered is allowed, and what can't be read or is too large gets 4xx, which the webhook's
+failurePolicy ``Ignore`` lets pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import web
+
+from cotide_core.errors import InputError
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.review import Reviewer
+from cotide_operator.webhooks.serving.https_server import HttpsServer
+
+_LOG = logging.getLogger(__name__)
+
+PATH: Final = "/mutate-pods"
+BODY_LIMIT: Final = 3 * 1024 * 1024
+"""Largest review that is read. A pod that etcd stores has at most 1.5 MiB (its default limit of a request), and the
+review of a creation holds it once; chosen as twice that, which is the API server's own limit of a request."""
+READ_AT_ONCE: Final = 8
+"""Reviews whose bodies are in memory at the same time; chosen: 24 MiB at most."""
+STOP_SECONDS: Final = 2.5
+"""Wall seconds that reviews in flight have at the end; chosen above the webhook's timeout of 2 s."""
+
+
+class AdmissionServer(HttpsServer):
+    """Serves the webhook."""
+
+    def __init__(self, reviewer: Reviewer, telemetry: Metrics) -> None:
+        super().__init__("admission", self._application, stop_seconds=STOP_SECONDS)
+        self._reviewer = reviewer
+        self._telemetry = telemetry
+
+    def _application(self) -> web.Application:
+        turns = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def answer(request: web.Request) -> web.Response:
+            async with turns:
+                return await self._mutate_pods(request)
+
+        app = web.Application(client_max_size=BODY_LIMIT)
+        app.router.add_post(PATH, answer)
+        return app
+
+    async def _mutate_pods(self, request: web.Request) -> web.Response:
+        if (request.content_length or 0) > BODY_LIMIT:
+            return self._too_large()
+        try:
+            answer = self._reviewer.answer(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return self._too_large()
+        except InputError as error:
+            self._telemetry.admission_reviews.labels("malformed").inc()
+            _LOG.warning("a review could not be read: %s", error)
+            return web.Response(status=400, text=f"{error}\n")
+        self._telemetry.admission_reviews.labels(answer.outcome).inc()
+        return web.Response(body=answer.body(), content_type="application/json")
+
+    def _too_large(self) -> web.Response:
+        self._telemetry.admission_reviews.labels("malformed").inc()
+        _LOG.warning("a review above %d bytes was not read; its pod keeps its plain requests", BODY_LIMIT)
+        return web.Response(status=413, text=f"a review has at most {BODY_LIMIT} bytes\n")

@@ -1,0 +1,90 @@
+"""The admission webhook as one part of the operator: its certificate watched, its server running.
+
+Run by `assembly` on every replica, leader or not: an answer needs the mirror and nothing else. Invariant: nothing that
+goes wrong with certificates stops the operator; it is told in the log, in /readyz and in the metrics, the certificate
+that was served before goes on being served, and pods that are not shown keep their plain requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from cotide_kube.client import KubeClient
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.config.host_load_settings import AdmissionSettings
+from cotide_operator.config.settings import Settings
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.admission.registration import Registration
+from cotide_operator.webhooks.admission.review import Reviewer
+from cotide_operator.webhooks.admission.server import AdmissionServer
+from cotide_operator.webhooks.serving.served_certificate import ServedCertificate, serving_names
+from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCertificate
+
+
+def make_webhook(
+    settings: Settings, client: KubeClient, mirror: ObjectCache, telemetry: Metrics
+) -> AdmissionWebhook | None:
+    """Return the webhook that the settings ask for, if they do."""
+    if not settings.admission.enabled:
+        return None
+    return AdmissionWebhook(settings.admission, client, mirror, telemetry, settings.scheduler_name)
+
+
+class AdmissionWebhook:
+    """The webhook of one replica.
+
+    Parameters
+    ----------
+    settings : AdmissionSettings
+    client : KubeClient
+        For the Secret and the configuration, where the certificate is self-made.
+    mirror, telemetry, scheduler_name :
+        See `Reviewer` and `AdmissionServer`.
+    now : callable
+        The time of day; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        settings: AdmissionSettings,
+        client: KubeClient,
+        mirror: ObjectCache,
+        telemetry: Metrics,
+        scheduler_name: str,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        lives: Lives = Lives(),  # noqa: B008 - frozen
+    ) -> None:
+        self._settings = settings
+        self.server = AdmissionServer(Reviewer(mirror, scheduler_name), telemetry)
+        service, namespace = settings.service_name, settings.service_namespace
+        names = serving_names(service, namespace)
+        self._certificate = ServedCertificate(
+            "admission webhook",
+            self.server,
+            directory=settings.certificate_directory,
+            shared=SharedCertificate(client, namespace, f"{service}-certificate", names, now=now, lives=lives),
+            expiry=telemetry.admission_certificate_expiry,
+            now=now,
+            trust=Registration(client, service).trust,
+        )
+
+    @property
+    def listening(self) -> bool:
+        """Whether reviews can be answered."""
+        return self._certificate.listening
+
+    async def run(self, host: str) -> None:
+        """Serve until cancelled.
+
+        Raises
+        ------
+        InputError
+            When the port is taken.
+        """
+        await self._certificate.run(host, self._settings.port)
+
+    async def look(self) -> None:
+        """Take over the certificate as it is now, renew it if that is ours to do, and tell the API server."""
+        await self._certificate.look()

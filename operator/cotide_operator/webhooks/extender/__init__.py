@@ -1,0 +1,1 @@
+"""The extender: kube-scheduler asks Cotide about nodes."""

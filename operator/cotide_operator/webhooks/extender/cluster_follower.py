@@ -1,0 +1,138 @@
+"""The cluster as the extender knows it: a state of its own, fed from the cache and from the engine beside it.
+
+Owned by the extender's thread: other threads only append to its two queues (`note` and `tell`), and everything else
+happens in `catch_up`::
+
+    cache's changes --note--> EventSource --events--.
+                                                     >-- ExtenderAdvisor
+    engine's binds, samples, forecasts --tell-------'
+
+A state of its own costs memory and a second translation of each pod, and buys that an answer never waits for a decision
+cycle, and that a replica which does not lead answers, too. Invariant: what was noted or told before a request came is
+known to its answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    NodeForecasted,
+    NodeUsageSampled,
+    Pod,
+    PodAssumed,
+    ServiceSampled,
+)
+from cotide_core.forecasting.heuristics import HeuristicQos
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Bind, Instruction
+from cotide_core.policies import build_policy
+from cotide_core.reclaiming.extender_advisor import ExtenderAdvisor
+from cotide_core.state.cluster_state import ClusterState
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.translation.event_source import EventSource
+from cotide_operator.translation.pod_times import PodTimes
+from cotide_operator.translation.pods_and_nodes import affiliation_of_new, translate_pod
+
+_TOLD: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
+"""What the engine is told of and the cache does not show."""
+
+
+class ClusterFollower:
+    """State and advisor of one extender.
+
+    Parameters
+    ----------
+    config : of the engine beside it.
+    mirror : subscribed to at once; read in the extender's thread, one look-up after the other.
+    scheduler_name : whose pods are the engine's own.
+    assume_seconds : of the clock, until an assumption that nobody confirmed is given up.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, mirror: ObjectCache, clock: Clock, scheduler_name: str, assume_seconds: float
+    ) -> None:
+        self._config = config
+        self._mirror = mirror
+        self._clock = clock
+        self._scheduler_name = scheduler_name
+        self._assume_seconds = assume_seconds
+        self._noted: deque[tuple[Kind, str]] = deque()
+        self._told: deque[Event | QosForecaster] = deque()
+        self._source: EventSource | None = None
+        self.advisor: ExtenderAdvisor
+        """There once `begin` was called."""
+        self._qos: QosForecaster = HeuristicQos()
+        mirror.subscribe(lambda kind, key: self._noted.append((kind, key)))
+
+    # ---- called from the operator's own thread
+
+    def tell(self, told: Event | QosForecaster) -> None:
+        """Hand over an event of the engine, or another forecaster of latency risks, which is then only ours."""
+        self._told.append(told)
+
+    def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+        """Take over what the engine heard and decided in one cycle."""
+        self._told.extend(event for event in events if isinstance(event, _TOLD))
+        self._told.extend(PodAssumed(one.key, one.uid, one.node, now) for one in instructions if isinstance(one, Bind))
+
+    def renew(self) -> None:
+        """Do nothing: what an engine that failed had decided is decided again, or refused by the binder."""
+
+    # ---- called from the extender's thread
+
+    def begin(self) -> None:
+        """Translate everything that is there; the first answer can be given then."""
+        advisor = ExtenderAdvisor(
+            self._config,
+            build_policy(self._config),
+            self._qos,
+            ClusterState(),
+            timeout_seconds=self._assume_seconds,
+        )
+        self._noted.clear()  # before the source lists what is there: what comes after is noted again
+        self._source = EventSource(
+            self._mirror, self._clock, self._scheduler_name, subscribe=False, set_aside=_left_to_the_engine
+        )
+        self.advisor = advisor
+        self.catch_up()
+
+    def catch_up(self) -> float:
+        """Take in everything that was noted or told; return the time that it is then."""
+        source = self._source
+        if source is None:
+            return self._clock.now()
+        while self._noted:
+            source.mark(*self._noted.popleft())
+        if source.waiting:
+            self.advisor.take(source.collect())
+        while self._told:
+            told = self._told.popleft()
+            if isinstance(told, QosForecaster):
+                self._qos = told
+                self.advisor.use(told)
+            else:
+                self.advisor.take((told,))
+        return self._clock.now()
+
+    def pod(self, key: str, uid: str) -> Pod | None:
+        """Return a pod as the watch told of it; None where it did not yet, or of another one of this name."""
+        found = None if self._source is None else self._source.pods.get(key)
+        return found if found is not None and found.uid == uid else None
+
+    def translated(self, pod: PodObject, now: float) -> Pod:
+        """Return a pod that the watch did not tell of yet, as it was sent."""
+        seen = PodTimes(pod.metadata.uid, now)
+        return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+
+
+def _left_to_the_engine(kind: Kind, key: str, place: str, error: Exception) -> None:
+    """Say nothing: the operator's own source trips over the same object, and sets it aside for all."""
+    del kind, key, place, error

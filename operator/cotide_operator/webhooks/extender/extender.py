@@ -1,0 +1,160 @@
+"""The extender as one part of the operator: certificate, server, what it follows, and what it tells the operator.
+
+Run by `assembly` on every replica: a standby answers, too, from its own cache. What only the leader measures or decides
+(rates of services, host load, bindings of its own that the watch has not shown) a standby lacks, so that its answers
+are the more careful ones. Everything that crosses between the threads goes through `ClusterFollower.tell` one way and
+through `_hand_over` the other. Invariant: an extender that fails ends nothing else, but for a port that is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Bind
+from cotide_kube.answers import Answer
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.config.extender_settings import ExtenderSettings
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.tenant_view import TenantView
+from cotide_operator.scheduling.binder import CALM_SECONDS
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
+from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
+from cotide_operator.webhooks.extender.server import ExtenderServer
+from cotide_operator.webhooks.extender.verbs import SCHEDULED, PostBinding, Told, Verbs
+from cotide_operator.webhooks.serving.served_certificate import ServedCertificate, serving_names
+from cotide_operator.webhooks.serving.shared_certificate import SharedCertificate
+
+BINDINGS_AT_ONCE: Final = 32
+"""Connections for bindings; chosen: kube-scheduler binds beside its next decisions."""
+SYNC_SECONDS: Final = 0.05
+BIND_TIMEOUT_SECONDS: Final = 4.0
+"""Of one try to bind; chosen below the timeout of a request."""
+
+
+class Extender:
+    """The extender of one replica.
+
+    Parameters
+    ----------
+    settings : ExtenderSettings
+    config : of the engine.
+    client : not fenced: it keeps the certificate's Secret.
+    credentials : with which pods are bound, by a client of the extender's own thread.
+    hand_over : takes what was decided, in the operator's own loop; called by a replica that leads and by one that
+        doesn't.
+    """
+
+    def __init__(
+        self,
+        settings: ExtenderSettings,
+        config: SchedulerConfig,
+        *,
+        scheduler_name: str,
+        client: KubeClient,
+        credentials: Credentials,
+        mirror: ObjectCache,
+        clock: Clock,
+        telemetry: Metrics,
+        hand_over: Callable[[Told], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._settings = settings
+        self._credentials = credentials
+        self._mirror = mirror
+        self._clock = clock
+        self._telemetry = telemetry
+        self._hand_over = hand_over
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._answered = float("-inf")
+        self._decided: deque[Told] = deque()
+        self._called = False
+        self.follower = ClusterFollower(
+            config, mirror, clock, scheduler_name, settings.assume_seconds * max(1.0, clock.speed)
+        )
+        self.server = ExtenderServer(self._opened, telemetry)
+        service, namespace = settings.service_name, settings.service_namespace
+        names = serving_names(service, namespace)
+        self._certificate = ServedCertificate(
+            "extender",
+            self.server,
+            directory=settings.certificate_directory,
+            shared=SharedCertificate(client, namespace, f"{service}-certificate", names, now=now),
+            expiry=telemetry.extender_certificate_expiry,
+            now=now,
+            client_authority=settings.client_authority,
+        )
+
+    @property
+    def listening(self) -> bool:
+        """Whether kube-scheduler is answered."""
+        return self._certificate.listening
+
+    @property
+    def rushed(self) -> bool:
+        """Whether kube-scheduler was answered a moment ago: more may come."""
+        return time.monotonic() - self._answered < CALM_SECONDS
+
+    def use(self, forecaster: QosForecaster) -> None:
+        """Ask another forecaster from now on: a copy, since forecasters remember what they worked out last."""
+        self.follower.tell(copy.deepcopy(forecaster))
+
+    async def run(self, host: str) -> None:
+        """Serve until cancelled, once everything was listed.
+
+        Raises
+        ------
+        InputError
+            When the port is taken.
+        """
+        self._loop = asyncio.get_running_loop()
+        while not self._mirror.synced:
+            await asyncio.sleep(SYNC_SECONDS)
+        await self._certificate.run(host, self._settings.port)
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Verbs]:
+        """Begin to follow, in the extender's thread."""
+        self.follower.begin()
+        async with contextlib.AsyncExitStack() as stack:
+            bind: PostBinding | None = None
+            if self._settings.binds:
+                most, timeout = BINDINGS_AT_ONCE, BIND_TIMEOUT_SECONDS
+                client = KubeClient(self._credentials, max_connections=most, timeout_seconds=timeout)
+                bind = partial(self._bind, await stack.enter_async_context(client))
+            view = TenantView(self._mirror)
+            yield Verbs(self.follower, self._settings.scheduler_names, view, self._tell, bind)
+
+    async def _bind(self, client: KubeClient, bind: Bind) -> Answer:
+        namespace, _, name = bind.key.partition("/")
+        decision = Decision(bind.key, bind.uid, self._clock.now(), bind.node, SCHEDULED, bind.reason, attempts=1)
+        note = {DECISION_ANNOTATION: encode(TenantView(self._mirror).decision(decision))}
+        return await client.bind(namespace, name, bind.uid, bind.node, note)
+
+    def _tell(self, told: Told) -> None:
+        """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
+        self._telemetry.extender_assumed.set(self.follower.advisor.assumed)
+        self._decided.append(told)
+        self._answered = time.monotonic()
+        if self._loop is not None and not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # the operator's loop is closed: nobody is left who must know
+                self._loop.call_soon_threadsafe(self._take_over)
+
+    def _take_over(self) -> None:
+        self._called = False
+        while self._decided:
+            self._hand_over(self._decided.popleft())

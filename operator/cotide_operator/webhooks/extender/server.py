@@ -1,0 +1,108 @@
+"""The HTTPS server of the extender: /filter, /prioritize, /preempt and, where it is asked for, /bind.
+
+Started by `extender` on every replica, in a thread with an event loop of its own (see `serving.https_server`).
+Questions are answered from memory. Invariant: an answer is 200 with what kube-scheduler expects, or 4xx with one
+sentence; which of the two makes a pod wait is kube-scheduler's ``ignorable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from cotide_core.errors import InputError
+from cotide_core.limits import EXTENDER_AT_ONCE, EXTENDER_BYTES
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.extender.verbs import Reply, Verbs
+from cotide_operator.webhooks.serving.https_server import HttpsServer
+
+_LOG = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 5.0
+"""Wall seconds that requests in flight have at the end; chosen as the timeout that deploy/extender gives them."""
+IDLE_SECONDS: Final = 0.1
+"""Wall seconds between two looks at what happened while nobody asks; chosen: the next answer has little to catch up."""
+COMPLAINT_SECONDS: Final = 10.0
+"""Wall seconds between two lines about requests that can't be read; chosen."""
+
+Verb = Callable[[bytes], Awaitable[Reply]]
+Opened = Callable[[], contextlib.AbstractAsyncContextManager[Verbs]]
+
+
+class ExtenderServer(HttpsServer):
+    """Serves the verbs.
+
+    Parameters
+    ----------
+    opened : opens the verbs in the server's thread, and closes what they need.
+    """
+
+    def __init__(self, opened: Opened, telemetry: Metrics) -> None:
+        super().__init__("extender", self._application, stop_seconds=STOP_SECONDS)
+        self._opened = opened
+        self._telemetry = telemetry
+        self._complained = float("-inf")
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=EXTENDER_BYTES)
+        verbs: list[Verbs] = []
+        turns = asyncio.Semaphore(EXTENDER_AT_ONCE)
+
+        async def living(app: web.Application) -> AsyncIterator[None]:
+            del app
+            async with self._opened() as found:
+                verbs.append(found)
+                following = asyncio.create_task(self._follow(found))
+                yield
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+        def serve(name: str, verb: Callable[[Verbs], Verb]) -> None:
+            async def answer(request: web.Request) -> web.Response:
+                async with turns:
+                    return await self._answer(name, verb(verbs[0]), request)
+
+            app.router.add_post(f"/{name}", answer)
+
+        app.cleanup_ctx.append(living)
+        serve("filter", lambda one: one.filter)
+        serve("prioritize", lambda one: one.prioritize)
+        serve("preempt", lambda one: one.preempt)
+        serve("bind", lambda one: one.bind)
+        return app
+
+    async def _follow(self, verbs: Verbs) -> None:
+        """Keep up with what happens while nobody asks."""
+        while True:
+            await asyncio.sleep(IDLE_SECONDS)
+            try:
+                verbs.rest()
+            except Exception:  # noqa: BLE001 - the next look, or the next request, may do better
+                _LOG.exception("the extender could not take in what happened")
+
+    async def _answer(self, name: str, verb: Verb, request: web.Request) -> web.Response:
+        started = time.perf_counter()
+        try:
+            if (request.content_length or 0) > EXTENDER_BYTES:
+                return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
+            reply = await verb(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
+        except InputError as error:
+            return self._refused(name, 400, str(error))
+        self._telemetry.extender_requests.labels(name, reply.outcome).inc()
+        self._telemetry.extender_duration.labels(name).observe(time.perf_counter() - started)
+        return web.Response(body=reply.body, content_type="application/json")
+
+    def _refused(self, name: str, status: int, why: str) -> web.Response:
+        self._telemetry.extender_requests.labels(name, "malformed").inc()
+        if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
+            self._complained = time.monotonic()
+            _LOG.warning("a request to the extender's %s was not answered: %s", name, why)
+        return web.Response(status=status, text=f"{why}\n")

@@ -1,0 +1,211 @@
+"""The verbs of the extender: from the bytes of a request to the bytes of its answer.
+
+Called by `server` in the extender's thread. A question waits for nobody but the watch, where it has not told of the pod
+yet, and for that a moment only; ``bind`` waits for the API server. From `rest` to the answer nothing else happens.
+What was decided is told to the operator (`Told`), which puts it into the engine's next cycle, hence into the ledger,
+and into the notes on pods. Invariants: a pod of a scheduler that is not looked after keeps all its nodes; a request
+that can't be read changes nothing; no answer names a service of another namespace than the pod's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_core.events import BindRefused, Pod, PodAssumed
+from cotide_core.instructions import Bind, WaitReason
+from cotide_core.placement.refusal_messages import overall
+from cotide_core.reclaiming.extender_advisor import NodeAnswer
+from cotide_kube.answers import Answer
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.reporting.tenant_view import TenantView
+from cotide_operator.webhooks.extender import wire
+from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
+
+SCHEDULED: Final = "Scheduled"
+Outcome = Literal["chosen", "passed", "refused", "scored", "left alone", "unseen", "bound", "malformed", "failed"]
+Told = PodAssumed | BindRefused | Decision
+PostBinding = Callable[[Bind], Awaitable[Answer]]
+UNSEEN_SECONDS: Final = 0.1
+"""Wall seconds for which an answer waits until the watch tells of the pod; chosen: kube-scheduler's watch and ours are
+milliseconds apart, and an answer about a pod that the watch never tells of is not worth more."""
+UNSEEN_BIND_SECONDS: Final = 2.0
+"""The same for a binding, which holds nobody up. Chosen."""
+LOOK_SECONDS: Final = 0.002
+REASONS_KEPT: Final = 20_000
+"""Pods whose choice is remembered until they are bound, the latest; chosen: some 10 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is sent back, and how it counts."""
+
+    body: bytes
+    outcome: Outcome
+
+
+class Verbs:
+    """Answers kube-scheduler.
+
+    Parameters
+    ----------
+    follower : begun.
+    scheduler_names : whose pods are looked after.
+    view : takes the names of other namespaces out of what is answered.
+    tell : takes what the operator must know, in the extender's thread.
+    bind : posts a binding; None where the verb is not served.
+    """
+
+    def __init__(
+        self,
+        follower: ClusterFollower,
+        scheduler_names: Collection[str],
+        view: TenantView,
+        tell: Callable[[Told], None],
+        bind: PostBinding | None,
+    ) -> None:
+        self._follower = follower
+        self._names = frozenset(scheduler_names)
+        self._view = view
+        self._tell = tell
+        self._bind = bind
+        self._reasons: dict[str, tuple[str, Decision]] = {}
+        """Uid and decision of the pods that were given a node, until they are bound."""
+
+    async def filter(self, body: bytes) -> Reply:
+        """Return which of the nodes a pod may have; raises InputError."""
+        args = wire.read(wire.NodeArgs, body)
+        names, asked = wire.node_names(args), wire.asked_pod(args.pod)
+        if asked.spec.scheduler_name not in self._names:
+            return Reply(wire.encode(wire.FilterResult(names)), "left alone")
+        pod, seen = await self._pod(asked, args)
+        now = self.rest()
+        self._release(pod.key, "kube-scheduler asks again")
+        answer = self._follower.advisor.filter(pod, names, now)
+        self._decide(pod, answer, now, seen=seen)
+        outcome: Outcome = "refused" if not answer.nodes else "chosen" if answer.reason else "passed"
+        namespace = asked.metadata.namespace
+        words = {message: self._view.sentence(message, namespace) for message in set(answer.refused.values())}
+        result = wire.FilterResult(list(answer.nodes), {name: words[why] for name, why in answer.refused.items()})
+        return Reply(wire.encode(result), outcome if seen or not answer.nodes else "unseen")
+
+    async def prioritize(self, body: bytes) -> Reply:
+        """Return the scores of nodes, 0 for pods that are not looked after; raises InputError."""
+        args = wire.read(wire.NodeArgs, body)
+        names, asked = wire.node_names(args), wire.asked_pod(args.pod)
+        if asked.spec.scheduler_name not in self._names:
+            return Reply(wire.encode([wire.HostPriority(name, 0) for name in names]), "left alone")
+        pod, seen = await self._pod(asked, args)
+        now = self.rest()
+        scores = self._follower.advisor.scores(pod, names, now)
+        if seen and names:
+            # Until the binding, or the watch, tells better: the best of them is the likeliest.
+            self._assume(pod, names[max(range(len(names)), key=scores.__getitem__)], now)
+        found = [wire.HostPriority(name, score) for name, score in zip(names, scores, strict=True)]
+        return Reply(wire.encode(found), "scored")
+
+    async def preempt(self, body: bytes) -> Reply:
+        """Return on which nodes kube-scheduler may evict whom it wants to; raises InputError."""
+        args = wire.read(wire.PreemptionArgs, body)
+        wanted, asked = wire.victims(args), wire.asked_pod(args.pod)
+        if asked.spec.scheduler_name not in self._names:
+            return Reply(wire.encode(wire.PreemptionResult(wanted)), "left alone")
+        pod, _ = await self._pod(asked, args)
+        now = self.rest()
+        uids = {name: [one.uid for one in group.pods or ()] for name, group in wanted.items()}
+        left = self._follower.advisor.preempt(pod, uids, now)
+        result = wire.PreemptionResult({name: wanted[name] for name in left})
+        return Reply(wire.encode(result), "passed" if left or not wanted else "refused")
+
+    async def bind(self, body: bytes) -> Reply:
+        """Bind a pod where kube-scheduler wants it; raises InputError."""
+        args = wire.read(wire.BindingArgs, body)
+        if self._bind is None:
+            raise InputError("is not served: set extender.binds, or take bindVerb away", field="bind")
+        pod = await self._seen(args.key, args.uid, UNSEEN_BIND_SECONDS)
+        now = self.rest()
+        if pod is None:
+            return _failed(f"pod {args.key} with uid {args.uid} is not known to Cotide")
+        if pod.ours:
+            return _failed(f"pod {args.key} is Cotide's own to bind")
+        if pod.node is None:
+            self._assume(pod, args.node, now)
+        decision = self._decision_on(pod, args.node)
+        reason = "kube-scheduler chose among the nodes that Cotide let pass" if decision is None else decision.message
+        try:
+            answer = await self._bind(Bind(args.key, args.uid, args.node, reason))
+        except ClusterError as error:
+            return _failed(str(error))
+        if answer.ok:
+            return Reply(wire.encode(wire.BindingResult()), "bound")
+        if not answer.uncertain:
+            # Of an answer that was lost nobody knows what became: its place stays taken until the watch or time tells.
+            self._release(pod.key, f"the binding was refused ({answer.code})")
+        return _failed(f"the API server refused the binding ({answer.code} {answer.reason}): {answer.message}")
+
+    def rest(self) -> float:
+        """Take in what happened, give up what nobody confirmed, and return the time."""
+        now = self._follower.catch_up()
+        for given_up in self._follower.advisor.expire(now):
+            self._tell(given_up)
+            self._reasons.pop(given_up.key, None)
+        return now
+
+    async def _pod(self, asked: wire.AskedPod, args: wire.NodeArgs | wire.PreemptionArgs) -> tuple[Pod, bool]:
+        """Return a pod, and whether the watch told of it: what was only sent is answered, and never assumed."""
+        pod = await self._seen(asked.key, asked.metadata.uid, UNSEEN_SECONDS)
+        if pod is not None:
+            return pod, True
+        return self._follower.translated(wire.whole_pod(args.pod), self.rest()), False
+
+    async def _seen(self, key: str, uid: str, seconds: float) -> Pod | None:
+        """Return a pod as the watch tells of it, which may be a moment behind kube-scheduler's."""
+        self.rest()
+        deadline = time.monotonic() + seconds
+        while (pod := self._follower.pod(key, uid)) is None and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.rest()
+        return pod
+
+    def _decide(self, pod: Pod, answer: NodeAnswer, now: float, *, seen: bool) -> None:
+        if not seen:
+            return
+        if len(answer.nodes) == 1:
+            self._assume(pod, answer.nodes[0], now)
+        if answer.nodes and not answer.reason:
+            return
+        node = answer.nodes[0] if answer.nodes else None
+        reason = SCHEDULED if node is not None else overall(answer.verdicts).value
+        if node is None and answer.verdicts and answer.verdicts[0].reason is WaitReason.WAITING_FOR_TURN:
+            reason = WaitReason.WAITING_FOR_TURN.value
+        words = answer.reason or "kube-scheduler was refused every node that it found feasible: " + ", ".join(
+            f"{one.nodes} {one.message}" for one in answer.verdicts
+        )
+        decision = Decision(pod.key, pod.uid, now, node, reason, words, answer.verdicts, answer.forecast, attempts=1)
+        self._tell(decision)
+        if node is not None and self._bind is not None:
+            self._reasons[pod.key] = (pod.uid, decision)
+            if len(self._reasons) > REASONS_KEPT:
+                del self._reasons[next(iter(self._reasons))]
+
+    def _decision_on(self, pod: Pod, node: str) -> Decision | None:
+        uid, decision = self._reasons.pop(pod.key, ("", None))
+        return decision if decision is not None and uid == pod.uid and decision.node == node else None
+
+    def _assume(self, pod: Pod, node: str, now: float) -> None:
+        told = self._follower.advisor.assume(pod, node, now)
+        if told is not None:
+            self._tell(told)
+
+    def _release(self, key: str, why: str) -> None:
+        released = self._follower.advisor.release(key, why)
+        if released is not None:
+            self._tell(released)
+
+
+def _failed(why: str) -> Reply:
+    return Reply(wire.encode(wire.BindingResult(why)), "failed")

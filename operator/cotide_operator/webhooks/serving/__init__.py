@@ -1,0 +1,1 @@
+"""HTTPS servers beside the deciding loop, and their certificates."""

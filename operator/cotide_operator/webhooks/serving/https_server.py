@@ -1,0 +1,110 @@
+"""An HTTPS server in a thread with an event loop of its own, so that the deciding loop never waits for it.
+
+Used by the admission webhook and by the extender. Invariant: after `stop` the thread has ended, or is left behind and
+said so; a port that can't be opened is one sentence that names the setting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import uvloop
+from aiohttp import web
+
+from cotide_core.errors import InputError
+
+_LOG = logging.getLogger(__name__)
+
+LEFT_BEHIND_SECONDS: Final = 5.0
+"""Wall seconds after which the thread is left behind; chosen."""
+
+
+class HttpsServer:
+    """Serves one application.
+
+    Parameters
+    ----------
+    name : of the thread; also the section of the configuration whose ``port`` is at fault when it can't be opened.
+    make : makes the application, in the thread.
+    stop_seconds : wall seconds that requests in flight have at the end.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens; 0 while it does not.
+    """
+
+    def __init__(self, name: str, make: Callable[[], web.Application], *, stop_seconds: float) -> None:
+        self._name = name
+        self._make = make
+        self._stop_seconds = stop_seconds
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen; port 0 takes a free one.
+
+        Raises
+        ------
+        InputError
+            When the port is taken or the address is not ours.
+        """
+        listening: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(host, port, context, listening), name=self._name, daemon=True
+        )
+        self._thread.start()
+        self.port = await asyncio.wrap_future(listening)
+
+    async def stop(self) -> None:
+        """Stop listening; requests in flight are answered."""
+        self.port = 0
+        thread, loop, stopping = self._thread, self._loop, self._stopping
+        self._thread = None
+        if thread is None:
+            return
+        if loop is not None and stopping is not None:
+            try:
+                loop.call_soon_threadsafe(stopping.set)
+            except RuntimeError:  # it ended by itself meanwhile
+                return
+        await asyncio.to_thread(thread.join, LEFT_BEHIND_SECONDS)
+        if thread.is_alive():
+            _LOG.warning("the thread of %s did not end within %g s and is left behind", self._name, LEFT_BEHIND_SECONDS)
+
+    def _run(self, host: str, port: int, context: ssl.SSLContext, listening: concurrent.futures.Future[int]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve(host, port, context, listening))
+        except BaseException as error:  # noqa: BLE001 - the thread's last word: whoever waits must hear it
+            if not listening.done():
+                listening.set_exception(error)
+            else:
+                _LOG.exception("the thread of %s ended", self._name)
+
+    async def _serve(
+        self, host: str, port: int, context: ssl.SSLContext, listening: concurrent.futures.Future[int]
+    ) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=self._stop_seconds)
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, host, port, ssl_context=context).start()
+            except OSError as error:
+                why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+                field = f"{self._name}.port"
+                raise InputError(f"port {port} on {host} {why}; choose another one", field=field) from error
+            listening.set_result(int(runner.addresses[0][1]))
+            await self._stopping.wait()
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,128 @@
+"""A server that is run for as long as it has a certificate, and the certificate watched meanwhile.
+
+Used by the admission webhook and by the extender, on every replica. The certificate lies in a mounted directory, or in
+a Secret that the replicas share (see `shared_certificate`). Invariant: nothing that goes wrong with certificates stops
+the operator; it is told in the log and in the metrics, and the one that was served before goes on being served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import Gauge
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_operator.webhooks.serving.certificates import Pair, expires
+from cotide_operator.webhooks.serving.https_server import HttpsServer
+from cotide_operator.webhooks.serving.mounted_certificate import MountedCertificate
+from cotide_operator.webhooks.serving.shared_certificate import SharedCertificate
+from cotide_operator.webhooks.serving.tls import ServingContext
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 30.0
+"""Wall seconds between two looks at the certificate; chosen: kubelets update mounted Secrets about once a minute, and a
+certificate is renewed weeks before it ends."""
+RETRY_SECONDS: Final = 2.0
+"""Wall seconds until the next look while there is no certificate at all; chosen."""
+
+
+def serving_names(service: str, namespace: str) -> tuple[str, ...]:
+    """Return what a self-made certificate is good for: the service, and this machine for an operator outside."""
+    name = f"{service}.{namespace}"
+    return (f"{name}.svc", name, f"{name}.svc.cluster.local", "localhost", "127.0.0.1", "::1")
+
+
+class ServedCertificate:
+    """One server and its certificate.
+
+    Parameters
+    ----------
+    what : how the server is called in the log.
+    server : started once there is a certificate.
+    directory : where a certificate is mounted; None: the one of ``shared``.
+    shared : the Secret that replicas share.
+    expiry : shows when the certificate ends.
+    now : the time of day.
+    trust : told of the authorities before what they signed is served.
+    client_authority : file of the authorities that sign clients' certificates; None asks clients for none.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        server: HttpsServer,
+        *,
+        directory: Path | None,
+        shared: SharedCertificate,
+        expiry: Gauge,
+        now: Callable[[], datetime],
+        trust: Callable[[bytes], Awaitable[None]] | None = None,
+        client_authority: Path | None = None,
+    ) -> None:
+        self._what = what
+        self._server = server
+        self._mounted = MountedCertificate(directory) if directory is not None else None
+        self._shared = shared
+        self._expiry = expiry
+        self._now = now
+        self._trust = trust
+        self._context = ServingContext(client_authority)
+        self._complaint = ""
+
+    @property
+    def listening(self) -> bool:
+        """Whether requests can be answered."""
+        return self._server.port > 0
+
+    async def run(self, host: str, port: int) -> None:
+        """Serve until cancelled.
+
+        Raises
+        ------
+        InputError
+            When the port is taken.
+        """
+        try:
+            while True:
+                await self.look()
+                if not self.listening and self._context.pair is not None:
+                    await self._server.start(host, port, self._context.listening)
+                    _LOG.info("%s on https://%s:%d", self._what, host, self._server.port)
+                await asyncio.sleep(LOOK_SECONDS if self.listening else RETRY_SECONDS)
+        finally:
+            await self._server.stop()
+
+    async def look(self) -> None:
+        """Take over the certificate as it is now, renew it if that is ours to do, and tell who must trust it."""
+        try:
+            await self._take_over()
+        except (ClusterError, InputError) as error:
+            if str(error) != self._complaint:  # one line when trouble starts
+                self._complaint = str(error)
+                _LOG.warning("%s: %s", self._what, error)
+        else:
+            self._complaint = ""
+
+    async def _take_over(self) -> None:
+        if self._mounted is not None:
+            self._use(await self._mounted.look())
+            return
+        kept = await self._shared.look()
+        try:
+            # Before it is served: whoever is about to see it then trusts it.
+            if self._trust is not None:
+                await self._trust(kept.bundle_pem)
+        finally:
+            self._use(kept.serving)
+
+    def _use(self, pair: Pair) -> None:
+        if self._context.use(pair, self._now()):
+            end = expires(pair.certificate_pem)
+            self._expiry.set(end.timestamp())
+            _LOG.info("%s serves a certificate that ends %s", self._what, end.strftime("%Y-%m-%dT%H:%M:%SZ"))

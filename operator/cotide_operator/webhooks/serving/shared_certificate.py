@@ -1,0 +1,203 @@
+"""A self-made authority and serving certificate, kept in one Secret that all replicas share and any of them renews.
+
+Used by `served_certificate` where no certificate is given. Each look does at most one step and writes it with the
+version that was read, so that of two replicas that renew at once one is refused (409) and takes over what the other
+wrote::
+
+    nothing, or unusable -------------> authority and certificate
+    authority past 2/3 of its life ---> a new authority in front of the old one in ca.crt; the certificate stays
+    certificate past 2/3 of its life -> a new certificate, by the first authority
+
+Invariant: a certificate that is served was signed by an authority that was in ca.crt one look earlier (but for the
+very first, and after a Secret that nobody renewed in time), so the API server has had time to learn of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_operator.webhooks.serving.certificates import (
+    AUTHORITY_LIFE,
+    SERVING_LIFE,
+    Pair,
+    due,
+    expires,
+    make_authority,
+    make_serving,
+    names_in,
+    read_certificates,
+    read_key,
+    signed_by,
+)
+
+_LOG = logging.getLogger(__name__)
+
+FIELDS: Final = {
+    "bundle_pem": "ca.crt",
+    "authority_key_pem": "ca.key",
+    "certificate_pem": "tls.crt",
+    "key_pem": "tls.key",
+}
+TRIES: Final = 5
+"""Races in a row before a look gives up until the next; chosen: each lost one means that another replica wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCertificate:
+    """What the Secret holds, as PEM; ``bundle_pem`` has the authority that signs in front of those that did."""
+
+    bundle_pem: bytes
+    authority_key_pem: bytes
+    certificate_pem: bytes
+    key_pem: bytes
+
+    @property
+    def serving(self) -> Pair:
+        """What is served."""
+        return Pair(self.certificate_pem, self.key_pem)
+
+    @property
+    def authority(self) -> Pair:
+        """What signs."""
+        return Pair(self.bundle_pem, self.authority_key_pem)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long what is made lives; tests shorten it."""
+
+    authority: timedelta = field(default=AUTHORITY_LIFE)
+    serving: timedelta = field(default=SERVING_LIFE)
+
+
+def renewed(
+    kept: StoredCertificate | None, names: Sequence[str], now: datetime, lives: Lives = Lives()
+) -> StoredCertificate:
+    """Return what the Secret should hold: the same object when nothing is due.
+
+    Raises
+    ------
+    InputError
+        When what is kept can't be read.
+    """
+    if kept is None or now >= expires(kept.bundle_pem):
+        authority = make_authority(now, lives.authority)
+        serving = make_serving(authority, names, now, lives.serving)
+        return StoredCertificate(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
+    read_key(kept.authority_key_pem)
+    read_key(kept.key_pem)
+    lost = now >= expires(kept.certificate_pem) or not signed_by(kept.certificate_pem, kept.bundle_pem)
+    if due(kept.bundle_pem, now) and not lost:
+        authority = make_authority(now, lives.authority)
+        bundle = authority.certificate_pem + _living(kept.bundle_pem, now)
+        return StoredCertificate(bundle, authority.key_pem, kept.certificate_pem, kept.key_pem)
+    if lost or due(kept.certificate_pem, now) or not set(names) <= names_in(kept.certificate_pem):
+        serving = make_serving(kept.authority, names, now, lives.serving)
+        return StoredCertificate(kept.bundle_pem, kept.authority_key_pem, serving.certificate_pem, serving.key_pem)
+    return kept
+
+
+def _living(bundle: bytes, now: datetime) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return b"".join(
+        one.public_bytes(Encoding.PEM) for one in read_certificates(bundle) if now < one.not_valid_after_utc
+    )
+
+
+class SharedCertificate:
+    """The Secret, and its renewal.
+
+    Parameters
+    ----------
+    client : KubeClient
+    namespace, name : str
+        Of the Secret.
+    names : sequence of str
+        What the certificate must be good for.
+    now : callable
+        The time of day; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        names: Sequence[str],
+        *,
+        now: Callable[[], datetime],
+        lives: Lives = Lives(),
+    ) -> None:
+        self._client = client
+        self._namespace, self._name, self._names = namespace, name, tuple(names)
+        self._now, self._lives = now, lives
+        self._collection = f"/api/v1/namespaces/{namespace}/secrets"
+
+    async def look(self) -> StoredCertificate:
+        """Return what the Secret holds, after renewing what is due.
+
+        Raises
+        ------
+        ClusterError
+            When the API server does not let us.
+        """
+        for _ in range(TRIES):
+            secret = await self._read()
+            kept = self._kept(secret)
+            try:
+                wanted = renewed(kept, self._names, self._now(), self._lives)
+            except InputError as error:
+                _LOG.warning("Secret %s/%s %s: its content is made anew", self._namespace, self._name, error)
+                wanted = renewed(None, self._names, self._now(), self._lives)
+            if wanted is kept or await self._write(secret, wanted):
+                return wanted
+        raise ClusterError(f"Secret {self._namespace}/{self._name} was changed by others {TRIES} times in a row")
+
+    async def _read(self) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(f"{self._collection}/{self._name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _kept(self, secret: Mapping[str, Any] | None) -> StoredCertificate | None:
+        data = (secret or {}).get("data") or {}
+        try:
+            return StoredCertificate(
+                **{name: base64.b64decode(data[key], validate=True) for name, key in FIELDS.items()}
+            )
+        except (KeyError, TypeError, binascii.Error):
+            return None
+
+    async def _write(self, secret: dict[str, Any] | None, wanted: StoredCertificate) -> bool:
+        """Write the Secret; False when another replica was faster."""
+        data = {key: base64.b64encode(getattr(wanted, name)).decode("ascii") for name, key in FIELDS.items()}
+        try:
+            if secret is None:
+                metadata = {
+                    "name": self._name,
+                    "namespace": self._namespace,
+                    "labels": {"app.kubernetes.io/part-of": "cotide"},
+                }
+                body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
+                await self._client.create(self._collection, {**body, "metadata": metadata, "data": data})
+            else:  # its resourceVersion is in its metadata: a stale one is refused
+                await self._client.replace(f"{self._collection}/{self._name}", {**secret, "data": data})
+        except ApiError as error:
+            if error.status == 409:
+                return False
+            raise
+        end = expires(wanted.certificate_pem)
+        _LOG.info("Secret %s/%s renewed: the webhook's certificate ends %s", self._namespace, self._name, end.date())
+        return True

@@ -1,0 +1,98 @@
+"""TLS settings of a listening socket whose certificate is exchanged while it listens.
+
+Used by `served_certificate`. A certificate is loaded aside and checked, then swapped in at once: connections that are
+open keep what they began with, new ones get the new one. Loading it into the context that is in use would not do:
+OpenSSL keeps one certificate for each kind of key, and would go on preferring the old one when the kind changes.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from cotide_core.errors import InputError
+from cotide_operator.webhooks.serving.certificates import Pair, expires
+
+
+class ServingContext:
+    """The certificate in use, and the context that a socket is opened with.
+
+    Parameters
+    ----------
+    client_authority : file of the authorities that sign the certificates of clients, which then must show one; None
+        asks for none.
+
+    Attributes
+    ----------
+    pair : Pair or None
+        What is served.
+    """
+
+    def __init__(self, client_authority: Path | None = None) -> None:
+        self._client_authority = client_authority
+        self.pair: Pair | None = None
+        self._current: ssl.SSLContext | None = None
+        self._listening: ssl.SSLContext | None = None
+
+    @property
+    def listening(self) -> ssl.SSLContext:
+        """The context for the socket; there must be a certificate by then."""
+        if self._listening is None:
+            raise InputError("there is no certificate to serve with")
+        return self._listening
+
+    def use(self, pair: Pair, now: datetime) -> bool:
+        """Serve with a certificate from now on; whether it is another one than before.
+
+        Raises
+        ------
+        InputError
+            When it can't be used (unreadable, expired, not of this key); what was in use stays in use.
+        """
+        if pair == self.pair:
+            return False
+        end = expires(pair.certificate_pem)
+        if now >= end:
+            raise InputError(f"the certificate expired at {end:%Y-%m-%dT%H:%M:%SZ}")
+        self._current = self._context(pair)
+        if self._listening is None:
+            self._listening = self._context(pair)
+            # Called in each handshake, whether the client names a server or not.
+            self._listening.sni_callback = self._choose
+        self.pair = pair
+        return True
+
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
+        del name, context
+        if self._current is not None:
+            connection.context = self._current
+
+    def _context(self, pair: Pair) -> ssl.SSLContext:
+        context = _context(pair)
+        if self._client_authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self._client_authority)
+            except (OSError, ssl.SSLError) as error:
+                why = error.strerror or "it holds no certificate"
+                raise InputError(f"can't be read: {why}", file=str(self._client_authority)) from None
+        return context
+
+
+def _context(pair: Pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    with tempfile.TemporaryDirectory() as directory:  # private to us; OpenSSL loads from files only
+        chain, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
+        for path, content in ((chain, pair.certificate_pem), (key, pair.key_pem)):
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+        try:
+            context.load_cert_chain(chain, key)
+        except ssl.SSLError as error:
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            raise InputError(f"the certificate and the key can't be used together: {words}") from None
+    return context

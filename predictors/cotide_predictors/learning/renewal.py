@@ -1,0 +1,133 @@
+"""One renewal of the QoS model: learn from what is kept, be judged on the latest, and find out whom to blame.
+
+Called in a process of its own (see the operator's `training_process`). A challenger that loses is trained once more
+without the samples of earlier times: where that one is better beyond noise, what was kept contradicts what is measured
+now (a service has changed, or somebody wrote the store), and it has to go. Invariant: what is promoted was judged as it
+is, on samples that it did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotide_core.errors import ModelError
+from cotide_core.forecasts import QosForecaster
+from cotide_core.recording.samples import MeasuredMix, qos_samples
+from cotide_predictors import serialisation
+from cotide_predictors.learning.challenge import (
+    LEAST_DIFFERENCE,
+    LEAST_IN_BLOCKS,
+    Verdict,
+    brier_terms,
+    judge,
+    split_latest,
+    worse_beyond_noise,
+)
+from cotide_predictors.qos.qos_model import train_qos
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What came of it.
+
+    Attributes
+    ----------
+    files : of the model to promote; None where the one in use stays.
+    why_not : one sentence where it stays.
+    older_contradict : whether the samples of earlier times are to be dropped.
+    """
+
+    files: Files | None
+    why_not: str = ""
+    older_contradict: bool = False
+
+
+def renew(
+    older: Sequence[MeasuredMix],
+    latest: Mapping[str, Sequence[MeasuredMix]],
+    champion_files: Mapping[str, bytes] | None,
+    seed: int,
+) -> Renewal:
+    """Train a challenger and judge it against the model in use.
+
+    Parameters
+    ----------
+    older : samples of earlier times, in no order.
+    latest : the recent ones by service, each oldest first.
+    champion_files : of the model in use; None where there is none: then a model that passes the training gate is taken,
+        since it decides for nobody before it is trusted.
+    """
+    earlier, held_out = split_latest(latest)
+    champion = None if champion_files is None else serialisation.from_files(dict(champion_files))
+    if champion is not None and not isinstance(champion, QosForecaster):
+        raise ModelError("the model in use is no QoS model")
+    try:
+        challenger = train_qos(qos_samples([*older, *earlier]), random_state=seed)
+    except ModelError as error:
+        if champion is None and not older:
+            raise
+        return (
+            _without_older(earlier, held_out, champion, None, seed, str(error)) if older else Renewal(None, str(error))
+        )
+    if champion is None:
+        return Renewal(serialisation.to_files(challenger))
+    sentence = _loses(judge(challenger, champion, held_out))
+    if sentence is None:
+        return Renewal(serialisation.to_files(challenger))
+    if not older:
+        return Renewal(None, sentence)
+    return _without_older(earlier, held_out, champion, challenger, seed, sentence)
+
+
+def _without_older(
+    earlier: Sequence[MeasuredMix],
+    held_out: Mapping[str, Sequence[MeasuredMix]],
+    champion: QosForecaster | None,
+    challenger: QosForecaster | None,
+    seed: int,
+    why_not: str,
+) -> Renewal:
+    try:
+        fresh = train_qos(qos_samples(list(earlier)), random_state=seed)
+    except ModelError:
+        return Renewal(None, why_not)
+    wins = champion is None or _loses(judge(fresh, champion, held_out)) is None
+    contradict = challenger is None or _worse(challenger, fresh, held_out, beyond_noise=not wins)
+    if wins:
+        return Renewal(serialisation.to_files(fresh), older_contradict=contradict)
+    return Renewal(None, why_not, contradict)
+
+
+def _loses(verdict: Verdict) -> str | None:
+    try:
+        verdict.check()
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+def _worse(
+    one: QosForecaster,
+    other: QosForecaster,
+    held_out: Mapping[str, Sequence[MeasuredMix]],
+    *,
+    beyond_noise: bool,
+) -> bool:
+    """Whether one is worse than the other over all services together; noise is no excuse where the rival won."""
+    if not beyond_noise:
+        verdict = judge(one, other, held_out)
+        return verdict.challenger_brier > verdict.champion_brier + LEAST_DIFFERENCE
+    judged = [samples for samples in held_out.values() if len(samples) >= LEAST_IN_BLOCKS]
+    if not judged:
+        return False
+    terms = [(brier_terms(one, samples), brier_terms(other, samples)) for samples in judged]
+    shortest = min(len(first) for first, _ in terms)
+    return worse_beyond_noise(
+        np.mean([first[-shortest:] for first, _ in terms], axis=0),
+        np.mean([second[-shortest:] for _, second in terms], axis=0),
+    )

@@ -1,0 +1,150 @@
+"""Which measured mixes are kept: the latest as they came, and of older ones a balance of what was ever seen.
+
+Fed by the learning loop, read by the training. Two parts::
+
+    measured -> recent (by service, in order of time) -> reservoir (by cell) -> dropped
+
+The recent part is what a challenger is judged by, so nothing is chosen in it. The reservoir holds cells: the same
+service, rate within a factor of two, and jobs by type within a factor of two. When it is full the largest cell gives
+one of its own at random, so that rare mixes stay however often the usual one is seen. Within a cell what goes is drawn
+without a look at its label, or every draw would raise the probability that is learned; only the last violation of a
+cell stays, since a cell without one says that nothing ever broke there. Invariant: at most `capacity` samples in the
+reservoir and `recent` of each service beside it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from cotide_core.recording.samples import MeasuredMix
+
+RECENT: Final = 1_000
+"""Latest samples of each service that are kept as they came (chosen: a service with one pod, sampled each 15 s, fills
+it in four hours)."""
+
+Cell = tuple[str, int, tuple[tuple[str, int], ...]]
+
+
+class SampleReservoir:
+    """Measured mixes of any number of services, bounded.
+
+    Parameters
+    ----------
+    capacity : samples in the reservoir.
+    recent : latest samples of each service beside it.
+    generator : draws who goes.
+    """
+
+    def __init__(self, capacity: int, *, recent: int = RECENT, generator: np.random.Generator) -> None:
+        self.capacity = capacity
+        self.recent = recent
+        self._generator = generator
+        self._latest: dict[str, deque[MeasuredMix]] = {}
+        self._cells: dict[Cell, list[MeasuredMix]] = {}
+        self._largest: list[tuple[int, Cell]] = []
+        """Heap of (-size, cell); entries of another size than the cell's are stale."""
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size + sum(map(len, self._latest.values()))
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Services that were seen lately, sorted."""
+        return tuple(sorted(self._latest))
+
+    def add(self, measured: Iterable[MeasuredMix]) -> None:
+        """Take samples in order of time."""
+        for one in measured:
+            latest = self._latest.setdefault(one.service, deque())
+            latest.append(one)
+            if len(latest) > self.recent:
+                self._keep(latest.popleft())
+
+    def older(self) -> list[MeasuredMix]:
+        """Return what is kept from before the recent part, in no order."""
+        return [one for cell in self._cells.values() for one in cell]
+
+    def latest(self) -> dict[str, list[MeasuredMix]]:
+        """Return the recent part by service, each oldest first."""
+        return {service: list(samples) for service, samples in self._latest.items()}
+
+    def digest(self, most: int) -> list[MeasuredMix]:
+        """Return at most so many samples, the cells in turn, so that the rarest mixes are all in it."""
+        cells: dict[Cell, list[MeasuredMix]] = {cell: list(kept) for cell, kept in self._cells.items()}
+        for samples in self._latest.values():
+            for one in samples:
+                cells.setdefault(cell_of(one), []).append(one)
+        chosen: list[MeasuredMix] = []
+        left = sorted(cells.values(), key=len)
+        for at, cell in enumerate(left):
+            share = (most - len(chosen)) // (len(left) - at)
+            if len(cell) > share:
+                drawn = np.sort(self._generator.choice(len(cell), share, replace=False))
+                chosen.extend(cell[index] for index in drawn.tolist())
+            else:
+                chosen.extend(cell)
+        return chosen
+
+    def forget(self, services: Iterable[str]) -> None:
+        """Drop all samples of services, for example of Workloads that were deleted."""
+        gone = set(services)
+        for service in gone:
+            self._latest.pop(service, None)
+        for cell in [cell for cell in self._cells if cell[0] in gone]:
+            self._size -= len(self._cells.pop(cell))
+
+    def clear_older(self) -> None:
+        """Drop the reservoir; the recent part stays."""
+        self._cells.clear()
+        self._largest.clear()
+        self._size = 0
+
+    def restore(self, kept: Iterable[MeasuredMix]) -> None:
+        """Take what an earlier run kept: all of it counts as old, since nobody measured it in this run."""
+        for one in kept:
+            self._keep(one)
+
+    def _keep(self, one: MeasuredMix) -> None:
+        cell = cell_of(one)
+        samples = self._cells.setdefault(cell, [])
+        samples.append(one)
+        self._size += 1
+        heapq.heappush(self._largest, (-len(samples), cell))
+        while self._size > self.capacity:
+            self._drop_one()
+
+    def _drop_one(self) -> None:
+        while True:
+            size, cell = self._largest[0]
+            samples = self._cells.get(cell)
+            if samples is not None and len(samples) == -size:
+                break
+            heapq.heappop(self._largest)
+        heapq.heappop(self._largest)
+        index = int(self._generator.integers(len(samples)))
+        if samples[index].broken and sum(one.broken for one in samples) == 1 and len(samples) > 1:
+            index = (index + 1) % len(samples)
+        samples[index] = samples[-1]
+        samples.pop()
+        self._size -= 1
+        if samples:
+            heapq.heappush(self._largest, (-len(samples), cell))
+        else:
+            del self._cells[cell]
+
+
+def cell_of(one: MeasuredMix) -> Cell:
+    """Return the cell of a sample: its service, and rate and jobs by powers of two."""
+    jobs = tuple(sorted((name, _power(count)) for name, count, _ in one.jobs))
+    return one.service, _power(one.rate + one.other_rate), jobs
+
+
+def _power(value: float) -> int:
+    return math.frexp(value)[1] if value > 0 else -1_000_000

@@ -1,0 +1,61 @@
+"""The mixture density network's forecasts of a whole log, refitted in between on a window of completed jobs.
+
+Called by the lab. The window and its moments are those of the trees (`rolling.rebuilds`): jobs that finished before the
+refit, latest and older ones. The first refit trains anew, the others go on from its weights. Invariant: as in
+`rolling`, a run time that is not over can't move a forecast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.run_time.gaussian_mixtures import GaussianMixtures
+from cotide_predictors.run_time.jobs import RunLog
+from cotide_predictors.run_time.kalman.regressors import MIDDLE_LOG_REQUEST, regressors_of
+from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
+from cotide_predictors.run_time.rolling import Progress, rebuilds
+from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
+
+
+def rolling_mixtures(
+    log: RunLog,
+    inputs: Floats,
+    *,
+    model: DensityNetwork | None = None,
+    every_seconds: float = DAY_SECONDS,
+    progress: Progress | None = None,
+) -> GaussianMixtures:
+    """Return the mixtures of all jobs; before the first refit one broad Gaussian around the middle of requests.
+
+    Parameters
+    ----------
+    inputs : (n, d) as `thesis_inputs` or `past_inputs` give them.
+    model : fitted in place. progress : told the share of submissions answered after every refit.
+    """
+    network = DensityNetwork() if model is None else model
+    shape = (len(log), network.components)
+    weights, means = np.full(shape, 1.0 / network.components), np.full(shape, MIDDLE_LOG_REQUEST - 2.0)
+    deviations = np.full(shape, 2.5)
+    fitted = False
+    for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=network.random_state):
+        learned = (inputs[rebuild.learned], log.run_seconds[rebuild.learned])
+        network = network.refit(*learned) if fitted else network.fit(*learned)
+        fitted = True
+        found = network.predict(inputs[rebuild.answered])
+        weights[rebuild.answered], means[rebuild.answered] = found.weights, found.means
+        deviations[rebuild.answered] = found.deviations
+        if progress is not None:
+            progress(rebuild.answered.stop / len(log))
+    return GaussianMixtures(weights, means, deviations)
+
+
+def thesis_inputs(log: RunLog) -> Floats:
+    """Return (n, d) what section 6.3.1 names: the request, the processors, the calendar."""
+    return regressors_of(log.jobs)[:, 1:]
+
+
+def past_inputs(log: RunLog) -> Floats:
+    """Return (n, d) those, and the user's past runs as the trees see them."""
+    features = tree_features(log)
+    return np.concatenate([thesis_inputs(log), features.anchors, features.context], axis=1)

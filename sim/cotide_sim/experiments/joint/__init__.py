@@ -1,0 +1,1 @@
+"""Experiment joint: all predictions at once, beside each alone and beside reserves without any forecast."""

@@ -1,0 +1,86 @@
+"""The plot of the phases experiment: job times by multiple, beside Zhang and Boutaba 2014, Figs 7 and 8.
+
+Called by `cotide experiment phases`. The paper's figures have no numbers that can be read; its sentence (up to 24 %
+less than task level) is drawn as a line. Invariant: shows what was measured; the same numbers write the same file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cotide_core.errors import InputError
+from cotide_sim.experiments.host_load.plot import check_suffix
+from cotide_sim.experiments.phases.experiment import BAR, Report, Setting, row_of
+from cotide_sim.phases.rules import RULES, TASK
+
+__all__ = ["check_suffix", "draw"]
+TITLES: Final = {"puma": "Fig. 7: PUMA-like mix", "gridmix": "Fig. 8: Gridmix-like mix"}
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write the plot as PNG or SVG, by the file's name.
+
+    Raises
+    ------
+    InputError
+        When the name ends otherwise or the file can't be written.
+    """
+    check_suffix(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"svg.hashsalt": "cotide"}):
+        figure = Figure(figsize=(14, 8), layout="constrained")
+        panels = figure.subplots(2, 2)
+        for axes, family in zip(panels[0], TITLES, strict=True):
+            _times(axes, [one for one in report.settings if one.family == family and not one.misstated], TITLES[family])
+        _ratios(panels[1][0], [one for one in report.settings if one.family == "puma"])
+        _use(panels[1][1], [one for one in report.settings if one.family == "puma" and not one.misstated])
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
+        try:
+            figure.savefig(path, dpi=110, metadata=metadata)
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
+
+
+def _times(axes: Any, settings: list[Setting], title: str) -> None:
+    places = np.arange(len(settings))
+    for number, rule in enumerate(RULES):
+        rows = [row_of(setting, rule) for setting in settings]
+        means = np.array([row.job_time.mean for row in rows])
+        ends = np.array([[row.job_time.mean - row.job_time.low, row.job_time.high - row.job_time.mean] for row in rows])
+        axes.bar(places + 0.16 * (number - 2), means, 0.15, yerr=ends.T, label=rule, capsize=2)
+    task = np.array([row_of(setting, TASK).job_time.mean for setting in settings])
+    axes.plot(places, BAR * task, "k_", markersize=30, label="24 % below task level")
+    axes.set(title=title, ylabel="mean job time, s", xticks=places)
+    axes.set_xticklabels([f"{setting.multiple}x" for setting in settings])
+    axes.legend(fontsize="x-small")
+
+
+def _ratios(axes: Any, settings: list[Setting]) -> None:
+    for wrong, style in ((0.0, "-"), (max((one.misstated for one in settings), default=0.0), ":")):
+        for rule in ("phases", "drf"):
+            chosen = [one for one in settings if one.misstated == wrong]
+            axes.plot(
+                [one.multiple for one in chosen],
+                [row_of(one, rule).over_task.mean for one in chosen],
+                style,
+                marker=".",
+                label=f"{rule}, needs {wrong:.0%} wrong" if wrong else rule,
+            )
+    axes.axhline(1.0, color="gray", linewidth=0.5)
+    axes.set(title="PUMA-like mix: job time over task level", xlabel="jobs of each benchmark")
+    axes.legend(fontsize="x-small")
+
+
+def _use(axes: Any, settings: list[Setting]) -> None:
+    for rule in RULES:
+        rows = [row_of(one, rule) for one in settings]
+        axes.plot(
+            [one.multiple for one in settings], [row.utilisation_cpu.mean for row in rows], marker=".", label=rule
+        )
+    axes.set(title="PUMA-like mix: cpu in use until the last end", xlabel="jobs of each benchmark", ylim=(0, 1))
+    axes.legend(fontsize="x-small")

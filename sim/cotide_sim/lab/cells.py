@@ -1,0 +1,97 @@
+"""A cell of the lab, what it runs on, and what came of it.
+
+Built by `plan`, run by `cell_run`, kept by `journal`. Values only. Invariant: two cells with the same key give the same
+figures; all that can change a figure is in the key, the content of the data and of a user's file included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+Task = Literal["run-time", "usage-path", "host-peak", "service-rate"]
+TASKS: Final[dict[Task, str]] = {
+    "run-time": "How long will this job run? Asked at each submission.",
+    "usage-path": "What is the load of each of the next 12 slots of five minutes?",
+    "host-peak": "How high is the load in any of the next 12 slots?",
+    "service-rate": "How many requests come in each of the next 12 slots?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LabCell:
+    """One predictor on one data set.
+
+    Attributes
+    ----------
+    data : the name in tables: a file's own name, or of a generator.
+    data_sha256 : of the file as it stands; of a generator, its name.
+    settings : in words, what was taken of the data.
+    predictor : a name of the registry, or of a user's file.
+    predictor_sha256 : of the user's file; None for one of ours.
+    """
+
+    task: Task
+    data: str
+    data_sha256: str
+    settings: str
+    predictor: str
+    seed: int
+    predictor_sha256: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the sha256 of all parameters: what the cell is known by."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rank(self) -> tuple[str, str, str, str, int]:
+        """Return the place in a table, which no order of running can change."""
+        return (self.task, self.data, self.settings, self.predictor, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class LabSource:
+    """Where a cell's data is: a file, or generated when there is none.
+
+    Attributes
+    ----------
+    hosts : at most so many series, drawn by the cell's seed; None: all.
+    limit : at most so many jobs, or slots, from the beginning; None: all.
+    decide : of run times, whether policies are replayed with the forecasts.
+    """
+
+    name: str
+    sha256: str
+    path: Path | None
+    hosts: int | None = None
+    limit: int | None = None
+    decide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LabOutcome:
+    """What came of a cell: figures and losses in blocks, or the reason why there are none.
+
+    Attributes
+    ----------
+    figures : by name; the first figure of a task is what its table is ordered by.
+    blocks : for each figure that has an interval, the sum and the count of each block of time (a week of jobs, a day
+        of slots), by which intervals and differences of predictors are drawn.
+    costs : ``fit_seconds`` and ``seconds_per_1000`` forecasts, of processor time; not results, they differ from run
+        to run.
+    """
+
+    cell: LabCell
+    count: int
+    figures: dict[str, float]
+    blocks: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
+    costs: dict[str, float]
+    error: str | None
+
+
+HIGHER_IS_BETTER: Final = frozenset({"accuracy", "log_density", "slack_at_violations", "within_90"})
+"""Figures of which more is better; of all others less is."""

@@ -1,0 +1,81 @@
+"""The lab's page: one HTML file with a sentence, a plot and a table for each task and data set.
+
+Called by `cotide lab report --page`. Invariant: the file stands alone, without scripts and without anything loaded.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from cotide_core.errors import InputError
+from cotide_sim.lab.report import FIRST_FIGURE, Ranks, Table
+
+STYLE: Final = (
+    "body{font:15px/1.5 sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}"
+    "td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child"
+    "{text-align:left}svg{max-width:100%;height:auto}"
+)
+
+
+def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks]) -> None:
+    """Write the page in place of what was there.
+
+    Raises
+    ------
+    InputError
+        When the file can't be written.
+    """
+    parts = [
+        f"<!doctype html><meta charset=utf-8><title>Cotide lab</title><style>{STYLE}</style><h1>Predictor lab</h1>"
+    ]
+    for table in tables:
+        parts.append(f"<h2>{html.escape(f'{table.task}: {table.data}')}</h2><p>{html.escape(table.sentence)}</p>")
+        parts.append(_plot(table) + _rows(table))
+    parts += [_ranks(rank) for rank in ranks]
+    try:
+        path.write_text("\n".join(parts), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--page") from error
+
+
+def _plot(table: Table) -> str:
+    """Return an SVG of the first figure of every predictor with its interval."""
+    if not table.rows:
+        return ""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 0.6 + 0.3 * len(table.rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(reversed(table.rows)):
+        if row.first.low is not None and row.first.high is not None:
+            axes.plot([row.first.low, row.first.high], [place, place], color="#888888")
+        axes.plot([row.first.value], [place], "o", color="#1f5fa8")
+    axes.set_yticks(range(len(table.rows)), [row.predictor for row in reversed(table.rows)])
+    axes.set_xlabel(f"{FIRST_FIGURE[table.task]} (95 % interval over blocks of time)")
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _rows(table: Table) -> str:
+    names = list(dict.fromkeys(name for row in table.rows for name in row.figures))
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("predictor", *names))
+    body = "".join(
+        f"<tr><td>{html.escape(row.predictor)}</td>"
+        + "".join(f"<td>{row.figures[name]:.4g}</td>" if name in row.figures else "<td>-</td>" for name in names)
+        + "</tr>"
+        for row in table.rows
+    )
+    missing = "".join(f"<p>{html.escape(f'{name}: {why}')}</p>" for name, why in table.missing)
+    return f"<table><tr>{head}</tr>{body}</table>{missing}"
+
+
+def _ranks(rank: Ranks) -> str:
+    apart = "" if rank.critical_difference is None else f"; told apart from {rank.critical_difference:.2f} on"
+    said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
+    return f"<p>{html.escape(f'{rank.task}, mean rank by {rank.figure} over {rank.sets} sets{apart}: {said}')}</p>"

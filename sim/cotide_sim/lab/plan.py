@@ -1,0 +1,87 @@
+"""What the lab is to run: data sets, and the cells of tasks x data x predictors x seeds on them.
+
+Called by `cotide lab run`. Invariant: the same files and options give the same cells in the same order; a name in a
+table stands for one data set and one predictor only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from cotide_core.errors import InputError
+from cotide_sim.lab.cells import LabCell, LabSource, Task
+from cotide_sim.lab.registry import names_of
+from cotide_sim.lab.user_predictor import read_predictor
+from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file
+
+LabTask = tuple[LabCell, LabSource, PolicySource | None]
+
+
+def source_of(
+    path: Path | None, *, hosts: int | None = None, limit: int | None = None, decide: bool = False
+) -> LabSource:
+    """Describe a data set: a file, or without one what is generated.
+
+    Raises
+    ------
+    InputError
+        When the file can't be read.
+    """
+    if path is None:
+        return LabSource("generated", "generated", None, hosts, limit, decide)
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror or error}", file=str(path), field="--data") from error
+    return LabSource(path.name, digest, path.resolve(), hosts, limit, decide)
+
+
+def cells_of(
+    task: Task, sources: Sequence[LabSource], predictors: Sequence[str], seeds: Sequence[int]
+) -> list[LabTask]:
+    """Return every cell with what it runs on.
+
+    Parameters
+    ----------
+    predictors : names of the task, ``all``, or files like ``./my_predictor.py:NAME``.
+
+    Raises
+    ------
+    InputError
+        At an unknown name, a file that can't be read, and two data sets or predictors of one name.
+    """
+    names = [source.name for source in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{name} is given twice; a name stands for one data set in the results", field="--data")
+    known = names_of(task)
+    chosen: dict[str, PolicySource | None] = {}
+    for given in predictors:
+        if given == "all":
+            chosen |= dict.fromkeys(known)
+        elif is_policy_file(given):
+            file = read_predictor(given)
+            if file.name in known:
+                raise InputError(f"{file.name} is the name of one of ours; rename the file", field="--predictor")
+            chosen[file.name] = file
+        elif given in known:
+            chosen[given] = None
+        else:
+            raise InputError(f"there is no {given!r} for {task}; there are {', '.join(known)}", field="--predictor")
+    return [
+        (_cell(task, source, name, file, seed), source, file)
+        for source in sources
+        for name, file in chosen.items()
+        for seed in seeds
+    ]
+
+
+def _cell(task: Task, source: LabSource, name: str, file: PolicySource | None, seed: int) -> LabCell:
+    hosts = "all" if source.hosts is None else f"{source.hosts}"
+    limit = "all" if source.limit is None else f"first {source.limit}"
+    digest = None if file is None else file.sha256
+    decided = "; decided" if source.decide else ""
+    taken = f"jobs: {limit}{decided}" if task == "run-time" else f"series: {hosts}; slots: {limit}"
+    return LabCell(task, source.name, source.sha256, taken, name, seed, digest)

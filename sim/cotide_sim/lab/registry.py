@@ -1,0 +1,24 @@
+"""The predictors of each task by name, ours only; a user's own comes from a file.
+
+Called by `plan` and `cotide lab list`. Invariant: a listed name can be run, unless what it needs is not installed; then
+its cell says so.
+"""
+
+from __future__ import annotations
+
+from cotide_sim.lab.cells import Task
+from cotide_sim.lab.run_times.entries import ENTRIES
+
+
+def names_of(task: Task) -> list[str]:
+    """Return the names of a task's predictors."""
+    return [name for name, _, _ in rows_of(task)]
+
+
+def rows_of(task: Task) -> list[tuple[str, str, str]]:
+    """Return name, one line of what it is, and the source, of a task's predictors."""
+    if task == "run-time":
+        return [(name, entry.summary, entry.source) for name, entry in ENTRIES.items()]
+    from cotide_sim.lab.series.entries import SERIES_ENTRIES
+
+    return [(name, entry.summary, entry.source) for name, entry in SERIES_ENTRIES.items()]

@@ -1,0 +1,1 @@
+"""The run-time task: predictors, and their score on a log."""

@@ -1,0 +1,106 @@
+"""What run-time forecasts are worth: a log replayed under EASY, its shortest-first variant and the hybrid platform.
+
+Called by `task`. Forecasts learn from the completions of one schedule that is the same for every predictor: EASY by
+the users' requests. So none profits from jobs that its own schedule would have ended sooner, and none looks ahead in
+the schedule it learns from. ``hybrid`` plans the jobs whose user's forecasts have been accurate: the running mean of a
+user's latest accuracies, one rule for all predictors, from `PREDICTABLE` on. Figures: mean bounded slowdown
+(Naghshnejad 2019, eq. 4.6) and mean wait. Blocks are weeks. Invariant: same jobs, forecasts and seed, same figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.machine_platform import PREDICTABLE
+from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
+from cotide_predictors.run_time.scores import accuracy
+from cotide_sim.lab.blocks import Blocks, sums_by_block
+from cotide_sim.lab.cells import LabSource
+from cotide_sim.lab.run_times.entries import RunTimeForecasts
+from cotide_sim.sweeps.plan import log_source
+from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown
+from cotide_sim.trace_replay.policies import policy_of
+from cotide_sim.trace_replay.runner import GivenForecasts, run_policy
+from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf_cleaning import Cleaning
+from cotide_sim.workloads.generated_log import generated_log
+
+POLICIES: Final = ("easy", "easy-sjbf", "hybrid")
+GENERATED_JOBS: Final = 2000
+FORGOTTEN: Final = 0.2
+"""Share by which the latest accuracy moves a user's mean (chosen: about the last ten jobs)."""
+
+Forecaster = Callable[[RunLog, int], RunTimeForecasts]
+
+
+def decided(source: LabSource, forecaster: Forecaster, seed: int) -> tuple[dict[str, float], dict[str, Blocks]]:
+    """Return the figures and blocks of every policy of `POLICIES`, by names like ``easy_slowdown``.
+
+    Raises
+    ------
+    InputError
+        When the log can't be read.
+    """
+    jobs = _jobs(source, seed)
+    log = learned_from(jobs)
+    given = given_forecasts(log, forecaster(log, seed))
+    week = (jobs.submit - jobs.submit[0]) // WEEK_SECONDS
+    figures: dict[str, float] = {}
+    blocks: dict[str, Blocks] = {}
+    for name in POLICIES:
+        start = run_policy(jobs, policy_of(name), forecasts=given).start
+        slowdown, wait = bounded_slowdown(jobs, start), (start - jobs.submit).astype(np.float64)
+        for figure, values in (("slowdown", slowdown), ("wait_seconds", wait)):
+            key = f"{name.replace('-', '_')}_{figure}"
+            figures[key], blocks[key] = float(values.mean()), sums_by_block(week, values)
+    return figures, blocks
+
+
+def learned_from(jobs: BatchJobs) -> RunLog:
+    """Return the jobs with their completions under EASY by the users' requests."""
+    start = run_policy(jobs, policy_of("easy")).start
+    same = np.full(len(jobs), -1, dtype=np.int64)
+    submit, run = jobs.submit.astype(np.float64), jobs.run.astype(np.float64)
+    requested, processors = jobs.request.astype(np.float64), jobs.demand.astype(np.float64)
+    table = JobTable(submit, requested, processors, jobs.user, same, same, same)
+    return RunLog(table, run, (start + jobs.run).astype(np.float64))
+
+
+def given_forecasts(log: RunLog, found: RunTimeForecasts) -> GivenForecasts:
+    """Return forecasts as replays take them: whole seconds within the request; the request where no upper was said."""
+    request = np.ceil(log.jobs.requested_seconds).astype(np.int64)
+    point = np.clip(np.ceil(found.point).astype(np.int64), 1, request)
+    upper = request if found.upper is None else np.ceil(found.upper).astype(np.int64)
+    relied = relied_upon(log, found.point) >= PREDICTABLE
+    return GivenForecasts(point, np.clip(upper, point, request), relied.astype(np.int64))
+
+
+def relied_upon(log: RunLog, point: Floats) -> Floats:
+    """Return (n,) the running mean accuracy of each user's forecasts as it stood at each submission; 0 before any."""
+    reached = accuracy(point, log.run_seconds)
+    keys = codes(log.jobs.user)
+    means = np.full(int(keys.max(initial=0)) + 1, np.nan)
+    out = np.zeros(len(log))
+    for event in event_order(log.jobs.submit_seconds, log.finish_seconds).tolist():
+        if event >= 0:
+            out[event] = means[keys[event]]
+        else:
+            mean, new = means[keys[~event]], reached[~event]
+            means[keys[~event]] = new if np.isnan(mean) else mean + FORGOTTEN * (new - mean)
+    return np.nan_to_num(out, nan=0.0)
+
+
+def _jobs(source: LabSource, seed: int) -> BatchJobs:
+    if source.path is None:
+        jobs = generated_log("generated", "lublin", GENERATED_JOBS, 0.8, seed)
+    else:
+        jobs = log_source(source.path, Cleaning(), "skip", None)[0].jobs()
+    if source.limit is None or source.limit >= len(jobs):
+        return jobs
+    first = slice(0, source.limit)
+    columns = (jobs.numbers, jobs.submit, jobs.run, jobs.demand, jobs.request, jobs.user)
+    return BatchJobs(jobs.name, jobs.processors, *(column[first].copy() for column in columns))

@@ -1,0 +1,84 @@
+"""The rules side by side: what each holds for a task, and how it chooses.
+
+Called by `world`. All run on the same kernel and see the same stated profiles; they differ in what a task is to them:
+
+    phases      each phase with its own need, by the utility of Zhang and Boutaba 2014
+    drf         each phase with its own need, the lowest dominant share first
+    task        one need for the whole task, the largest of its phases, the lowest dominant share first (YARN)
+    task-utility  the same need, by our utility: what the order alone is worth
+    slots       map and reduce slots of one size, the fewest slots first (Hadoop 0.20 with its fair scheduler)
+
+A phase that is given less than it truly needs runs slower in proportion, by its scarcest resource.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.phases.profile import Phase, Profile
+from cotide_core.phases.utility import DOMINANT_SHARE, UTILITY, Weights
+from cotide_sim.phases.workload import Stage, Workload
+
+PHASES: Final = "phases"
+TASK: Final = "task"
+RULES: Final = (PHASES, "drf", TASK, "task-utility", "slots")
+Group = tuple[int, Profile, int]
+
+
+def weights_of(rule: str, weights: Weights) -> Weights:
+    """Return the weights of a rule: ours, or those of dominant resource fairness."""
+    return weights._replace(rule=UTILITY if rule in (PHASES, "task-utility") else DOMINANT_SHARE)
+
+
+def groups_of(rule: str, workload: Workload) -> tuple[list[Group], Integers]:
+    """Return the groups as the rule sees them, with the time that each phase then takes, and the nodes' capacity."""
+    if rule == "slots":
+        return _slots(workload)
+    largest = workload.capacity.max(axis=0)
+    known: dict[tuple[int, int], Profile] = {}
+    groups = []
+    for stage in workload.stages:
+        key = (id(stage.true), id(stage.stated))
+        if key not in known:
+            known[key] = _held(stage, largest, by_phase=rule in (PHASES, "drf"))
+        groups.append((stage.job, known[key], stage.tasks))
+    return groups, workload.capacity
+
+
+def _held(stage: Stage, largest: Integers, *, by_phase: bool) -> Profile:
+    stated = stage.stated or stage.true
+    needs = [
+        tuple(min(one, int(most)) for one, most in zip(phase.need, largest, strict=True)) for phase in stated.phases
+    ]
+    if not by_phase:
+        most = tuple(max(column) for column in zip(*needs, strict=True))
+        needs = [most] * len(needs)
+    phases = tuple(
+        Phase(phase.name, need, slowed(phase, need)) for phase, need in zip(stage.true.phases, needs, strict=True)
+    )
+    return Profile(phases) if by_phase else Profile(phases).as_one()
+
+
+def slowed(phase: Phase, given: tuple[int, ...]) -> int:
+    """Return the milliseconds of a phase that is given some amounts."""
+    speed = min((have / need for have, need in zip(given, phase.need, strict=True) if need > have), default=1.0)
+    return max(1, round(phase.milliseconds / speed))
+
+
+def _slots(workload: Workload) -> tuple[list[Group], Integers]:
+    """Cut nodes into slots that the largest task fits into; maps and reduces share them by their work."""
+    needs = np.array([stage.true.largest() for stage in workload.stages])
+    length = np.array([sum(phase.milliseconds for phase in stage.true.phases) for stage in workload.stages])
+    work = length * np.array([stage.tasks for stage in workload.stages])
+    reduces = np.array([stage.reduces for stage in workload.stages])
+    slots = (workload.capacity // needs.max(axis=0)).min(axis=1)
+    share = float(work[reduces].sum() / work.sum()) if len(work) else 0.0
+    for_reduces = np.clip(np.rint(slots * share), min(1, int(reduces.any())), slots - 1).astype(np.int64)
+    groups = [
+        (stage.job, Profile((Phase("task", (0, 1) if stage.reduces else (1, 0), int(whole)),)), stage.tasks)
+        for stage, whole in zip(workload.stages, length, strict=True)
+    ]
+    return groups, np.stack([slots - for_reduces, for_reduces], axis=1)

@@ -1,0 +1,136 @@
+"""The event loop of the world of phases: jobs arrive, phases end, nodes report.
+
+Called by `world.run`. A node reports when a phase on it has ended, when a stage opens that fits on it, and every
+heartbeat while it left room unused that it might fill later. Times are milliseconds. Invariants: as `node_report`'s;
+the same arguments give the same run, since ties go by the number of the task.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import compiled
+from cotide_core.phases.node_report import Desk, end_phase, fits, open_group, report
+from cotide_core.phases.tables import DONE, NONE, NOT_DONE, RUNNING, Nodes, Work
+from cotide_core.phases.utility import Weights
+from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
+
+HEARTBEAT: Final = 3000
+"""Hadoop's tasktrackers report every 3 s (mapred-default.xml, HEARTBEAT_INTERVAL_MIN of 0.20)."""
+SIZE: Final = 0
+REPORTS: Final = 1
+TURN: Final = 2
+
+
+class Plan(NamedTuple):
+    """When jobs come and what follows what.
+
+    Attributes
+    ----------
+    submitted, first : (J,) milliseconds, rising; the job's first group.
+    follower : (G,) the group that opens when all tasks of this one are done; -1 after the last.
+    left : (G,) tasks that are not done.
+    factor : (T,) how many times as long a task takes.
+    """
+
+    submitted: Integers
+    first: Integers
+    follower: Integers
+    left: Integers
+    factor: Floats
+
+
+class Seen(NamedTuple):
+    """What happened: ``started`` and ``finished`` (J,), -1 at first; ``paused``, ``longest`` (T,); the event heap."""
+
+    started: Integers
+    finished: Integers
+    paused: Integers
+    longest: Integers
+    times: Integers
+    events: Integers
+    beating: Integers
+    scalar: Integers
+
+
+@compiled
+def _start_clock(work: Work, plan: Plan, seen: Seen, task: int, now: int) -> None:
+    length = max(1, int(work.milliseconds[work.phase[task]] * plan.factor[task]))
+    seen.scalar[SIZE] = heap_push(seen.times, seen.events, seen.scalar[SIZE], now + length, task)
+
+
+@compiled
+def _report(
+    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, node: int, now: int
+) -> None:
+    granted = report(work, nodes, weights, node, now, room)
+    seen.scalar[REPORTS] += 1
+    for index in range(granted):
+        task = room.granted[index]
+        group = work.group[task]
+        if work.phase[task] == work.first[group]:
+            if seen.started[work.job[group]] == NONE:
+                seen.started[work.job[group]] = now
+        else:
+            pause = now - work.paused[task]
+            seen.paused[task] += pause
+            seen.longest[task] = max(seen.longest[task], pause)
+        _start_clock(work, plan, seen, task, now)
+    if (nodes.declined[node] or nodes.kept_for[node] != NONE) and not seen.beating[node]:
+        seen.beating[node] = 1
+        event = len(work.group) + node
+        seen.scalar[SIZE] = heap_push(seen.times, seen.events, seen.scalar[SIZE], now + HEARTBEAT, event)
+
+
+@compiled
+def _opened(
+    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, group: int, now: int
+) -> None:
+    """Open a group, and let nodes report that have room for it, in turn."""
+    open_group(work, group, now)
+    count = len(nodes.held)
+    for _ in range(count):
+        if work.waiting[group] == 0:
+            break
+        node = seen.scalar[TURN] % count
+        seen.scalar[TURN] = node + 1
+        if nodes.kept_for[node] == NONE and fits(work, nodes.free[node], work.first[group]):
+            _report(work, nodes, weights, plan, seen, room, node, now)
+
+
+@compiled
+def play(work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk) -> int:
+    """Run all jobs to their end; return the last moment (milliseconds)."""
+    coming, now, tasks = 0, 0, len(work.group)
+    while coming < len(plan.submitted) or seen.scalar[SIZE] > 0:
+        if coming < len(plan.submitted) and (seen.scalar[SIZE] == 0 or plan.submitted[coming] <= seen.times[0]):
+            now = plan.submitted[coming]
+            work.counts[NOT_DONE] += 1
+            _opened(work, nodes, weights, plan, seen, room, plan.first[coming], now)
+            coming += 1
+            continue
+        now = seen.times[0]
+        event = seen.events[0]
+        seen.scalar[SIZE] = heap_pop(seen.times, seen.events, seen.scalar[SIZE])
+        if event >= tasks:
+            node = event - tasks
+            seen.beating[node] = 0
+            _report(work, nodes, weights, plan, seen, room, node, now)
+            continue
+        group, opens = work.group[event], NONE
+        node = work.node[event]
+        state = end_phase(work, nodes, event, now)
+        if state == RUNNING:
+            _start_clock(work, plan, seen, event, now)
+        elif state == DONE:
+            plan.left[group] -= 1
+            if plan.left[group] == 0:
+                opens = plan.follower[group]
+                if opens == NONE:
+                    seen.finished[work.job[group]] = now
+                    work.counts[NOT_DONE] -= 1
+        _report(work, nodes, weights, plan, seen, room, node, now)
+        if opens != NONE:
+            _opened(work, nodes, weights, plan, seen, room, opens, now)
+    return int(now)

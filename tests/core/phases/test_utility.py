@@ -1,0 +1,38 @@
+"""Equations 14 to 17, with their arithmetic shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from cotide_core.phases.utility import dominant_share, fairness_gain, parallelism_gain, wait_penalty
+
+
+def amounts(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def test_the_dominant_share_is_that_of_the_scarcest_resource() -> None:
+    # 2 of 10 cores, 3 + 1 of 8 GB: 4/8
+    assert dominant_share(amounts(2, 3), amounts(0, 1), amounts(0, 0), amounts(10, 8)) == 0.5
+
+
+def test_a_job_further_below_its_share_gains_more_fairness_from_the_same_phase() -> None:
+    assert fairness_gain(0.0, 0.1, 4) > fairness_gain(0.2, 0.3, 4) > fairness_gain(0.5, 0.6, 4) > 0
+
+
+def test_fairness_gain_is_the_logarithm_of_shares_in_fair_shares() -> None:
+    # four jobs: 0.1 -> 0.2 of the cluster is 0.4 -> 0.8 fair shares
+    assert fairness_gain(0.1, 0.2, 4) == pytest.approx(math.log(0.81 / 0.41))
+
+
+def test_parallelism_gain_counts_waves_saved() -> None:
+    assert parallelism_gain(12, 2) == 12 / 2 - 12 / 3
+    assert parallelism_gain(12, 0) == 12 / 0.5 - 12  # epsilon is 1/2
+
+
+def test_a_pause_is_worth_more_the_longer_it_lasts() -> None:
+    assert wait_penalty(10, 0.5, 3) == 0.5 * 100 + 3
+    assert wait_penalty(20, 0.5, 3) - wait_penalty(10, 0.5, 3) > wait_penalty(10, 0.5, 3) - wait_penalty(0, 0.5, 3)

@@ -1,0 +1,16 @@
+"""How numbers and durations are written for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotide_core.units import counted
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods"), (28481, "28,481 pods")])
+def test_one_is_singular(number: int, words: str) -> None:
+    assert counted(number, "pod") == words
+
+
+def test_a_plural_of_its_own_is_given() -> None:
+    assert [counted(number, "policy", "policies") for number in (1, 2)] == ["1 policy", "2 policies"]

@@ -1,0 +1,85 @@
+"""Jobs with phases: pods are resized to what their phase needs, wait for room, and never fill more than a node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from operator_world import ALONE, World
+from servers import Server
+
+from cotide_kube.client import KubeClient
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
+from cotide_sim.kubelets.node_objects import NodeShape
+
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+ONE_NODE = FleetSettings(GeneratedInterference(), shape=NodeShape(millicores=4000, memory_bytes=2**33))
+
+
+@pytest.fixture
+async def world(server: Server) -> AsyncIterator[World]:
+    async with KubeClient(server.credentials) as client:
+        yield World(server, client)
+
+
+def job(name: str, limits: dict[str, str] | None = None) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "c", "image": "x"}
+    if limits is not None:
+        container["resources"] = {"limits": limits}
+    metadata = {"annotations": {"sim.cotide.dev/lone-seconds": "3600"}}
+    phases = [
+        {"name": "fetch", "resources": {"cpu": "500m", "memory": "256Mi"}},
+        {"name": "count", "resources": {"cpu": "3", "memory": "1Gi"}},
+    ]
+    spec = {"template": {"metadata": metadata, "spec": {"containers": [container]}}, "phases": phases}
+    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+async def pod_of(world: World, name: str) -> dict[str, Any]:
+    pods = await world.client.list(PODS)
+    return next((pod for pod in pods if pod["metadata"]["name"] == f"{name}-0"), {"metadata": {"annotations": {}}})
+
+
+async def until_set(world: World, fleet: Fleet, name: str, cpu: str, granted: str | None) -> dict[str, Any]:
+    async def is_set() -> bool:
+        assert all(room.taken["cpu"] <= 4000 for room in fleet.residents._rooms.values())
+        pod = await pod_of(world, name)
+        statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+        held = statuses[0].get("resources", {}).get("requests", {}).get("cpu")
+        return held == cpu and pod["metadata"]["annotations"].get("cotide.dev/granted-phase") == granted
+
+    await world.until(f"{name} holds {cpu} and is told {granted}", is_set)
+    return await pod_of(world, name)
+
+
+async def enter(world: World, name: str, phase: str) -> None:
+    """Say the phase as the work does."""
+    await world.client.patch(f"{PODS}/{name}-0", {"metadata": {"annotations": {"cotide.dev/phase": phase}}})
+
+
+async def test_pods_give_back_what_their_phase_does_not_need_and_grow_when_there_is_room(world: World) -> None:
+    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+        await world.server.until_open(world.client)
+        await world.client.create(JOBS, job("a"))
+        first = await until_set(world, fleet, "a", "500m", "fetch")
+        assert first["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
+        await world.client.create(JOBS, job("b"))  # fits, since the first one gave back: 0.5 + 3 of 4 cores
+        await until_set(world, fleet, "b", "500m", "fetch")
+        await enter(world, "a", "count")
+        await until_set(world, fleet, "a", "3", "count")
+        await enter(world, "b", "count")  # 3 + 3 of 4 cores: it waits, and holds next to nothing
+        await until_set(world, fleet, "b", "10m", "fetch")
+        await world.client.delete(f"{JOBS}/a")
+        await until_set(world, fleet, "b", "3", "count")
+
+
+async def test_a_pod_that_can_not_be_resized_keeps_its_largest_need_and_says_so(world: World) -> None:
+    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+        await world.server.until_open(world.client)
+        # Requests that equal their limits make it Guaranteed, which it must stay.
+        await world.client.create(JOBS, job("fixed", {"cpu": "3", "memory": "1Gi"}))
+        pod = await until_set(world, fleet, "fixed", "3", "fetch")
+        assert "QOS Class may not change" in pod["metadata"]["annotations"]["cotide.dev/phase-note"]

@@ -1,0 +1,93 @@
+"""What was learned outlives the pod: in a directory, or in ConfigMaps that hold no more than they may."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotide_core.errors import ModelError
+from cotide_core.recording.samples import POOL
+from cotide_kube.answers import ApiError
+from cotide_operator.models.learned_store import MODEL, SAMPLES, ConfigMapStore, DirectoryStore, LearnedStore
+
+FILES = {"manifest.json": b"{}", "learned.npz": bytes(range(256)) * 40}
+
+
+class Api:
+    """ConfigMaps of one namespace, as a server keeps them."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, dict[str, Any]] = {}
+
+    def _known(self, path: str) -> str:
+        name = path.rpartition("/")[2]
+        if name not in self.there:
+            raise ApiError(404, "NotFound", "not found")
+        return name
+
+    async def get(self, path: str) -> dict[str, Any]:
+        return self.there[self._known(path)]
+
+    async def list(self, path: str, params: dict[str, str]) -> list[dict[str, Any]]:
+        del path, params
+        return list(self.there.values())
+
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.there[self._known(path)] = body
+        return body
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        del path
+        self.there[body["metadata"]["name"]] = body
+        return body
+
+    async def delete(self, path: str) -> dict[str, Any]:
+        return self.there.pop(self._known(path))
+
+
+@pytest.fixture(params=["directory", "configMaps"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LearnedStore:
+    if request.param == "directory":
+        return DirectoryStore(tmp_path / "learned")
+    return ConfigMapStore(Api(), "cotide-system")  # type: ignore[arg-type]  # as much of a client as it uses
+
+
+async def test_what_is_kept_is_found_again_by_learner(store: LearnedStore) -> None:
+    assert await store.learners() == []
+    assert await store.load(SAMPLES, POOL) is None
+    await store.save(SAMPLES, POOL, {"old": b"x"})
+    await store.save(SAMPLES, POOL, FILES)
+    await store.save(SAMPLES, "shop", {"manifest.json": b"[]"})
+    await store.save(MODEL, "shop", FILES)
+    assert await store.learners() == [POOL, "shop"]
+    assert await store.load(SAMPLES, POOL) == FILES
+    assert await store.load(MODEL, "shop") == FILES
+    await store.delete("shop")
+    assert await store.learners() == [POOL]
+
+
+async def test_a_config_map_takes_no_more_than_its_server_would() -> None:
+    store = ConfigMapStore(Api(), "cotide-system")  # type: ignore[arg-type]  # as much of a client as it uses
+    with pytest.raises(ModelError, match="mount a volume"):
+        await store.save(MODEL, POOL, {"big": os.urandom(1_000_000)})
+
+
+@pytest.mark.parametrize("text", ["no base64!", base64.b64encode(b"no zlib").decode(), 7])
+async def test_what_somebody_else_wrote_is_refused_in_a_sentence(text: object) -> None:
+    api = Api()
+    store = ConfigMapStore(api, "cotide-system")  # type: ignore[arg-type]  # as much of a client as it uses
+    await store.save(SAMPLES, POOL, FILES)
+    api.there["cotide-learned-samples"]["binaryData"]["learned.npz"] = text
+    with pytest.raises(ModelError, match="does not hold what we wrote"):
+        await store.load(SAMPLES, POOL)
+
+
+async def test_a_write_that_was_cut_short_leaves_what_was_there_before(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.save(SAMPLES, POOL, FILES)
+    (tmp_path / SAMPLES).rename(tmp_path / f".{SAMPLES}.before")  # killed between two renames
+    assert await store.load(SAMPLES, POOL) == FILES

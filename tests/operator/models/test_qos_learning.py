@@ -1,0 +1,156 @@
+"""Learning that is left on: it doesn't censor itself, survives a restart, and finds out when it is lied to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generation_loop import SERVICES, Cluster
+from services_pair import DATABASE, measured
+
+from cotide_core.errors import ModelError
+from cotide_core.events import ModelsChanged
+from cotide_core.forecasting.heuristics import HeuristicQos
+from cotide_core.forecasts import QosSamples
+from cotide_core.recording.samples import POOL
+from cotide_operator.models.learned_store import SAMPLES, DirectoryStore
+from cotide_operator.models.shelf import QOS
+from cotide_predictors import serialisation
+from cotide_predictors.learning import kept_state
+from cotide_predictors.learning.renewal import Renewal
+from cotide_predictors.qos.qos_model import train_qos
+
+TRUST_SLOTS = 80
+"""More than the 48 records that trust takes: where the heuristic refuses all of a slot's candidates there is none."""
+
+
+async def learned(directory: Path, **settings: object) -> Cluster:
+    """A cluster that measured a campaign and lets its model decide."""
+    cluster = Cluster(directory, kept=DirectoryStore(directory / ".learned"), **settings)
+    await cluster.learning.restore()
+    cluster.campaign()
+    await cluster.learning.renew()
+    cluster.generation(TRUST_SLOTS)
+    return cluster
+
+
+def counted(cluster: Cluster, name: str, **labels: str) -> float:
+    return cluster.telemetry.registry.get_sample_value(f"cotide_{name}", labels) or 0.0
+
+
+async def test_over_ten_generations_little_breaks_and_refusals_do_not_grow(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path)
+    generations = []
+    for _ in range(10):
+        generations.append(cluster.generation())
+        await cluster.learning.look()
+        try:
+            await cluster.learning.renew()
+        except ModelError as error:  # a challenger may lose
+            cluster.outcomes.append(str(error))
+    assert max(one.broken_share for one in generations) < 0.01
+    refused = [one.refused_share for one in generations]
+    assert np.mean(refused[5:]) < np.mean(refused[:5]) + 0.02  # the law itself has 7 % to refuse
+    assert max(refused) < 0.15
+
+
+async def test_a_model_is_only_scored_until_it_is_trusted(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.campaign()
+    await cluster.learning.renew()
+    asked = cluster.candidates(10)
+    assert cluster.told[-1] == ModelsChanged(cluster.store.current[QOS].model_id, decides_for=())
+    assert (cluster.decider.violation_probability(asked) == HeuristicQos().violation_probability(asked)).all()
+    assert cluster.store.applicability(DATABASE, 100.0, 200.0).trust == "Learning"
+    cluster.generation(TRUST_SLOTS)
+    event = cluster.told[-1]
+    assert isinstance(event, ModelsChanged)
+    assert event.decides_for == SERVICES
+    seen = cluster.store.applicability(DATABASE, 100.0, 200.0)
+    assert (seen.decides, seen.trust) == (True, "Trusted")
+    assert counted(cluster, "qos_trust", workload=DATABASE, state="Trusted") == 1
+
+
+async def test_a_model_that_may_never_decide_is_scored_all_the_same(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path, promotion="never")
+    assert cluster.learning.trust.trusted() == SERVICES
+    assert cluster.store.decides_for == ()
+
+
+async def test_after_a_restart_it_decides_for_whom_it_did(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.store.look()
+    await after.learning.restore()
+    assert after.store.decides_for == SERVICES
+    assert len(after.learning.reservoir) == len(before.learning.reservoir)
+
+
+async def test_another_model_than_the_one_that_earned_it_has_no_trust(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    after.store.save(serialisation.to_files(train_qos(measured(300, 5), random_state=5)))
+    await after.store.look()
+    await after.learning.restore()
+    assert after.store.decides_for == ()
+
+
+async def test_a_store_with_constant_labels_is_found_out(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    champion = before.store.current[QOS].model_id
+    poisoned = [replace(one, latency=1.0) for one in before.learning.reservoir.digest(10_000)] * 4
+    await DirectoryStore(tmp_path / ".learned").save(
+        SAMPLES, POOL, kept_state.to_files(poisoned, before.learning.trust.windows(48), champion)
+    )
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.store.look()
+    await after.learning.restore()
+    assert len(after.learning.reservoir.older()) == len(poisoned)
+    after.campaign()
+    try:
+        await after.learning.renew()
+    except ModelError as error:
+        after.outcomes.append(str(error))
+    assert after.learning.reservoir.older() == []
+    assert counted(after, "learned_store_total", outcome="contradicted") == 1
+    assert after.generation(TRUST_SLOTS).broken_share < 0.01
+
+
+async def test_a_promotion_that_was_wrong_is_rolled_back(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path)
+    champion = cluster.store.current[QOS].model_id
+    bad = measured(300, 7)
+    worst = train_qos(QosSamples(bad.mixes, 1.15 * bad.latency_milliseconds[::-1]), random_state=0)
+
+    async def renewed_badly(*_: object) -> Renewal:
+        return Renewal(serialisation.to_files(worst))
+
+    cluster.learning._renew_with = renewed_badly  # a trainer that no challenge would let pass
+    await cluster.learning.renew()
+    assert cluster.store.current[QOS].model_id != champion
+    for _ in range(20):
+        cluster.generation(1)
+        await cluster.learning.look()
+    assert cluster.store.current[QOS].model_id == champion
+    assert counted(cluster, "model_rollbacks_total", kind=QOS) == 1
+
+
+async def test_a_store_that_is_broken_is_not_taken_up(tmp_path: Path) -> None:
+    place = tmp_path / ".learned" / SAMPLES
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text('{"schema_version": 2, "files": {"learned.npz": {}}}')
+    cluster = Cluster(tmp_path, kept=DirectoryStore(tmp_path / ".learned"))
+    await cluster.learning.restore()
+    assert counted(cluster, "learned_store_total", outcome="refused") == 1
+
+
+@pytest.mark.parametrize("gone", [DATABASE])
+async def test_a_workload_that_is_deleted_leaves_no_series_behind(tmp_path: Path, gone: str) -> None:
+    cluster = await learned(tmp_path)
+    cluster.learning.forget(gone)
+    assert gone.encode() not in cluster.telemetry.text()
+    assert gone not in cluster.learning.reservoir.services
