@@ -88,7 +88,7 @@ def ask(port: int, authority: str, names: list[str], pods: list[Json], answers: 
     answers.put(milliseconds)
 
 
-async def calls(nodes: int, count: int) -> Json:
+async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
     from bench_engine import trained
 
     pods = [pod(f"p{i}", "cotide-assisted", i) for i in range(count)]
@@ -125,7 +125,9 @@ async def calls(nodes: int, count: int) -> Json:
             await asyncio.sleep(0.01)
         context = multiprocessing.get_context("spawn")
         answers = context.Queue()
-        names = [node_name(i) for i in range(asked_about(nodes))]
+        # Either as they come, or nodes with a service only: then the model is asked for every pod.
+        every = SERVICE_SHARE if beside_services else 1
+        names = [node_name(i) for i in range(0, nodes, every)][: asked_about(nodes)]
         asker = context.Process(target=ask, args=(settings.port, str(authority.path), names, pods, answers))
         asker.start()
         milliseconds = await asyncio.to_thread(answers.get, True, 300)
@@ -247,11 +249,12 @@ def main() -> None:
     parser.add_argument("what", choices=("calls", "race"))
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=3000)
+    parser.add_argument("--beside-services", action="store_true", help="calls: about nodes with a service only")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if options.what == "calls":
-            result = runner.run(calls(options.nodes, options.pods))
+            result = runner.run(calls(options.nodes, options.pods, beside_services=options.beside_services))
         else:
             with tempfile.TemporaryDirectory(prefix="race-") as name:
                 folder = Path(name)

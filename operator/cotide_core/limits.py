@@ -73,6 +73,13 @@ HOST_PORTS_MOST: Final = 256
 """Host ports of one pod. Chosen."""
 GATES_MOST: Final = 64
 """Scheduling gates of one pod. Chosen."""
+NODE_RESOURCES_MOST: Final = 256
+"""Resources of one node that are counted: cpu, memory, pods and what is reclaimed, then by name. Chosen: ten times what
+nodes of clouds offer."""
+NODE_LABELS_MOST: Final = 1024
+NODE_TAINTS_MOST: Final = 256
+"""Labels and taints of one node; with more it takes no pods, since some would not be looked at. Chosen: each label key
+is a column over all nodes."""
 FIELDS_NAMED: Final = 8
 """Fields at fault that a sentence names; of more it tells the number. Chosen."""
 NOTE_BYTES: Final = 8192

@@ -38,6 +38,9 @@ _SUFFIX: Final[dict[str, Decimal]] = {
 }  # fmt: skip
 
 
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_PLAIN_CHARACTERS: Final = 18
+"""So many digits are an int in no time, however many of them there are."""
 _BEYOND: Final = "{} is beyond 2^53, the largest amount that is counted exactly"
 
 
@@ -91,12 +94,33 @@ def resource_amount(resource: str, quantity: str | int | float) -> int:
     InputError
         When it is no quantity, or beyond `limits.EXACT`.
     """
+    plain = _plain(resource, quantity)
+    if plain is not None:
+        return plain
     value = parse_quantity(quantity)
     if resource == CPU:
         value *= 1000
     if not -EXACT <= value <= EXACT:
         raise QuantityBeyond(_BEYOND.format(repr(quantity)))
     return int(value.to_integral_value(rounding=ROUND_CEILING))
+
+
+def _plain(resource: str, quantity: str | int | float) -> int | None:
+    """Return the amount of most quantities, ``2``, ``250m`` of cpu, ``512Mi``, in less time; None for others."""
+    if not isinstance(quantity, str) or len(quantity) > _PLAIN_CHARACTERS or not quantity.isascii():
+        return None
+    if quantity.isdecimal():
+        factor, digits = (1000 if resource == CPU else 1), quantity
+    elif resource == CPU:
+        factor, digits = 1, quantity[:-1]
+        if quantity[-1:] != "m":
+            return None
+    else:
+        factor, digits = _BINARY.get(quantity[-2:], 0), quantity[:-2]
+    if not factor or not digits.isdecimal():
+        return None
+    amount = int(digits) * factor
+    return amount if amount <= EXACT else None
 
 
 def bounded_amount(resource: str, quantity: str | int | float) -> int:
@@ -107,6 +131,9 @@ def bounded_amount(resource: str, quantity: str | int | float) -> int:
     InputError
         When it is no quantity.
     """
+    plain = _plain(resource, quantity)
+    if plain is not None:
+        return plain
     try:
         value = parse_quantity(quantity)
     except QuantityBeyond:

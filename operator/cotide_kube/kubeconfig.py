@@ -11,14 +11,18 @@ import base64
 import binascii
 import logging
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_core.limits import DEPTH
+
+_BRACKET: Final = re.compile(r"[\[{\]}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +163,21 @@ def _resolve(name: str, chosen: _Section, cluster: _Section, user: _Section) -> 
     )
 
 
+def _levels(text: str) -> int:
+    """Return how many brackets are open at once at most; each takes the parser four levels of Python's stack."""
+    level = most = 0
+    for bracket in _BRACKET.findall(text):
+        level += 1 if bracket in "[{" else -1
+        most = max(most, level)
+    return most
+
+
 def _parse(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        text = path.read_text(encoding="utf-8")
+        if _levels(text) > DEPTH:
+            raise InputError(f"has more than {DEPTH} lists and objects within one another", file=str(path))
+        return yaml.safe_load(text) or {}
     except FileNotFoundError as error:
         raise InputError("the kubeconfig does not exist", file=str(path)) from error
     except OSError as error:

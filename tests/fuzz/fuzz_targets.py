@@ -24,15 +24,23 @@ from cotide_kube.timestamps import format_timestamp, parse_timestamp
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
+from cotide_operator.config.promql import LabelMatcher, PromQuery
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.controllers.job_reconciler import read_progress
 from cotide_operator.translation.decision_annotation import decode, decode_past
 from cotide_operator.translation.event_source import EventSource
+from cotide_operator.usage.prometheus import _matrix, _pod, _reason, _UsageQuery, _value
+from cotide_operator.usage.prometheus_client import _decoded
+from cotide_operator.usage.sources import SourceDown
 from cotide_operator.webhooks.admission.review import Reviewer
 from cotide_operator.webhooks.extender import wire
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_predictors.persistence.model_files import read_arrays, unpack
+from cotide_sim.traces.columns import read_table
+from cotide_sim.traces.jobs.any_log import FORMATS, read_any_log
+from cotide_sim.traces.jobs.machines import read_machines
 from cotide_sim.traces.jobs.swf import read_swf
+from cotide_sim.traces.load.any_load import read_load_series
 
 Target = Callable[[bytes], None]
 _DECODERS = (
@@ -147,6 +155,46 @@ def swf_rows(data: bytes) -> None:
         read_swf(_file(data, "log.swf"))
 
 
+def prometheus_answer(data: bytes) -> None:
+    """Decode, and take apart as an instant answer and as a range."""
+    try:
+        answer = _decoded(data)
+    except SourceDown:
+        return
+    assert len(_reason(answer)) <= 400
+    body = answer.get("data")
+    for series in body["result"] if isinstance(body, dict) and isinstance(body.get("result"), list) else ():
+        _value(_pod(series), series)
+    with contextlib.suppress(SourceDown):
+        _matrix(_UsageQuery("podCpuQuery", "x"), answer)
+
+
+def promql(data: bytes) -> None:
+    with contextlib.suppress(InputError):
+        query = PromQuery.parse(_text(data))
+        query.check_ranges()
+        PromQuery.parse(query.enforced((LabelMatcher("namespace", "=", "shop"),)))
+
+
+def job_traces(data: bytes) -> None:
+    path = _file(data, "trace.csv")
+    for form in (None, *FORMATS):
+        for on_bad in ("fail", "skip"):
+            with contextlib.suppress(CotideError):
+                read_any_log(path, form=form, on_bad=on_bad)  # type: ignore[arg-type]  # the two words that it takes
+    for form in ("openb", "alibaba2017"):
+        with contextlib.suppress(CotideError):
+            read_machines(form, path)
+
+
+def load_traces(data: bytes) -> None:
+    path = _file(data, "load.csv")
+    with contextlib.suppress(CotideError):
+        read_load_series(path)
+    with contextlib.suppress(CotideError):
+        read_table(path, numbers=("a",), texts=("b",))
+
+
 _POD = {"metadata": {"name": "p", "namespace": "s", "uid": "u", "resourceVersion": "1"}, "spec": {"containers": []}}
 TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
     "quantity": (quantity, (b"250m", b"1e30", b"8Ei", b"9" * 60, b"1e999999", b".", b"-1", "\u0663".encode())),
@@ -177,4 +225,41 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
     "manifest": (manifest, (b'{"schema":1,"files":{}}', b"[" * 3000, b"PK\x03\x04")),
     "kubeconfig": (kubeconfig_file, (b"apiVersion: v1\nclusters: []\n", b"{" * 2000)),
     "swf": (swf_rows, (b"1 0 -1 5 1 -1 -1 1 9 -1 1 1 1 -1 1 -1 -1 -1\n", b"; UnixStartTime: x\n", b"1 nan 1e400\n")),
+    "prometheus_answer": (
+        prometheus_answer,
+        (
+            b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":"p"},"value":[1.5,"2"]}]}}',
+            b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"pod":"p"},"values":[[1,"NaN"]]}]}}',
+            b'{"status":"error","error":' + b"[" * 900 + b"]" * 900 + b"}",
+            b'{"data":{"result":[{"metric":{"pod":'
+            + b"[" * 900
+            + b"]" * 900
+            + b'},"value":[1'
+            + b"0" * 400
+            + b",2]}]}}",
+            b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"pod":"p"},"values":[[1'
+            + b"0" * 400
+            + b',"1"]]}]}}',
+            b'{"x":' + b"9" * 5000 + b"}",
+        ),
+    ),
+    "promql": (promql, (b'sum by (pod) (rate(x{namespace="a"}[5m]))', b"(" * 60 + b"x" + b")" * 60, b"x[1y:1s]")),
+    "job_traces": (
+        job_traces,
+        (
+            b"1,2,3,j,t,Terminated,1.0,2.0\n",
+            b"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,"
+            b"scheduled_time\np,1,2,0,0,,LS,Running,1,2,1\n",
+            b"job_id,submit_time\n1e400,nan\n",
+        ),
+    ),
+    "load_traces": (
+        load_traces,
+        (
+            b"series,slot,load\na,0,0.5\na,1,0.25\n",
+            b"series,slot,load\na,1000000000000,0.5\n",
+            b"machine,time_s,cpu_percent\nm,0,5\n",
+            b"a,b\n1,x\n",
+        ),
+    ),
 }

@@ -2,11 +2,13 @@
 
 Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
 own event loop. Place in the flow: watch event -> mirror -> translation -> core event.
-Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`.
+Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`;
+those of a Workload whose selector changed among many pods after `settle` has nothing left to do.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -33,6 +35,8 @@ from cotide_operator.cache.quarantine import Quarantine
 
 Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+SETTLE_SECONDS: Final = 0.01
+"""Of one call of `settle`; chosen: a fifth of what one piece of work may take."""
 Listener = Callable[[Kind, str], None]
 
 
@@ -142,6 +146,8 @@ class ObjectCache:
         self._workload_of: dict[str, str] = {}
         self._selectors: dict[str, dict[str, LabelSelector]] = {}
         """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
+        self._unsettled: dict[str, None] = {}
+        """Pods that a changed selector may give to another Workload, and that were not looked at yet."""
 
     @property
     def synced(self) -> bool:
@@ -158,6 +164,9 @@ class ObjectCache:
 
     def mark_synced(self, kind: Kind) -> None:
         """Note that a kind was listed in full, and tell the listeners with an empty key."""
+        if not self.synced:
+            while self.settle():
+                pass
         self._synced.add(kind)
         self._tell(kind, "")
 
@@ -206,17 +215,37 @@ class ObjectCache:
         else:
             objects[key] = item
             self.quarantine.changed(kind, key, item.metadata.resource_version)
-        affected: list[str] = []
         try:
             if kind == "pods":
                 self._index(key)
             elif kind == "workloads":
-                affected = self._reselect(key, item.metadata.namespace)
+                self._reselect(key, item.metadata.namespace)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self.set_aside(kind, key, "indexes of the mirror", error)
         self._tell(kind, key)
-        for pod_key in affected:
-            self._tell("pods", pod_key)
+        if kind == "workloads":
+            self.settle()
+
+    def settle(self) -> bool:
+        """Give some of the pods that a changed selector concerns to their Workloads; return whether there are more.
+
+        A Workload may select 10,000 pods at once: whoever applies changes of Workloads calls this, with a pause before
+        each further call.
+        """
+        until = time.perf_counter() + SETTLE_SECONDS
+        while self._unsettled:
+            key = next(iter(self._unsettled))
+            del self._unsettled[key]
+            before = self._workload_of.get(key)
+            try:
+                self._index(key)
+            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+                self.set_aside("pods", key, "indexes of the mirror", error)
+            if self._workload_of.get(key) != before:
+                self._tell("pods", key)
+            if time.perf_counter() >= until:
+                break
+        return bool(self._unsettled)
 
     def set_aside(self, kind: Kind, key: str, place: str, error: BaseException | str) -> None:
         """Set an object aside at the version that is here."""
@@ -254,26 +283,19 @@ class ObjectCache:
         # Two Workloads that select the same pod are a user's mistake; the first by name has it, always the same.
         return next((key for key in sorted(selectors) if selects(selectors.get(key), pod.metadata.labels)), None)
 
-    def _reselect(self, key: str, namespace: str) -> list[str]:
-        """Follow a Workload's selector; return the pods that came to it or left it."""
+    def _reselect(self, key: str, namespace: str) -> None:
+        """Follow a Workload's selector: the pods of its namespace are looked at anew by `settle`."""
         workload = self.workloads.get(key)
         selector = read_selector(workload.spec) if workload else None
         known = self._selectors.setdefault(namespace, {})
         if known.get(key) == selector:
-            return []
+            return
         if selector is None:
             del known[key]
         else:
             known[key] = selector
-        affected: list[str] = []
-        for pod_key, pod in self.pods.items():
-            if pod.metadata.namespace != namespace:
-                continue
-            before = self._workload_of.get(pod_key)
-            self._index(pod_key)
-            if self._workload_of.get(pod_key) != before:
-                affected.append(pod_key)
-        return affected
+        within = f"{namespace}/"
+        self._unsettled.update((pod, None) for pod in self.pods if pod.startswith(within))
 
 
 def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:

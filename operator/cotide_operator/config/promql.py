@@ -31,6 +31,9 @@ RANGE_SECONDS: Final = 3600.0
 SUBQUERY_STEPS: Final = 1000
 """Evaluations of what stands in a subquery, in a tenant's query; chosen, as an hour at 3.6 s."""
 
+DIGITS: Final = 15
+"""Of one number: what a float64 tells apart. Chosen; the parser ends over a duration beyond 2^64 seconds."""
+_LONG_NUMBER: Final = re.compile(rf"[0-9_]{{{DIGITS + 1},}}|[0-9.][eE][+-]?0*[1-9][0-9]{{2}}|0[xX][0-9a-fA-F_]{{14}}")
 _STRING: Final = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`\n]*`""")
 _COMMENT: Final = re.compile(r"#[^\n]*")
 _PLAIN: Final = re.compile(r"[^\"'`#]+")
@@ -184,10 +187,17 @@ def _decoded(literal: str) -> str:
 
 
 def _parsed(text: str) -> ast.Expr:
+    if _LONG_NUMBER.search(text) is not None:
+        raise QueryRefused(f"a number in it has more than {DIGITS} digits or an exponent beyond 99")
     try:
         return ast.parse(text)
     except ValueError as error:
         raise QueryRefused(f"it is no PromQL: {error}") from error
+    except BaseException as error:
+        # The parser's own failure is no Exception, so as to end a program; a tenant's text must not end this one.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise QueryRefused("the parser fails over it") from error
 
 
 def _children(node: object) -> list[object]:

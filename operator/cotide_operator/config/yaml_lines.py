@@ -17,6 +17,8 @@ from cotide_core.errors import InputError
 Path = tuple[str | int, ...]
 
 CONFIGURATION_CHARACTERS: Final = 256 * 1024
+FLOWS_MOST: Final = 1000
+"""Chosen: a configuration that is written in brackets throughout has a hundred."""
 FIELDS_MOST: Final = 20_000
 """Chosen: a configuration with everything in it has two hundred."""
 
@@ -31,6 +33,8 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
     """
     if len(text) > CONFIGURATION_CHARACTERS:
         raise InputError(f"has {len(text)} characters, at most {CONFIGURATION_CHARACTERS} are read", file=file)
+    if text.count("[") + text.count("{") > FLOWS_MOST:  # each takes the parser four levels of Python's stack
+        raise InputError(f"has more than {FLOWS_MOST} lists and objects in brackets", file=file)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)

@@ -80,8 +80,8 @@ class ChildPodWriter:
             del self._doubts[next(iter(self._doubts))]
         self._doubts[key] = now
 
-    async def make(self, manifests: Sequence[Manifest]) -> Made:
-        """Create pods, slowly at first, up to the first that is refused.
+    async def make(self, manifests: Sequence[Callable[[], Manifest]]) -> Made:
+        """Create pods, slowly at first, up to the first that is refused; each manifest is made when its turn comes.
 
         A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle; anything
         else is a fault, to be tried again.
@@ -99,7 +99,8 @@ class ChildPodWriter:
             start, size = start + size, min(2 * size, AT_ONCE)
         return Made(frozenset(there))
 
-    async def _make_one(self, manifest: Manifest) -> str | None:
+    async def _make_one(self, make: Callable[[], Manifest]) -> str | None:
+        manifest = make()
         metadata = manifest["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
         key = f"{metadata['namespace']}/{metadata['name']}"

@@ -103,17 +103,21 @@ class SeenPod:
         return self.finished_seconds < self.doomed_seconds - CLOCKS_APART_SECONDS
 
 
-def seen_children(pods: Iterable[PodObject], owner_uid: str) -> list[SeenPod]:
-    """Return the pods that an owner controls, by index; those of an earlier owner of the same name are left out."""
-    children = []
-    for pod in pods:
-        owner = controller_of(pod.metadata)
-        if owner is None or owner.uid != owner_uid:
-            continue
-        child = see(pod)
-        if child.index >= 0:
-            children.append(child)
-    return sorted(children, key=lambda child: (child.index, child.retry))
+def see_child(pod: PodObject, owner_uid: str) -> SeenPod | None:
+    """Return what matters of a pod that an owner controls; None for one without an index, or of another owner, an
+    earlier one of the same name included."""
+    owner = controller_of(pod.metadata)
+    return see(pod) if owner is not None and owner.uid == owner_uid and index_of(pod) >= 0 else None
+
+
+def by_index(found: Iterable[SeenPod | None]) -> list[SeenPod]:
+    """Return the children among them in order."""
+    return sorted((child for child in found if child is not None), key=lambda child: (child.index, child.retry))
+
+
+def index_of(pod: PodObject) -> int:
+    """Return the index that a pod carries, -1 for none."""
+    return _number(pod.metadata.labels.get(INDEX_LABEL), -1)
 
 
 def see(pod: PodObject) -> SeenPod:
@@ -130,7 +134,7 @@ def see(pod: PodObject) -> SeenPod:
     return SeenPod(
         name=metadata.name,
         uid=metadata.uid,
-        index=_number(metadata.labels.get(INDEX_LABEL), -1),
+        index=index_of(pod),
         retry=_number(metadata.annotations.get(RETRY_ANNOTATION), 0),
         phase=status.phase,
         reason=status.reason,

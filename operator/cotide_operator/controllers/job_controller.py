@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from copy import deepcopy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
@@ -23,11 +24,12 @@ from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.controllers import job_reconciler as jobs
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
-from cotide_operator.controllers.child_pods import SeenPod, job_pod, seen_children
+from cotide_operator.controllers.child_pods import Manifest, SeenPod, by_index, job_pod, see_child
 from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers, Released
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
@@ -61,6 +63,8 @@ class _JobEntry:
     generation: int = -1
     spec: JobSpec | None = None
     fault: str = ""
+    seen: dict[str, tuple[PodObject, SeenPod | None]] = field(default_factory=dict)
+    """What the last look saw, by uid."""
 
 
 class JobController:
@@ -102,6 +106,13 @@ class JobController:
         self._known.pop(key, None)
         self._ended.pop(key, None)
 
+    def _forget_ended(self, key: str, counted: Iterable[str]) -> None:
+        left = self._ended.get(key, {})
+        for uid in counted:
+            left.pop(uid, None)
+        if not left:
+            self._ended.pop(key, None)
+
     async def look(self, key: str) -> float | None:
         """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
         job = self._mirror.jobs.get(key)
@@ -115,20 +126,21 @@ class JobController:
             await self._tracking.release_strays(key, job)
             return await self.statuses.write(job, known.kept, status)
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
-        pods = seen_children({**self._ended.get(key, {}), **there}.values(), job.metadata.uid)
+        ended = dict(self._ended.get(key, {}))
+        pods = await self._see(known, {**ended, **there}, job.metadata.uid)
         planned = await self._plan(job, known, known.spec, pods)
         if planned is None:  # gone, or another by now: the mirror will tell
             return LAGGING_SECONDS
         plan, accounted = planned
-        if accounted:  # whatever ended is in the status that the server has
-            self._ended.pop(key, None)
+        if accounted:  # whatever had ended when this look began is in the status that the server has
+            self._forget_ended(key, ended)
         if accounted and await self._make(job, known, known.spec, plan, pods):
             # The pods' own arrival brings the next look, and with it the status: one write instead of two.
             undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
             if undeleted:
                 return self._noted(known, summary(undeleted, "deleted"))
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
-        decisions = self._decisions(job, pods)
+        decisions = await self._decisions(job, pods)
         status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
         status["conditions"] = with_released(status["conditions"], known.unwritten, look)
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
@@ -182,24 +194,25 @@ class JobController:
         if known.trouble and now < known.retry_monotonic and alive >= known.alive_then:
             return False
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
-        try:
-            manifests = [
-                job_pod(
-                    job.metadata,
-                    spec,
-                    index=index,
-                    retry=retry,
-                    workload_class=workload_class,
-                    scheduler_name=self._scheduler_name,
-                    reclaim=self._reclaim,
-                )
-                for index, retry in places
-            ]
-        except InputError as error:
-            known.trouble = f"spec.template.{error}"
-            return False
-        if manifests:
-            made = await self._children.make(manifests)
+
+        def manifest(index: int, retry: int) -> Manifest:
+            return job_pod(
+                job.metadata,
+                spec,
+                index=index,
+                retry=retry,
+                workload_class=workload_class,
+                scheduler_name=self._scheduler_name,
+                reclaim=self._reclaim,
+            )
+
+        if places:
+            try:
+                manifest(*places[0])  # what is wrong with one is wrong with all
+            except InputError as error:
+                known.trouble = f"spec.template.{error}"
+                return False
+            made = await self._children.make([partial(manifest, *place) for place in places])
             known.made.update((places[number], now) for number in made.there)
             if made.fault is not None:
                 raise made.fault
@@ -218,7 +231,7 @@ class JobController:
 
         Before anything is counted or made for the first time in this term, the status is read from the API server.
         """
-        memory = None if known.read else deepcopy(known.memory)
+        memory = None if known.read else known.memory.copy()
         progress = jobs.read_progress(known.kept.status)
         plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
         if memory is not None and (plan.make or plan.progress != progress):
@@ -244,17 +257,31 @@ class JobController:
             known.retry_monotonic, known.refusals = 0.0, 0  # another spec may be accepted at once
         return known
 
-    def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+    async def _see(self, known: _JobEntry, pods: dict[str, PodObject], uid: str) -> list[SeenPod]:
+        """Return the children among the pods, by index; what has not changed since the last look is known."""
+        before, known.seen = known.seen, {}
+
+        def see(pod: PodObject) -> SeenPod | None:
+            seen = before.get(pod.metadata.uid)
+            if seen is None or seen[0] is not pod:
+                seen = pod, see_child(pod, uid)
+            known.seen[pod.metadata.uid] = seen
+            return seen[1]
+
+        return by_index(await in_turns(see, pods.values()))
+
+    async def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
         """Return the latest decision by pod name: the board's, or the pod's own note from before a restart."""
-        decisions: dict[str, Decision] = {}
-        for pod in pods:
+
+        def decided(pod: SeenPod) -> Decision | None:
             if pod.done:
-                continue
+                return None
             key = f"{job.metadata.namespace}/{pod.name}"
             decision = self._board.get(key) or noted_decision(self._mirror, key)
-            if decision is not None and decision.uid == pod.uid:
-                decisions[pod.name] = self._view.decision(decision)
-        return decisions
+            return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
+
+        found = zip(pods, await in_turns(decided, pods), strict=True)
+        return {pod.name: decision for pod, decision in found if decision is not None}
 
 
 def trouble_seconds(refusals: int) -> float:

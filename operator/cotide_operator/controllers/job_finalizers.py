@@ -22,7 +22,8 @@ from cotide_kube.objects import PodObject
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, owned_key
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
-from cotide_operator.controllers.child_pods import SeenPod, see
+from cotide_operator.controllers.child_pods import SeenPod, index_of, see
+from cotide_operator.controllers.work_queue import in_turns
 
 LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
@@ -92,13 +93,13 @@ class JobFinalizers:
         foreign: list[PodObject] = []
         for pod in self._mirror.pods_kept_for(key):
             owner = owner_uid(pod)
-            if not owner or (owner == uid and (leaving or see(pod).index < 0)):
+            if not owner or (owner == uid and (leaving or index_of(pod) < 0)):
                 strays.append(pod)
             elif owner != uid:
                 foreign.append(pod)
         living = await self._living(key) if foreign else ""
         strays += [pod for pod in foreign if owner_uid(pod) != living]
-        held = await self.release(key.partition("/")[0], map(see, strays))
+        held = await self.release(key.partition("/")[0], await in_turns(see, strays))
         lagging = LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
         again = min((seconds for seconds in (held.again_seconds, lagging) if seconds is not None), default=None)
         return Released(again, held.refused)

@@ -77,6 +77,10 @@ class ReconcilerCache:
     not_before: dict[int, float] = field(default_factory=dict)
     """Index to the clock second before which no further pod is made."""
 
+    def copy(self) -> ReconcilerCache:
+        """Return a copy that changes by itself."""
+        return ReconcilerCache(set(self.met), set(self.withdrawn), dict(self.not_before))
+
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:

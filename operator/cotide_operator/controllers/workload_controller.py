@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
@@ -20,7 +21,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
 from cotide_operator.controllers.applicability_conditions import decided_by, with_applicability
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
-from cotide_operator.controllers.child_pods import SeenPod, see, seen_children, workload_pod
+from cotide_operator.controllers.child_pods import SeenPod, by_index, see, see_child, workload_pod
 from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
@@ -30,6 +31,7 @@ from cotide_operator.controllers.status_builder import (
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.models.service_applicability import ServiceApplicability
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings
@@ -100,12 +102,11 @@ class WorkloadController:
             return await self.statuses.write(workload, known.kept, misconfigured(known.kept.status, known.fault, look))
         again: float | None = None
         if known.spec.template is not None:
-            pods = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
+            pods = await self._children_of(workload, key)
             again = await self._carry_out(workload, known, known.spec, pods)
             wanted = workloads.replicas_of(known.spec)
         else:
-            former = seen_children(self._mirror.pods_of_workload(key), workload.metadata.uid)
-            doomed = [pod for pod in former if not pod.deleting]
+            doomed = [pod for pod in await self._children_of(workload, key) if not pod.deleting]
             known.unwritten = summary(await self._children.delete(workload.metadata.namespace, doomed), "deleted")
             pods = await self._adopt(workload, key)
             wanted = sum(1 for pod in pods if pod.alive)
@@ -113,7 +114,7 @@ class WorkloadController:
         status = workload_status(
             wanted,
             pods,
-            self._decisions(workload, pods),
+            await self._decisions(workload, pods),
             reading,
             known.kept.status,
             look,
@@ -150,7 +151,8 @@ class WorkloadController:
         }
         indexes = [index for index in plan.make if index not in known.made]
         manifests = [
-            workload_pod(
+            partial(
+                workload_pod,
                 name=workload.metadata.name,
                 namespace=workload.metadata.namespace,
                 uid=workload.metadata.uid,
@@ -183,7 +185,12 @@ class WorkloadController:
             if owner is None or owner.uid != workload.metadata.uid:
                 pods.append(pod)
         await self._children.adopt(workload.metadata.namespace, workload.metadata.name, pods)
-        return [see(pod) for pod in pods]
+        return await in_turns(see, pods)
+
+    async def _children_of(self, workload: CustomObject, key: str) -> list[SeenPod]:
+        """Return the pods that a Workload controls, by index."""
+        uid = workload.metadata.uid
+        return by_index(await in_turns(lambda pod: see_child(pod, uid), self._mirror.pods_of_workload(key)))
 
     def _recall(self, key: str, workload: CustomObject) -> _WorkloadEntry:
         """Return what is known of a Workload; of one that is new to us, what its status says."""
@@ -204,11 +211,11 @@ class WorkloadController:
                 known.spec, known.fault = None, str(error)
         return known
 
-    def _decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
-        decisions: dict[str, Decision] = {}
-        for pod in pods:
+    async def _decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+        def decided(pod: SeenPod) -> Decision | None:
             key = f"{workload.metadata.namespace}/{pod.name}"
             decision = self._board.get(key) or noted_decision(self._mirror, key)
-            if decision is not None and decision.uid == pod.uid:
-                decisions[pod.name] = self._view.decision(decision)
-        return decisions
+            return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
+
+        found = zip(pods, await in_turns(decided, pods), strict=True)
+        return {pod.name: decision for pod, decision in found if decision is not None}

@@ -89,19 +89,26 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
 
 def _too_many(spec: PodSpec) -> list[str]:
     """Return what has more entries than are looked at for every node."""
+    terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{_REQUIRED}"
+    counts = (
+        (terms, _selected(spec), REQUIREMENTS_MOST),
+        ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
+        ("hostPorts", len(host_ports(spec)), HOST_PORTS_MOST),
+        ("spec.schedulingGates", len(spec.scheduling_gates), GATES_MOST),
+    )
+    return [f"{name} (more than {most} entries)" for name, count, most in counts if count > most]
+
+
+def _selected(spec: PodSpec) -> int:
+    """Return how many entries select nodes; of more than `REQUIREMENTS_MOST` the rest is not looked at."""
     selected = 2 * len(spec.node_selector)
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
         selected += 1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields))
-    terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{_REQUIRED}"
-    counts = (
-        (terms, selected, REQUIREMENTS_MOST),
-        ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
-        ("hostPorts", len(host_ports(spec)), HOST_PORTS_MOST),
-        ("spec.schedulingGates", len(spec.scheduling_gates), GATES_MOST),
-    )
-    return [f"{name} ({count} entries, at most {most} are)" for name, count, most in counts if count > most]
+        if selected > REQUIREMENTS_MOST:
+            break
+    return selected
 
 
 def _unsupported_affinity(affinity: Affinity) -> list[str]:
@@ -114,8 +121,9 @@ def _unsupported_affinity(affinity: Affinity) -> list[str]:
     if affinity.node_affinity is None:
         return paths
     required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    terms = required.node_selector_terms[:REQUIREMENTS_MOST] if required else ()
     base = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-    for index, term in enumerate(required.node_selector_terms if required else ()):
+    for index, term in enumerate(terms):
         paths += [
             f"{base}[{index}].matchExpressions[{position}].operator"
             for position, expression in enumerate(term.match_expressions)

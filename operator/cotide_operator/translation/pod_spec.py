@@ -100,12 +100,15 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
     faults = [fault if fault.startswith(("spec.", "status")) else f"spec.{fault}" for fault in requests.faults]
     if len(faults) > FIELDS_NAMED:
         faults[FIELDS_NAMED:] = [f"{len(faults) - FIELDS_NAMED} more"]
+    unsupported = (*unsupported_fields(spec), *faults)
+    taken = tuple(host_ports(spec)[:HOST_PORTS_MOST])
+    if unsupported:  # no node is looked for: what it asks of one may be more than anybody can look at
+        return SpecFacts(requests=requests.amounts, host_ports=taken, unsupported=unsupported)
     return SpecFacts(
         requests=requests.amounts,
-        host_ports=host_ports(spec)[:HOST_PORTS_MOST],
+        host_ports=taken,
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=node_terms(spec.affinity),
         tolerations=tolerations(spec),
         gates=tuple(gate.name for gate in spec.scheduling_gates),
-        unsupported=(*unsupported_fields(spec), *faults),
     )

@@ -21,12 +21,24 @@ from cotide_core.limits import (
     INT32_MOST,
     LABEL_CHARACTERS,
     LATENCY_MILLISECONDS_MOST,
+    NODE_LABELS_MOST,
+    NODE_RESOURCES_MOST,
+    NODE_TAINTS_MOST,
     NUMBER_CHARACTERS,
     QUALIFIED_NAME_CHARACTERS,
     SECONDS_MOST,
 )
-from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY, bounded_amount, resource_amount
-from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec
+from cotide_core.units import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    RECLAIMED_CPU,
+    RECLAIMED_MEMORY,
+    bounded_amount,
+    resource_amount,
+)
+from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec, Quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
@@ -51,6 +63,7 @@ NEVER: Final = "Never"
 REMEMBERED: Final = 4096
 """Surroundings, and answers about them, that are kept; chosen: thousands of pods share theirs."""
 
+_ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, RECLAIMED_CPU, RECLAIMED_MEMORY)
 _TYPE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
@@ -290,18 +303,38 @@ def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float
     from_wall : maps epoch seconds of the machine to the operator's clock.
     """
     metadata, spec, status = node.metadata, node.spec, node.status
+    too_much = len(metadata.labels) > NODE_LABELS_MOST or len(spec.taints) > NODE_TAINTS_MOST
     ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "True")
     offered = status.allocatable or status.capacity
     return Node(
         name=metadata.name,
-        allocatable=tuple(sorted((name, bounded_amount(name, amount)) for name, amount in offered.items())),
-        labels=tuple(sorted(metadata.labels.items())),
-        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
-        unschedulable=spec.unschedulable or metadata.deletion_timestamp is not None,
+        allocatable=tuple(sorted((name, bounded_amount(name, offered[name])) for name in _counted(offered))),
+        labels=() if too_much else tuple(sorted(metadata.labels.items())),
+        taints=() if too_much else tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
+        unschedulable=spec.unschedulable or too_much or metadata.deletion_timestamp is not None,
         ready=ready == "True",
         cordoned_until_seconds=_moment(metadata.annotations.get(CORDON_ANNOTATION), from_wall),
         pressures=pressures(status.conditions),
     )
+
+
+def node_faults(node: NodeObject) -> list[str]:
+    """Return one sentence for each part of a node of which there is more than is looked at."""
+    offered = node.status.allocatable or node.status.capacity
+    counts = (
+        ("labels", len(node.metadata.labels), NODE_LABELS_MOST, "it takes no pods"),
+        ("taints", len(node.spec.taints), NODE_TAINTS_MOST, "it takes no pods"),
+        ("resources", len(offered), NODE_RESOURCES_MOST, "others are not counted"),
+    )
+    return [f"{count} {name}, at most {most} are read: {then}" for name, count, most, then in counts if count > most]
+
+
+def _counted(offered: Mapping[str, Quantity]) -> list[str]:
+    """Return the resources of a node that are counted: all, or of too many those that pods are sure to ask for."""
+    if len(offered) <= NODE_RESOURCES_MOST:
+        return list(offered)
+    first = [name for name in _ALWAYS_COUNTED if name in offered]
+    return [*first, *sorted(offered.keys() - set(first))[: NODE_RESOURCES_MOST - len(first)]]
 
 
 def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | None:

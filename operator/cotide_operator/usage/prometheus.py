@@ -299,7 +299,8 @@ class PrometheusSource:
 
 
 def _reason(answer: dict[str, Any]) -> str:
-    return str(answer.get("error", "no reason given"))
+    reason = answer.get("error")
+    return reason[:MESSAGE_CHARACTERS] if isinstance(reason, str) else "no reason given"
 
 
 def _note_time(times: dict[str, float], found: _Value | None) -> None:
@@ -325,9 +326,10 @@ def _value(pod: str, series: object) -> _Value | None:
 def _pod(series: object) -> str:
     """Return the pod that a series of the configuration's own queries speaks of."""
     labels = series.get("metric") if isinstance(series, dict) else None
-    if not isinstance(labels, dict) or "pod" not in labels:
+    if not isinstance(labels, dict):
         return ""
-    return f"{labels.get('namespace', 'default')}/{labels['pod']}"
+    namespace, pod = labels.get("namespace", "default"), labels.get("pod")
+    return f"{namespace}/{pod}" if isinstance(namespace, str) and isinstance(pod, str) else ""
 
 
 def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:

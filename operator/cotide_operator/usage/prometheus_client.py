@@ -173,7 +173,7 @@ async def _read(response: aiohttp.ClientResponse, limits: Limits) -> bytes:
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:  # a number of too many digits is a ValueError
         raise SourceDown("the answer is not JSON: is this a Prometheus?") from error
     if not isinstance(answer, dict):
         raise SourceDown("the answer is not what Prometheus sends")

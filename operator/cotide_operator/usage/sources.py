@@ -117,7 +117,7 @@ def usable(text: object) -> float | None:
     """
     try:
         value = float(text)  # type: ignore[arg-type]  # whatever came from the network; refused just below
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if 0.0 <= value <= EXACT else None  # NaN is in no order
 

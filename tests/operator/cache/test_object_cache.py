@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_kube.objects import PodObject
+from cotide_operator.cache import object_cache
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache, key_of
 
@@ -140,3 +142,20 @@ def test_the_indexes_are_what_a_search_through_all_objects_gives(steps: list[Any
     for key in [f"ns/w{name}" for name in "abc"]:
         found = {key_of(p.metadata) for p in mirror.pods_of_workload(key)}
         assert found == {k for k in mirror.pods if mirror.workload_of(k) == key}
+
+
+def test_a_selector_that_concerns_many_pods_is_followed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
+    mirror = ObjectCache()
+    for number in range(100):
+        mirror.apply("pods", "ADDED", pod(f"p{number}", {"app": "web"}))
+    heard: list[str] = []
+    mirror.subscribe(lambda kind, key: heard.append(key) if kind == "pods" else None)
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    assert len(heard) == 1, "one turn of no time is one pod"
+    mirror.apply("pods", "DELETED", pod("p50", {"app": "web"}))
+    turns = 1
+    while mirror.settle():
+        turns += 1
+    assert turns == 99
+    assert len(mirror.pods_of_workload("ns/web")) == 99

@@ -164,3 +164,9 @@ def every_selector(text: str) -> list[promql_parser.VectorSelector]:
 
 def names(text: str) -> list[list[LabelMatcher]]:
     return selectors(text)
+
+
+@pytest.mark.parametrize("text", ["x[0:" + "5" * 70 + "]", "x[1e400]", "x offset 0x" + "f" * 40, "x[1:1e99]"])
+def test_a_number_over_which_the_parser_would_end_the_program_is_refused(text: str) -> None:
+    with pytest.raises(QueryRefused):
+        PromQuery.parse(text)

@@ -10,7 +10,19 @@ import pytest
 from cotide_core.classes import WorkloadClass
 from cotide_kube.objects import Metadata, PodObject
 from cotide_operator.apis.types import read_job
-from cotide_operator.controllers.child_pods import job_pod, job_pod_name, see, seen_children, template_hash
+from cotide_operator.controllers.child_pods import (
+    SeenPod,
+    by_index,
+    job_pod,
+    job_pod_name,
+    see,
+    see_child,
+    template_hash,
+)
+
+
+def seen_children(pods: list[PodObject], owner: str) -> list[SeenPod]:
+    return by_index(see_child(pod, owner) for pod in pods)
 
 
 def pod(name: str, owner: str, index: str | None = "0", **more: Any) -> PodObject:

@@ -13,6 +13,7 @@ from cotide_core.events import NodeDeleted, NodeUpserted, PodDeleted, PodPhase, 
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import CustomObject
+from cotide_operator.translation import event_source
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 
@@ -247,3 +248,17 @@ def test_what_surrounds_a_pod_may_come_after_it_in_the_first_lists(scene: Scene)
     assert told == {"ns/p": WorkloadClass.GRATIS, "ns/q": WorkloadClass.BATCH}
     scene.job("batch")
     assert [event.pod.workload_class for event in scene.intake.collect()] == [WorkloadClass.BATCH]
+
+
+def test_a_cycle_takes_no_more_changes_than_it_can_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    for number in range(5):
+        scene.pod(name=f"listed{number}", uid=f"l{number}")
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 2)
+    assert len(scene.intake.collect()) == 5, "what was there at the start is known before anything is decided"
+    for number in range(5):
+        scene.pod(name=f"p{number}", uid=f"u{number}")
+    told = []
+    while scene.intake.waiting:
+        told.append([event.pod.key for event in scene.intake.collect() if isinstance(event, PodUpserted)])
+    assert told == [["ns/p0", "ns/p1"], ["ns/p2", "ns/p3"], ["ns/p4"]]

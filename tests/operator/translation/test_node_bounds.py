@@ -1,0 +1,62 @@
+"""Of a node no more is looked at than the engine can hold, and nothing that is left out lets a pod in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotide_core.errors import InputError
+from cotide_core.limits import NODE_LABELS_MOST, NODE_RESOURCES_MOST, NODE_TAINTS_MOST
+from cotide_core.units import bounded_amount, parse_quantity, resource_amount
+from cotide_kube.objects import Metadata, NodeObject, NodeSpec, NodeStatus, TaintObject
+from cotide_operator.translation.pods_and_nodes import node_faults, translate_node
+
+
+def test_of_too_many_resources_those_that_pods_are_sure_to_ask_for_are_counted() -> None:
+    many = {f"a.example.com/r{number:05}": "1" for number in range(20_000)}
+    node = NodeObject(Metadata(name="n"), status=NodeStatus(allocatable={**many, "cpu": "4", "pods": "110"}))
+    told = dict(translate_node(node).allocatable)
+    assert len(told) == NODE_RESOURCES_MOST
+    assert (told["cpu"], told["pods"]) == (4000, 110)
+    assert node_faults(node) == [f"20002 resources, at most {NODE_RESOURCES_MOST} are read: others are not counted"]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        NodeObject(Metadata(name="n", labels={f"l{number}": "x" for number in range(NODE_LABELS_MOST + 1)})),
+        NodeObject(
+            Metadata(name="n"),
+            NodeSpec(
+                taints=tuple(TaintObject(f"t{number}", "", "NoSchedule") for number in range(NODE_TAINTS_MOST + 1))
+            ),
+        ),
+    ],
+)
+def test_a_node_with_more_labels_or_taints_than_are_looked_at_takes_no_pods(node: NodeObject) -> None:
+    told = translate_node(node)
+    assert told.unschedulable
+    assert (told.labels, told.taints) == ((), ())
+    assert "it takes no pods" in node_faults(node)[0]
+
+
+@given(
+    st.sampled_from(("cpu", "memory", "pods")),
+    st.one_of(
+        st.builds("{}{}".format, st.integers(0, 10**20), st.sampled_from(("", "m", "Ki", "Mi", "Gi", "Ti", "M", "Pi"))),
+        st.text("0123456789mKGTi.-+ ٣", max_size=8),
+    ),
+)
+def test_a_plain_quantity_is_read_as_any_other(resource: str, text: str) -> None:
+    """A space in front makes it no plain one, and means nothing."""
+    for read in (resource_amount, bounded_amount):
+        outcomes = []
+        for written in (text, f" {text}"):
+            try:
+                outcomes.append(read(resource, written))
+            except InputError as error:
+                outcomes.append(type(error).__name__)
+        assert outcomes[0] == outcomes[1]
+    if text.isascii() and text.isdecimal() and len(text) < 15:
+        assert resource_amount("memory", text) == parse_quantity(text)

@@ -1,0 +1,164 @@
+"""Questions as kube-scheduler sends them: what is answered, told, left alone, and refused as unreadable."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotide_core.config import SchedulerConfig
+from cotide_core.errors import InputError
+from cotide_core.events import BindRefused, PodAssumed
+from cotide_core.instructions import Bind
+from cotide_core.limits import NODES_ASKED_MOST
+from cotide_kube.answers import Answer
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.object_cache import KINDS, ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.reporting.tenant_view import TenantView
+from cotide_operator.webhooks.extender import verbs, wire
+from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
+from cotide_operator.webhooks.extender.verbs import Told, Verbs
+
+ASSISTED = "cotide-assisted"
+
+
+def node(name: str, cpu: str = "4") -> NodeObject:
+    offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offered}}, NodeObject)
+
+
+def pod(name: str = "p", scheduler: str = ASSISTED, uid: str = "", cls: str = "batch") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "d", "uid": uid or f"u-{name}", "labels": {"cotide.dev/class": cls}},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}],
+        },
+    }
+
+
+class Scene:
+    """A follower of two nodes, and what it tells."""
+
+    def __init__(self, *pods: dict[str, Any], answer: Answer | None = None) -> None:
+        self.mirror = ObjectCache()
+        for name in ("a", "b"):
+            self.mirror.apply("nodes", "ADDED", node(name))
+        for kind in KINDS:
+            self.mirror.mark_synced(kind)
+        self.told: list[Told] = []
+        self.bound: list[Bind] = []
+        self._answer = answer or Answer(201)
+        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), "cotide", 30.0)
+        follower.begin()
+        for one in pods:
+            self.see(one)
+        self.verbs = Verbs(follower, [ASSISTED], TenantView(self.mirror), self.told.append, self._bind)
+
+    def see(self, body: dict[str, Any]) -> None:
+        self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
+
+    async def _bind(self, bind: Bind) -> Answer:
+        self.bound.append(bind)
+        return self._answer
+
+    async def filter(self, body: dict[str, Any], *names: str) -> dict[str, Any]:
+        reply = await self.verbs.filter(json.dumps({"Pod": body, "Nodes": None, "NodeNames": names}).encode())
+        found: dict[str, Any] = json.loads(reply.body)
+        return found
+
+
+async def test_a_choice_is_told_as_an_assumption_and_as_a_decision() -> None:
+    scene = Scene(pod())
+    answer = await scene.filter(pod(), "a", "b")
+    [name] = answer["NodeNames"]
+    assumed, decision = scene.told
+    assert assumed == PodAssumed("d/p", "u-p", name, assumed.at_seconds)  # type: ignore[union-attr]  # it is one
+    assert isinstance(decision, Decision)
+    assert (decision.node, decision.reason) == (name, "Scheduled")
+
+
+async def test_who_is_asked_about_again_is_let_go_of_first() -> None:
+    scene = Scene(pod())
+    await scene.filter(pod(), "a")
+    scene.told.clear()
+    assert (await scene.filter(pod(), "a"))["NodeNames"] == ["a"]  # three of four cores: it is not in its own way
+    assert isinstance(scene.told[0], BindRefused)
+
+
+async def test_a_refusal_names_each_node_and_is_told_once_as_a_decision() -> None:
+    scene = Scene(pod("p"), pod("q"))
+    await scene.filter(pod("p"), "a")
+    scene.told.clear()
+    answer = await scene.filter(pod("q"), "a")
+    assert answer == {"NodeNames": [], "FailedNodes": {"a": "Insufficient cpu"}}
+    [decision] = scene.told
+    assert isinstance(decision, Decision)
+    assert decision.node is None
+    assert decision.message.endswith("1 Insufficient cpu")
+
+
+async def test_pods_of_other_schedulers_are_left_alone_by_every_verb() -> None:
+    scene, body = Scene(), pod(scheduler="default-scheduler")
+    asked = json.dumps({"Pod": body, "NodeNames": ["a", "x"]}).encode()
+    assert (await scene.verbs.filter(asked)).outcome == "left alone"
+    scored = await scene.verbs.prioritize(asked)
+    assert json.loads(scored.body) == [{"Host": "a", "Score": 0}, {"Host": "x", "Score": 0}]
+    victims = {"a": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
+    left = await scene.verbs.preempt(json.dumps({"Pod": body, "NodeNameToMetaVictims": victims}).encode())
+    assert json.loads(left.body) == {"NodeNameToMetaVictims": victims}
+    assert scene.told == []
+
+
+async def test_a_pod_that_the_watch_never_tells_of_is_answered_and_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verbs, "UNSEEN_SECONDS", 0.0)
+    scene = Scene()
+    for _ in range(3):  # else the second would find no room: an invented pod could fill the cluster
+        assert (await scene.filter(pod("invented"), "a"))["NodeNames"] == ["a"]
+    assert scene.told == []
+
+
+async def test_a_binding_carries_the_choice_and_one_that_is_refused_gives_its_place_back() -> None:
+    scene = Scene(pod(), answer=Answer(409, "Conflict", "taken"))
+    [name] = (await scene.filter(pod(), "a", "b"))["NodeNames"]
+    body = {"PodName": "p", "PodNamespace": "d", "PodUID": "u-p", "Node": name}
+    reply = await scene.verbs.bind(json.dumps(body).encode())
+    assert "409 Conflict" in json.loads(reply.body)["Error"]
+    assert scene.bound[0].reason == "qpsm: no online service is put at risk there"
+    assert isinstance(scene.told[-1], BindRefused)
+
+
+async def test_a_pod_of_cotides_own_is_not_bound_for_others() -> None:
+    scene = Scene(pod("own", scheduler="cotide"))
+    body = {"PodName": "own", "PodNamespace": "d", "PodUID": "u-own", "Node": "a"}
+    reply = await scene.verbs.bind(json.dumps(body).encode())
+    assert "Cotide's own" in json.loads(reply.body)["Error"]
+    assert scene.bound == []
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "NodeArgs: can't be read"),
+        (b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"u"}},"Nodes":{"items":[]}}', "nodeCacheCapable: true"),
+        (b'{"Pod":{"metadata":{"name":"p","namespace":"d"}},"NodeNames":[]}', "Pod.metadata.uid: must have 1 to 253"),
+        (b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"u"}},"NodeNames":[7]}', "NodeArgs: can't be read"),
+    ],
+)
+async def test_what_cant_be_read_is_one_sentence_that_names_the_field(body: bytes, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        await Scene().verbs.filter(body)
+
+
+def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
+    args = wire.NodeArgs(msgspec.Raw(b"{}"), ["n"] * (NODES_ASKED_MOST + 1))
+    with pytest.raises(InputError, match="names 20001 nodes, at most 20000"):
+        wire.node_names(args)
+    with pytest.raises(InputError, match="at most 253 characters"):
+        wire.node_names(wire.NodeArgs(msgspec.Raw(b"{}"), ["n" * 254]))
