@@ -13,6 +13,8 @@ RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compil
       --prefix=/install --require-hashes --no-deps --requirement hashes.txt
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
       --prefix=/install --no-deps --constraint constraints.txt .
+# Tests of libraries are a seventh of all that they bring, and no program here runs them.
+RUN find /install -type d \( -name tests -o -name test \) -prune -exec rm -r {} +
 # Whoever runs the image can't write beside the modules: without bytecode each start would compile all of them anew.
 # By the source's digest and not by its time, which a copy may change; unchecked, since nobody changes the image.
 RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /install -p /usr/local /install/lib

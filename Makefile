@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-chaos test-poison soak fuzz check docs demo demo-bars bench crds kind clean
+.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo demo-bars bench crds kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,8 +40,16 @@ test-node: setup ## Run the tests on real nodes: kubelets, containerd and runc b
 	@for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
 	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
-	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest tests/node -rs $(ARGS); code=$$?; \
+	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest tests/node --ignore tests/node/image -rs $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
+# The Dockerfile's image, built by buildah, deployed from each overlay as it is (COTIDE_IMAGE_SECONDS=600 for longer).
+test-image: setup ## Build the image without Docker and run it on real nodes from the overlays (needs root)
+	@PYTHONPATH=tests/controlplane $(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  image=$$(PYTHONPATH=tests/controlplane $(BIN)/python tests/node/machine/image_build.py); code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  COTIDE_IMAGE=$$image $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest tests/node/image $(ARGS)
 
 # On the emulator each await point is walked and 10,000 pods come at once; on the real server each fifth point.
 CHAOS_RUNS      ?= 160

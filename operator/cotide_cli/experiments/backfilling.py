@@ -39,11 +39,12 @@ def reliable_share_experiment(
     logs: tuple[Path, ...], trees: bool, workers: int | None, seed: int, output: str, plot: Path | None
 ) -> int:
     """Replay SWF logs under the hybrid platform, pure backfilling and pure plans, with every source of run times."""
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.reliable_share import PAPER_LOWER, PAPER_TABLE_4_3, run
 
     if plot is not None:
-        backfilling_plot.check_suffix(plot)
+        figure_file.check(plot)
     with progress_bar() as told:
         report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
@@ -66,11 +67,12 @@ def forecast_accuracy_experiment(
     logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None
 ) -> int:
     """Replay SWF logs with run-time forecasts of 20 to 100 % accuracy under backfilling and plans."""
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.forecast_accuracy import run
 
     if plot is not None:
-        backfilling_plot.check_suffix(plot)
+        figure_file.check(plot)
     with progress_bar() as told:
         report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:

@@ -6,14 +6,14 @@ seeds, the same figures, but for the seconds that decisions took; what was misse
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.experiments.options import check_paths, run_options, seed_options
+from cotide_cli.printing import as_text, print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 @click.option(
     "--trace", "traces", type=click.Choice(["google2011", "alibaba2017", "openb"]), multiple=True, help="Only these."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
-@click.option("--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="How many seeds from it on.")
+@seed_options
 @click.option("--hours", type=click.FloatRange(0.5, 72), help="Hours that count, at most; for a first look.")
-@click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@run_options
 def command(
     data: Path | None,
     traces: tuple[str, ...],
@@ -49,10 +46,7 @@ def command(
     from cotide_sim.experiments.capacity.experiment import run
     from cotide_sim.experiments.capacity.scenarios import TRACES
 
-    if plot is not None:
-        capacity_plot.check_suffix(plot)
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
+    check_paths(data, plot)
     if traces and data is None:
         raise InputError("names a trace of --data, which is not given", field="--trace")
     with progress_bar() as told:

@@ -50,12 +50,13 @@ def command(
     A day takes seconds in each of ten ways; --seeds 1 for a first look. Without --data production usage is generated;
     the tasks always are, since the paper's were never published.
     """
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.hierarchical import plot as schedule_plot
     from cotide_sim.experiments.hierarchical.schedule import DEFAULT_LOAD, run
     from cotide_sim.traces.load import google_load
 
     if plot is not None:
-        schedule_plot.check_suffix(plot)
+        figure_file.check(plot)
     series = None
     if data is not None:
         if not data.is_dir():

@@ -53,11 +53,12 @@ def command(
 
     Without --data and --series it runs on generated series.
     """
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.host_load import plot as forecast_plot
     from cotide_sim.experiments.host_load.forecasts import run_set
 
     if plot is not None:
-        forecast_plot.check_suffix(plot)
+        figure_file.check(plot)
     if sets and data is None:
         raise InputError("names a set of --data, which is not given", field="--set")
     reports = []

@@ -65,11 +65,12 @@ def command(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.offline import plot as offline_plot
     from cotide_sim.experiments.offline.completion import Settings, run
 
     if plot is not None:
-        offline_plot.check_suffix(plot)
+        figure_file.check(plot)
     first = 3000 if most_jobs >= 3000 else 1000
     counts = tuple(range(first, most_jobs + 1, 1000))
     settings = Settings(counts=counts, machines=machines, repeats=repeats, log_machines=log_machines, seed=seed)

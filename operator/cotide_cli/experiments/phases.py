@@ -34,11 +34,12 @@ def command(
 
     The mixes take half a minute; each Facebook day takes minutes for each seed.
     """
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.phases import plot as phases_plot
     from cotide_sim.experiments.phases.experiment import run_experiment
 
     if plot is not None:
-        phases_plot.check_suffix(plot)
+        figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
     with progress_bar() as told:

@@ -6,15 +6,14 @@ and seeds, the same figures, but for the seconds that decisions took; what was m
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
-from cotide_core.errors import InputError
+from cotide_cli.experiments.options import check_paths, run_options, seed_options
+from cotide_cli.printing import as_text, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.capacity.experiment import Spread
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Only these weeks.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
-@click.option("--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="How many seeds from it on.")
+@seed_options
 @click.option("--days", type=click.IntRange(1, 7), default=7, show_default=True, help="Days of the week that are run.")
 @click.option(
     "--reconfiguration",
@@ -42,9 +40,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Factor on the costs of adding and removing servers; may be given again.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@run_options
 def command(
     data: Path | None,
     weeks: tuple[str, ...],
@@ -64,10 +60,7 @@ def command(
     from cotide_sim.experiments.placement.experiment import run
     from cotide_sim.experiments.placement.scenarios import WEEKS
 
-    if plot is not None:
-        placement_plot.check_suffix(plot)
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
+    check_paths(data, plot)
     with progress_bar() as told:
         report = run(
             weeks or WEEKS,

@@ -37,11 +37,12 @@ def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from cotide_sim.cluster.comparison import prepare
+    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.qpsm import plot as qpsm_plot
     from cotide_sim.experiments.qpsm.waiting import run
 
     if plot is not None:
-        qpsm_plot.check_suffix(plot)
+        figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

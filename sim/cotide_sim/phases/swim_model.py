@@ -5,7 +5,8 @@ all of it chosen:
 
     maps      one for each block of 128 MB that is read or left by the maps, whichever is more (the usual block then);
               jobs that generate data read nearly nothing
-    reduces   one for each GB that is shuffled; none where nothing is: the maps then write
+    reduces   one for each GB that is shuffled or written, whichever is more; none where nothing is shuffled: the maps
+              then write
     map       reads and computes at 8 MB/s on a core, and 1 s to begin
     merge     its share of the shuffle at 40 MB/s with 0.3 of a core; left out below half a second
     shuffle   at 25 MB/s with 0.2 of a core, and 1 s to begin
@@ -78,7 +79,7 @@ def _stages(job: int, read: float, shuffled: float, written: float) -> list[Stag
         own = 1 + read / maps / (8 * MB) + written / maps / (25 * MB)
         return [Stage(job, _profile([("map", 1.0, 1.0, own)]), maps, reduces=False)]
     first = [("map", 1.0, 1.0, 1 + read / maps / (8 * MB)), ("merge", 0.3, 1.0, shuffled / maps / (40 * MB))]
-    reduces = max(1, math.ceil(shuffled / 1e9))
+    reduces = max(1, math.ceil(max(shuffled, written) / 1e9))
     part = shuffled / reduces
     sorting = min(1.6, 0.4 + part / 0.8e9)
     second = [

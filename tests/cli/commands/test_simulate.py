@@ -27,6 +27,18 @@ def log(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """Compiles the kernels here, without a limit: on a busy machine that alone took longer than a run may.
+
+    What is compiled is kept on disk, for the processes below.
+    """
+    path = tmp_path_factory.mktemp("warm") / "log.swf"
+    path.write_text("; MaxProcs: 4\n" + "".join(row(number, number, 3, 2, 4) for number in range(1, 9)))
+    for arguments in (("--policy", POLICIES), ("--policy", "easy,svf-plan", "--runtime", "last-two")):
+        CliRunner().invoke(command, ["--trace", str(path), *arguments], standalone_mode=False, catch_exceptions=False)
+
+
 def cotide(*arguments):
     command = [sys.executable, "-m", "cotide_cli", "simulate", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

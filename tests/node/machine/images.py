@@ -28,10 +28,14 @@ def busybox(program: Path) -> dict[str, bytes | str]:
 
 def dynamic(program: Path, libraries: Path) -> dict[str, bytes | str]:
     """Return a program and the shared libraries that it loads, at the paths where it looks for them."""
-    listed = subprocess.run(
-        ["ldd", program], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": str(libraries)}
-    ).stdout
-    files: dict[str, bytes | str] = {f"usr/bin/{program.name}": program.read_bytes()}
+    return {f"usr/bin/{program.name}": program.read_bytes(), **loaded_by(program, libraries)}
+
+
+def loaded_by(program: Path, libraries: Path | None = None) -> dict[str, bytes | str]:
+    """Return the shared libraries that a program or library loads, looked for in one more folder on request."""
+    environment = {"LD_LIBRARY_PATH": str(libraries)} if libraries else {}
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False, env=environment).stdout
+    files: dict[str, bytes | str] = {}
     for line in listed.splitlines():
         words = line.split()
         path = next((word for word in reversed(words) if word.startswith("/")), None)

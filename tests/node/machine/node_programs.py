@@ -24,9 +24,10 @@ from binaries import SKIP_CODE, NotToBeHad, tell_on_stderr
 
 PACKAGES: Final = (
     "containerd", "runc", "containernetworking-plugins", "busybox-static", "memcached", "libevent-2.1-7", "libseccomp2",
+    "buildah", "libgpgme11", "libassuan0", "libdevmapper1.02.1",
 )  # fmt: skip
-"""Of Debian 12: containerd 1.6.20, runc 1.1.5, network plugins 1.1.1, busybox 1.35.0, memcached 1.6.18."""
-LAYOUT: Final = 1
+"""Of Debian 12: containerd 1.6.20, runc 1.1.5, plugins 1.1.1, busybox 1.35.0, memcached 1.6.18, buildah 1.28.2."""
+LAYOUT: Final = 2
 """Changed when `PACKAGES` or the folder's layout change."""
 
 

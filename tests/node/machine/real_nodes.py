@@ -218,7 +218,9 @@ SystemdCgroup = false
         }
 
     def _start_runtime(self) -> Process:
-        within = 'mount --make-rshared / && mount -t tmpfs -o mode=755 kubelet /var/lib/kubelet && exec "$@"'
+        # A kubelet takes away the logs of pods that are not its own.
+        own = " && ".join(f"mount -t tmpfs -o mode=755 own {folder}" for folder in ("/var/lib/kubelet", "/var/log"))
+        within = f'mount --make-rshared / && {own} && exec "$@"'
         command = [str(self._programs.containerd), "--config", str(self._folder / "containerd.toml")]
         started = self._plane.pen.start(
             f"{self.name}-containerd",

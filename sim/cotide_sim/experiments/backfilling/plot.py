@@ -7,13 +7,12 @@ same file.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from cotide_core.errors import InputError
 from cotide_sim.experiments.backfilling import forecast_accuracy as forecast_accuracy_experiment
 from cotide_sim.experiments.backfilling import reliable_share as reliable_share_experiment
+from cotide_sim.experiments.figure_file import figure_file
 
-SUFFIXES: Final = (".png", ".svg")
 PANELS: Final = (
     ("wait_seconds", "Fig. 4.10: mean wait, s"),
     ("bounded_slowdown", "Fig. 4.11: mean bounded slowdown"),
@@ -31,12 +30,6 @@ SHOWN: Final = (
 """Bars of reliable-share: policy and source of run times."""
 
 
-def check_suffix(path: Path) -> None:
-    """Raise InputError unless the file's name ends in one of the formats."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
-
-
 def draw_platform(report: reliable_share_experiment.Report, path: Path) -> None:
     """Write three panels of bars, a group for each log; wait and slowdown on a logarithmic axis.
 
@@ -46,7 +39,7 @@ def draw_platform(report: reliable_share_experiment.Report, path: Path) -> None:
         When the name ends otherwise or the file can't be written.
     """
 
-    def fill(figure: Any) -> None:
+    with figure_file(path, (16, 5)) as figure:
         for axes, (measure, title) in zip(figure.subplots(1, 3), PANELS, strict=True):
             for index, (policy, source) in enumerate(SHOWN):
                 rows = [
@@ -61,8 +54,6 @@ def draw_platform(report: reliable_share_experiment.Report, path: Path) -> None:
                 axes.set_yscale("log")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN), fontsize="small")
 
-    _draw(path, fill, (16, 5))
-
 
 def draw_sensitivity(report: forecast_accuracy_experiment.Report, path: Path) -> None:
     """Write a panel for each log: mean wait by accuracy, a line for each policy, logarithmic.
@@ -73,7 +64,7 @@ def draw_sensitivity(report: forecast_accuracy_experiment.Report, path: Path) ->
         When the name ends otherwise or the file can't be written.
     """
 
-    def fill(figure: Any) -> None:
+    with figure_file(path, (4 * len(report.logs) + 2, 4.5)) as figure:
         panels = figure.subplots(1, len(report.logs), squeeze=False)[0]
         for axes, log in zip(panels, report.logs, strict=True):
             for policy, name in forecast_accuracy_experiment.CURVES.items():
@@ -83,21 +74,3 @@ def draw_sensitivity(report: forecast_accuracy_experiment.Report, path: Path) ->
             axes.set(title=f"Fig. 4.3: {log.trace.split('-')[0]}", xlabel="accuracy, %", yscale="log")
         panels[0].set_ylabel("mean wait, s")
         panels[0].legend(fontsize="x-small")
-
-    _draw(path, fill, (4 * len(report.logs) + 2, 4.5))
-
-
-def _draw(path: Path, fill: Any, inches: tuple[float, float]) -> None:
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same numbers write the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=inches, layout="constrained")
-        fill(figure)
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

@@ -11,18 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotide_core.errors import InputError
 from cotide_sim.experiments.capacity.experiment import BASELINE, OWN, USUAL, Report, TraceReport
 from cotide_sim.experiments.capacity.run import CDF_POINTS
+from cotide_sim.experiments.figure_file import figure_file
 
-SUFFIXES: Final = (".png", ".svg")
 TITLES: Final = {BASELINE: "Fig. 3: machines, baseline", OWN: "Fig. 4: machines, CBP"}
-
-
-def check_suffix(path: Path) -> None:
-    """Raise InputError unless the file's name ends in one of the formats."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
 
 
 def draw(report: Report, path: Path) -> None:
@@ -33,23 +26,12 @@ def draw(report: Report, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same numbers write the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(15, 4 * len(report.traces)), layout="constrained")
+    with figure_file(path, (15, 4 * len(report.traces))) as figure:
         panels = figure.subplots(len(report.traces), 3, squeeze=False)
         for row, trace in zip(panels, report.traces, strict=True):
             _machines(row[0], trace, BASELINE)
             _machines(row[1], trace, OWN)
             _delays(row[2], trace)
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
 
 
 def _machines(axes: Any, trace: TraceReport, policy: str) -> None:

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cotide_core.errors import InputError
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.hierarchical.schedule import Report
-from cotide_sim.experiments.host_load.plot import check_suffix
-
-__all__ = ["check_suffix", "draw"]
 
 
 def draw(report: Report, path: Path) -> None:
@@ -24,14 +21,8 @@ def draw(report: Report, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same run writes the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        rows = report.rows
-        figure = Figure(figsize=(13, 0.45 * len(rows) + 1.5), layout="constrained")
+    rows = report.rows
+    with figure_file(path, (13, 0.45 * len(rows) + 1.5)) as figure:
         counts, delays = figure.subplots(1, 2, sharey=True)
         places = np.arange(len(rows))
         for offset, name in ((-0.25, "overloads"), (0.0, "kills"), (0.25, "evictions")):
@@ -43,8 +34,3 @@ def draw(report: Report, path: Path) -> None:
         counts.legend(fontsize="small")
         delays.barh(places, [row.mean_delay for row in rows], height=0.5, color="gray")
         delays.set(xlabel="mean scheduling delay, s")
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

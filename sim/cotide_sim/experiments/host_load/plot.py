@@ -10,16 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cotide_core.errors import InputError
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.host_load.forecasts import OURS, SetReport
-
-SUFFIXES = (".png", ".svg")
-
-
-def check_suffix(path: Path) -> None:
-    """Raise InputError unless the file's name ends in one of the formats."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
 
 
 def draw(reports: Sequence[SetReport], path: Path) -> None:
@@ -30,13 +22,7 @@ def draw(reports: Sequence[SetReport], path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same run writes the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(13, 3 * len(reports)), layout="constrained")
+    with figure_file(path, (13, 3 * len(reports))) as figure:
         axes = figure.subplots(len(reports), 2, squeeze=False, width_ratios=(2, 1))
         for (left, right), report in zip(axes, reports, strict=True):
             example = report.example
@@ -52,8 +38,3 @@ def draw(reports: Sequence[SetReport], path: Path) -> None:
                     right.plot(100 * (1 - score.coverage_p99), 100 * score.slack_p99, "x", label=score.method)
             right.set(xlabel="slots above the forecast, %", ylabel="slack offered, %", xscale="log")
             right.legend(fontsize="small")
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

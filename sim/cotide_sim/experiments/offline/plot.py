@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cotide_core.errors import InputError
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.offline.completion import Report, Row
 
-SUFFIXES: Final = (".png", ".svg")
 PANELS: Final = (
     ("3.3", "SYNTH1: mean completion", "jobs"),
     ("3.4", "SYNTH2: mean completion", "jobs"),
@@ -23,12 +22,6 @@ PANELS: Final = (
 )
 
 
-def check_suffix(path: Path) -> None:
-    """Raise InputError unless the file's name ends in one of the formats."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
-
-
 def draw(report: Report, path: Path) -> None:
     """Write the plot as PNG or SVG, by the file's name.
 
@@ -37,13 +30,7 @@ def draw(report: Report, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same numbers write the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(16, 9), layout="constrained")
+    with figure_file(path, (16, 9)) as figure:
         for axes, (name, title, across) in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
             rows = report.figures.get(name) or report.seconds.get(name)
             if not rows:
@@ -53,11 +40,6 @@ def draw(report: Report, path: Path) -> None:
             axes.set(title=f"Fig. {name}: {title}", xlabel=across)
             if name == "3.8":
                 axes.set_yscale("log")
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
 
 
 def _lines(axes: Any, rows: Sequence[Row]) -> None:

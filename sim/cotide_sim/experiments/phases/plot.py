@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotide_core.errors import InputError
-from cotide_sim.experiments.host_load.plot import check_suffix
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.phases.experiment import BAR, Report, Setting, row_of
 from cotide_sim.phases.rules import RULES, TASK
 
-__all__ = ["check_suffix", "draw"]
 TITLES: Final = {"puma": "Fig. 7: PUMA-like mix", "gridmix": "Fig. 8: Gridmix-like mix"}
 
 
@@ -28,22 +26,12 @@ def draw(report: Report, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(14, 8), layout="constrained")
+    with figure_file(path, (14, 8)) as figure:
         panels = figure.subplots(2, 2)
         for axes, family in zip(panels[0], TITLES, strict=True):
             _times(axes, [one for one in report.settings if one.family == family and not one.misstated], TITLES[family])
         _ratios(panels[1][0], [one for one in report.settings if one.family == "puma"])
         _use(panels[1][1], [one for one in report.settings if one.family == "puma" and not one.misstated])
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error
 
 
 def _times(axes: Any, settings: list[Setting], title: str) -> None:

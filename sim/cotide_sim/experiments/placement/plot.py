@@ -12,17 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.errors import InputError
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.placement.experiment import GREEDY, OWN, PlacementReport
 
-SUFFIXES: Final = (".png", ".svg")
 TITLES: Final = {OWN: "Fig. 1: predictive control", GREEDY: "Fig. 2: greedy"}
-
-
-def check_suffix(path: Path) -> None:
-    """Raise InputError unless the file's name ends in one of the formats."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in neither of {', '.join(SUFFIXES)}", field="--plot")
 
 
 def draw(report: PlacementReport, path: Path) -> None:
@@ -33,13 +26,7 @@ def draw(report: PlacementReport, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same numbers write the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(16, 3.5 * len(report.weeks)), layout="constrained")
+    with figure_file(path, (16, 3.5 * len(report.weeks))) as figure:
         panels = figure.subplots(len(report.weeks), 3, squeeze=False)
         for row, week in zip(panels, report.weeks, strict=True):
             hours = np.arange(len(week.demand)) / 4.0
@@ -53,8 +40,3 @@ def draw(report: PlacementReport, path: Path) -> None:
             for index, name in enumerate(week.centres):
                 prices.plot(hours, np.array(week.prices)[:, index], linewidth=0.8, label=name)
             prices.legend(fontsize="x-small")
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=100, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotide_core.errors import InputError
-from cotide_sim.experiments.host_load.plot import check_suffix
+from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.qpsm.waiting import POLICIES, Report
-
-__all__ = ["check_suffix", "draw"]
 
 
 def draw(report: Report, path: Path) -> None:
@@ -22,13 +19,7 @@ def draw(report: Report, path: Path) -> None:
     InputError
         When the name ends otherwise or the file can't be written.
     """
-    check_suffix(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    # Fixed ids and no date: the same run writes the same file.
-    with mpl.rc_context({"svg.hashsalt": "cotide"}):
-        figure = Figure(figsize=(13, 5), layout="constrained")
+    with figure_file(path, (13, 5)) as figure:
         paper, ours, deployed = figure.subplots(1, 3)
         for strategy in POLICIES:
             rows = [row for row in report.rows if row.strategy == strategy]
@@ -41,8 +32,3 @@ def draw(report: Report, path: Path) -> None:
             axes.set(title=title, xscale="log", yscale="log", xlabel="requests/s", ylabel="total waiting, s")
             axes.legend(fontsize="small")
         deployed.set(title="jobs deployed here", xscale="log", xlabel="requests/s", ylim=(0, 68))
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {"Software": "cotide"}
-        try:
-            figure.savefig(path, dpi=110, metadata=metadata)
-        except OSError as error:
-            raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--plot") from error

@@ -1,0 +1,44 @@
+"""What experiments over seeds have in common on the command line: seeds, processes, output, and where the plot goes.
+
+Called by the commands beside it. Invariant: a path that can't be used is told before the run begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cotide_cli.printing import output_option
+from cotide_core.errors import InputError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def seed_options(command: Command) -> Command:
+    """Add ``--seed`` and ``--seeds``."""
+    first = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+    many = click.option(
+        "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="How many seeds from it on."
+    )
+    return first(many(command))
+
+
+def run_options(command: Command) -> Command:
+    """Add ``--workers``, ``--output`` and ``--plot``."""
+    workers = click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
+    plot = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+    return workers(output_option(plot(command)))
+
+
+def check_paths(data: Path | None, plot: Path | None) -> None:
+    """Raise InputError where a plot can't be written by its name, or the directory of data is none."""
+    from cotide_sim.experiments import figure_file
+
+    if plot is not None:
+        figure_file.check(plot)
+    if data is not None and not data.is_dir():
+        raise InputError("no such directory", file=str(data), field="--data")
