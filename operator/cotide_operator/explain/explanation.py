@@ -22,6 +22,7 @@ from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
 
 Object = Mapping[str, Any]
+Facts = list[tuple[str, str]]
 _Told = TypeVar("_Told")
 
 EVENTS_SHOWN: Final = 8
@@ -70,19 +71,23 @@ class Explanation:
     """The same for programs."""
 
 
+_NO_CLASS: Final[tuple[str, str]] = ("unknown", "its rule is not known")
+_NO_HAPPENINGS: Final[tuple[Happening, ...]] = ()
+_NO_FACTS: Final[Facts] = []
+_NO_RECLAIMED: Final[tuple[Facts, dict[str, Any]]] = ([], {})
+
+
 def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explanation:
     """Explain a pod; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     note = _note(pod)
-    unread: list[tuple[str, str]] = []
-    workload_class, why = _told(
-        unread, "Class", lambda: class_and_reason(pod, around), ("unknown", "its rule is not known")
-    )
+    unread: Facts = []
+    workload_class, why = _told(unread, "Class", lambda: class_and_reason(pod, around), _NO_CLASS)
     facts = [("Class", f"{workload_class}, {why}")]
     scheduler = spec.get("schedulerName") or "default-scheduler"
     ours = note is not None or scheduler == "cotide"
     facts.append(("State", _told(unread, "State", lambda: _state(pod, now_seconds), "not known")))
-    facts += _told(unread, "Workload", lambda: _of_the_service(around.owner), [])
+    facts += _told(unread, "Workload", lambda: _of_the_service(around.owner), _NO_FACTS)
     data: dict[str, Any] = {
         "kind": "Pod",
         "namespace": metadata.get("namespace"),
@@ -102,7 +107,7 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
         facts += note_facts
         data["decision"] = note_data
     reclaimed, reclaimed_data = _told(
-        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), ([], {})
+        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), _NO_RECLAIMED
     )
     facts += reclaimed
     if reclaimed_data:
@@ -113,9 +118,9 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
             unread,
             "Job",
             lambda: _of_the_job(around.owner, facts, placed=placed, now_seconds=now_seconds),
-            [],
+            _NO_FACTS,
         )
-    happenings = _told(unread, "Events", lambda: _happenings(around.events), ())
+    happenings = _told(unread, "Events", lambda: _happenings(around.events), _NO_HAPPENINGS)
     facts += unread
     data["events"] = [_as_data(one) for one in happenings]
     return Explanation(
@@ -132,18 +137,18 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     """Explain a Job of ours with its pods; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     notes = {pod["metadata"]["name"]: note for pod in pods if (note := _note(pod)) is not None}
-    unread: list[tuple[str, str]] = []
+    unread: Facts = []
     facts = [
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
         ("Work", _told(unread, "Work", lambda: _work(spec), "not known")),
         ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
-        *_told(unread, "Status", lambda: _status_facts(status, now_seconds), []),
+        *_told(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
     foremost = _foremost(pods, notes)
     if foremost is not None:
         decision_facts, _ = _decision(foremost, placed=False)
         facts += [(what, words) for what, words in decision_facts if what in ("Retry", "Models", "QoS risk")]
-    happenings = _told(unread, "Events", lambda: _happenings(events), ())
+    happenings = _told(unread, "Events", lambda: _happenings(events), _NO_HAPPENINGS)
     facts += unread
     rows = tuple(_pod_row(pod, notes.get(pod["metadata"]["name"])) for pod in pods[:PODS_SHOWN])
     if len(pods) > PODS_SHOWN:
@@ -178,7 +183,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     )
 
 
-def _told(unread: list[tuple[str, str]], what: str, tell: Callable[[], _Told], otherwise: _Told) -> _Told:
+def _told(unread: Facts, what: str, tell: Callable[[], _Told], otherwise: _Told) -> _Told:
     """Return what there is to tell; where that raises, note so and return what is told otherwise."""
     try:
         return tell()

@@ -195,7 +195,7 @@ class Metrics:
         """Make what tells of the admission webhook."""
         self.admission_reviews = self._counter(
             "admission_reviews_total",
-            "Pods shown to the webhook: reclaimed, untouched, failed (allowed, it tripped us), or malformed (not read).",
+            "Pods shown to the webhook: reclaimed, untouched, failed (it tripped us), or malformed (not read).",
             "outcome",
         )
         self.admission_certificate_expiry = self._gauge(

@@ -31,12 +31,12 @@ def owned(status: Any) -> ClassContext:
         (owned({}), {"phase": "Running", "startTime": "yesterday"}, "State"),
         (owned({"completionTime": "never", "startTime": 5}), {}, "Job"),
         (owned({"conditions": ["text"]}), {}, "Job"),
-        (ClassContext(owner={"kind": "Workload", "metadata": {"name": "w"}, "status": {"conditions": [5]}}), {}, "Workload"),
+        (ClassContext(owner={"kind": "Workload", "metadata": {"name": "w"}, "status": ["text"]}), {}, "Workload"),
         (ClassContext(owner={"kind": "Job", "metadata": {"name": "j"}, "spec": ["text"]}), {}, "Class"),
         (ClassContext(events=[{**EVENT, "count": "many"}]), {}, "Events"),
         (ClassContext(events=[{**EVENT, "type": ["x"]}]), {}, "Events"),
     ],
-)  # fmt: skip
+)
 def test_a_poisoned_field_of_a_pod_or_what_it_belongs_to_spoils_its_own_line(
     around: ClassContext, status: dict[str, Any], what: str
 ) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from host_load_scene import SLOT, Scene, one_node, online
 
+from cotide_operator.host_load import factory
 from cotide_operator.host_load.forecasters import Forecasters
 from cotide_operator.host_load.history import History
 from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.refits import Refits
+from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.prometheus import Series
 
 
@@ -37,6 +40,44 @@ async def test_a_past_that_trips_us_is_no_past_and_forecasts_begin() -> None:
     assert not scene.live.lock.locked()
     await scene.slot(*scene.use("web", 400))
     assert not math.isnan(scene.outlook().online_millicores)
+
+
+async def test_a_first_forecast_that_trips_us_leaves_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = await one_node(online("web"))
+
+    def trips(*_: Any) -> Any:
+        raise FloatingPointError("a poisoned row")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.live, "_learn", trips)
+        await scene.live.rebuild()
+    assert left_out(scene) == 1
+    assert not scene.live.lock.locked()
+    await scene.slot(*scene.use("web", 400))
+    assert not math.isnan(scene.outlook().online_millicores)
+
+
+async def test_without_a_source_nodes_that_trip_us_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = asyncio.Event()
+    looks = 0
+
+    async def take(readings: list[Any]) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise OverflowError("a poisoned node")
+        looked.set()
+
+    async def caught_up() -> None:
+        pass
+
+    monkeypatch.setattr(factory, "_live", lambda *_: SimpleNamespace(take=take))
+    monkeypatch.setattr(factory, "WITHOUT_SOURCE_SECONDS", 0.0)
+    around: Any = SimpleNamespace(telemetry=Metrics(), loop=SimpleNamespace(caught_up=caught_up))
+    running = asyncio.ensure_future(factory.follow_nodes(around))
+    await asyncio.wait({running, waiting := asyncio.ensure_future(looked.wait())}, return_when="FIRST_COMPLETED")
+    assert waiting.done()
+    running.cancel()
 
 
 async def test_a_slot_that_trips_us_is_left_out_and_the_next_one_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.measurement_faults import LINE_SECONDS, MeasurementFaults
 from cotide_operator.usage.metrics_api import MetricsApiSource
 from cotide_operator.usage.prometheus import PrometheusSource
-from cotide_operator.usage.sources import CPU, Measured, Reading, UsageReading, parse_text
+from cotide_operator.usage.sources import CPU, MEMORY, Measured, Reading, UsageReading, parse_text
 from cotide_operator.usage.usage_feed import UsageFeed
 
 NOT_A_POD: Any = ["a list is no key of a pod"]
@@ -118,6 +118,21 @@ async def test_usage_that_trips_host_load_leaves_rates_alone() -> None:
     assert left_out(scene.telemetry, "usage") == 2
 
 
+async def test_a_silent_service_that_trips_us_leaves_the_peak_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    for rate in (9.0, 5.0):
+        scene.source.readings = [reading("ns/a", rate), reading("ns/b", rate)]
+        await scene.feed.read_once()
+    silent = time.monotonic() + 61.0  # a rate holds for 60 s
+    monkeypatch.setattr("cotide_operator.usage.usage_feed.time.monotonic", lambda: silent)
+    of = scene.pods.get
+    scene.feed._pod_of = lambda key: of(key) if key == "ns/b" else 5  # type: ignore[assignment,return-value]  # poison
+    scene.source.readings, scene.told[:] = [], []
+    await scene.feed.read_once()
+    assert scene.told == [ServiceSampled("ns/b", 9.0)]
+    assert left_out(scene.telemetry, "recent peak") == 1
+
+
 async def test_a_usage_reading_that_trips_us_leaves_those_of_other_pods() -> None:
     telemetry, now = Metrics(), time.time()
     usages = PodUsages({"ns/a": pod("a"), "ns/b": pod("b")}.get, 60.0, telemetry)
@@ -181,6 +196,25 @@ async def test_a_workload_whose_query_trips_us_is_told_and_the_others_are_asked(
     assert list(measured.faults) == ["ns/bad"]
     assert "TypeError" in measured.faults["ns/bad"].message
     assert "hostile" not in measured.faults["ns/bad"].message, "an owner reads nothing of what it was"
+    assert left_out(telemetry, "query") == 1
+
+
+async def test_a_configured_query_that_trips_us_leaves_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    telemetry = Metrics()
+    settings = PrometheusSourceSettings.model_validate({"url": "http://nobody"})
+    faults = MeasurementFaults(telemetry)
+    source = PrometheusSource(None, settings, ObjectCache(), usage=True, faults=faults)  # type: ignore[arg-type]  # nobody is asked
+
+    async def answer(path: str, parameters: dict[str, str], limits: Any) -> dict[str, Any]:
+        if parameters["query"] == settings.pod_cpu_query:
+            raise TypeError("hostile labels")
+        result = [{"metric": {"namespace": "ns", "pod": "p"}, "value": [1000.0, "7"]}]
+        return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+    monkeypatch.setattr(source._client, "answer", answer)
+    measured = await source.read()
+    assert [(one.pod, one.resource, one.value) for one in measured.usage] == [("ns/p", MEMORY, 7.0)]
+    assert "TypeError" in source.refused["metricsSource.prometheus podCpuQuery"]
     assert left_out(telemetry, "query") == 1
 
 

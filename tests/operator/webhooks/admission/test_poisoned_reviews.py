@@ -1,4 +1,4 @@
-"""A pod that trips the webhook is allowed as it is, counted, and told to whoever creates it; the next one is answered."""
+"""A pod that trips the webhook is allowed as it is, counted, and told to its creator; the next one is answered."""
 
 from __future__ import annotations
 
