@@ -45,12 +45,13 @@ data:
     {{- toYaml (mustMergeOverwrite $configuration $ours) | nindent 4 }}
 """
 """A Lease and a webhook's Service stand where the release does, whatever the values say."""
+CONFIGURATION_FILE: Final = "configmap-cotide-configuration.yaml"
 VALUES: Final = {
     "@IMAGE@": '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"',
     "@PULL@": "{{ .Values.image.pullPolicy }}",
     "@REPLICAS@": "{{ .Values.replicas }}",
     "@RESOURCES@": "{{- toYaml .Values.resources | nindent 12 }}",
-    "@CHECKSUM@": '{{ include (print $.Template.BasePath "/configmap-cotide-configuration.yaml") . | sha256sum | quote }}',
+    "@CHECKSUM@": f'{{{{ include (print $.Template.BasePath "/{CONFIGURATION_FILE}") . | sha256sum | quote }}}}',
 }
 
 
