@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo demo-bars bench crds kind clean
+.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo demo-bars bench crds wheel chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -101,6 +101,12 @@ bench: setup ## Run every benchmark and print its figures
 
 crds: setup ## Write deploy/crds from the models in code
 	$(BIN)/python -m cotide_operator.apis.crd_generation deploy/crds
+
+wheel: setup ## Build the wheel into dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+chart: setup ## Make the Helm chart from the overlays into build/chart (needs kubectl)
+	$(BIN)/python deploy/chart/generate.py build/chart
 
 kind: ## Run the operator on a kind cluster (needs Docker, kind and kubectl; not part of the test suite)
 	bash deploy/kind.sh

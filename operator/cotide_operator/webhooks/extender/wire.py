@@ -181,7 +181,7 @@ def _bounded(field: str, text: str) -> None:
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes | msgspec.Raw, what: str) -> Any:
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:  # not UTF-8, or a number of too many digits
         raise InputError(f"can't be read: {error}", field=what) from None
     except RecursionError:
         raise InputError("is nested too deep", field=what) from None

@@ -149,6 +149,7 @@ async def test_a_pod_of_cotides_own_is_not_bound_for_others() -> None:
         (b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"u"}},"Nodes":{"items":[]}}', "nodeCacheCapable: true"),
         (b'{"Pod":{"metadata":{"name":"p","namespace":"d"}},"NodeNames":[]}', "Pod.metadata.uid: must have 1 to 253"),
         (b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"u"}},"NodeNames":[7]}', "NodeArgs: can't be read"),
+        (b'{"Pod":{"metadata":{"name":"p","namespace":"d","uid":"\xff"}},"NodeNames":[]}', "Pod: can't be read"),
     ],
 )
 async def test_what_cant_be_read_is_one_sentence_that_names_the_field(body: bytes, sentence: str) -> None:
