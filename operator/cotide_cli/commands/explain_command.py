@@ -71,7 +71,9 @@ def show(explanation: Explanation, console: Console) -> None:
         events = _table("Last seen", "Event", "About", "Message")
         for one in explanation.happenings:
             times = f" (x{one.count})" if one.count > 1 else ""
-            events.add_row(one.last_seen, f"{one.reason}{times}", one.object, escape(one.message))
+            events.add_row(
+                escape(one.last_seen), escape(f"{one.reason}{times}"), escape(one.object), escape(one.message)
+            )
         console.print()
         console.print(events)
 

@@ -84,7 +84,7 @@ class Quarantine:
     ) -> None:
         """Set an object aside until it changes, and tell the listeners; again at the same version tells nobody."""
         known = self._aside.get((kind, key))
-        where = "" if isinstance(error, str) else _where(error)
+        where = "" if isinstance(error, str) else where_raised(error)
         fault = error if isinstance(error, str) else (str(error) or type(error).__name__)
         entry = SetAside(kind, key, uid, version, place, _cut(fault))
         if known is not None and (known.uid, known.version, known.place) == (uid, version, place):
@@ -131,7 +131,7 @@ class Quarantine:
         )
 
 
-def _where(error: BaseException) -> str:
+def where_raised(error: BaseException) -> str:
     """Return file, line and function of where an error arose, without what was in it."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:

@@ -2,14 +2,14 @@
 
 Called by ``cotide explain`` with objects as the API server gave them (see `reader`); needs neither the
 operator nor its memory. Invariant: everything said here stands in an object, an event or the decision note on a pod;
-what is not known is left out rather than guessed.
+what is not known is left out rather than guessed. A field that can't be read spoils its own line only, which says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cotide_core.errors import InputError
 from cotide_core.instructions import Forecast, WaitReason
@@ -22,6 +22,8 @@ from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
 
 Object = Mapping[str, Any]
+Facts = list[tuple[str, str]]
+_Told = TypeVar("_Told")
 
 EVENTS_SHOWN: Final = 8
 """Latest events on the screen; chosen."""
@@ -69,16 +71,23 @@ class Explanation:
     """The same for programs."""
 
 
+_NO_CLASS: Final[tuple[str, str]] = ("unknown", "its rule is not known")
+_NO_HAPPENINGS: Final[tuple[Happening, ...]] = ()
+_NO_FACTS: Final[Facts] = []
+_NO_RECLAIMED: Final[tuple[Facts, dict[str, Any]]] = ([], {})
+
+
 def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explanation:
     """Explain a pod; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     note = _note(pod)
-    workload_class, why = class_and_reason(pod, around)
+    unread: Facts = []
+    workload_class, why = _told(unread, "Class", lambda: class_and_reason(pod, around), _NO_CLASS)
     facts = [("Class", f"{workload_class}, {why}")]
     scheduler = spec.get("schedulerName") or "default-scheduler"
     ours = note is not None or scheduler == "cotide"
-    facts.append(("State", _state(pod, now_seconds)))
-    facts += _of_the_service(around.owner)
+    facts.append(("State", _told(unread, "State", lambda: _state(pod, now_seconds), "not known")))
+    facts += _told(unread, "Workload", lambda: _of_the_service(around.owner), _NO_FACTS)
     data: dict[str, Any] = {
         "kind": "Pod",
         "namespace": metadata.get("namespace"),
@@ -97,13 +106,22 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
         note_facts, note_data = _decision(note, placed=bool(spec.get("nodeName")))
         facts += note_facts
         data["decision"] = note_data
-    reclaimed, reclaimed_data = reclaimed_facts(pod, around.node, around.beside)
+    reclaimed, reclaimed_data = _told(
+        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), _NO_RECLAIMED
+    )
     facts += reclaimed
     if reclaimed_data:
         data["reclaimed"] = reclaimed_data
     if ours:
-        facts += _of_the_job(around.owner, facts, placed=bool(spec.get("nodeName")), now_seconds=now_seconds)
-    happenings = _happenings(around.events)
+        placed = bool(spec.get("nodeName"))
+        facts += _told(
+            unread,
+            "Job",
+            lambda: _of_the_job(around.owner, facts, placed=placed, now_seconds=now_seconds),
+            _NO_FACTS,
+        )
+    happenings = _told(unread, "Events", lambda: _happenings(around.events), _NO_HAPPENINGS)
+    facts += unread
     data["events"] = [_as_data(one) for one in happenings]
     return Explanation(
         title=f"pod {metadata.get('namespace', '')}/{metadata['name']}",
@@ -119,17 +137,19 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     """Explain a Job of ours with its pods; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     notes = {pod["metadata"]["name"]: note for pod in pods if (note := _note(pod)) is not None}
+    unread: Facts = []
     facts = [
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
-        ("Work", _work(spec)),
+        ("Work", _told(unread, "Work", lambda: _work(spec), "not known")),
         ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
-        *_status_facts(status, now_seconds),
+        *_told(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
     foremost = _foremost(pods, notes)
     if foremost is not None:
         decision_facts, _ = _decision(foremost, placed=False)
         facts += [(what, words) for what, words in decision_facts if what in ("Retry", "Models", "QoS risk")]
-    happenings = _happenings(events)
+    happenings = _told(unread, "Events", lambda: _happenings(events), _NO_HAPPENINGS)
+    facts += unread
     rows = tuple(_pod_row(pod, notes.get(pod["metadata"]["name"])) for pod in pods[:PODS_SHOWN])
     if len(pods) > PODS_SHOWN:
         rows += ((f"... and {len(pods) - PODS_SHOWN} more", "", "", "", ""),)
@@ -161,6 +181,17 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
         happenings=happenings,
         data=data,
     )
+
+
+def _told(unread: Facts, what: str, tell: Callable[[], _Told], otherwise: _Told) -> _Told:
+    """Return what there is to tell; where that raises, note so and return what is told otherwise."""
+    try:
+        return tell()
+    except Exception as error:  # noqa: BLE001 - a field that somebody else wrote must not hide all the others
+        unread.append(
+            ("Not read", f"{what}: a field is not what it should be ({type(error).__name__}: {error!s:.200})")
+        )
+        return otherwise
 
 
 def telling_node(pod: Object) -> str | None:

@@ -93,7 +93,10 @@ class Reader:
         selector = ((workload or {}).get("spec") or {}).get("selector")
         if workload is None or not selector:
             return None
-        selects = LabelSelector.model_validate(selector).matches(metadata.get("labels") or {})
+        try:
+            selects = LabelSelector.model_validate(selector).matches(metadata.get("labels") or {})
+        except ValueError:  # a selector that can't be read selects nothing, as for the operator
+            return None
         return workload if selects else None
 
     def _node(self, pod: Object) -> tuple[Object | None, list[Object] | None]:

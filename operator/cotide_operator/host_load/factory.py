@@ -15,6 +15,7 @@ from cotide_operator.host_load.live import Knobs, LiveHostLoad
 from cotide_operator.host_load.refits import Refits
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.usage.dependencies import Dependencies
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.prometheus import PrometheusSource
 from cotide_operator.usage.sources import Source
 
@@ -39,9 +40,13 @@ def start_host_load(around: Dependencies, source: Source, crew: TaskSupervisor) 
 async def follow_nodes(around: Dependencies) -> None:
     """Keep outlooks of all nodes, from requests alone, until cancelled."""
     live = _live(around, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
+    faults = MeasurementFaults(around.telemetry)
     await around.loop.caught_up()
     while True:
-        await live.take([])
+        try:
+            await live.take([])
+        except Exception as error:  # noqa: BLE001 - outlooks stay as they are; the next look may do better
+            faults.leave_out("host load", "the nodes", error)
         await asyncio.sleep(WITHOUT_SOURCE_SECONDS)
 
 

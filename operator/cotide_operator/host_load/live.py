@@ -8,7 +8,8 @@ Two tasks share it. The usage feed calls `take` after each reading of its source
                                                            `-> OutlookMaker -> Outlooks
 
 Invariants: what is told comes from the one engine's nodes and pods and goes back as events only; a source that is down
-tells nothing, so that the engine's own staleness ends its samples; a node that has fallen back is told no forecast.
+tells nothing, so that the engine's own staleness ends its samples; a node that has fallen back is told no forecast;
+whatever raises here costs a slot or a past, and never the operator.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from cotide_operator.host_load.score_metrics import write_outlooks, write_slot, 
 from cotide_operator.host_load.slot_accumulator import ClosedSlot, SlotAccumulator
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import UsageReading
 from cotide_predictors.host_load.scoring import LoadScores
 
@@ -109,6 +111,7 @@ class LiveHostLoad:
         self._clock = clock
         self._loop = loop
         self._telemetry = telemetry
+        self._left_out = MeasurementFaults(telemetry)
         self._rebuilding = rebuilding
         self._wall = wall
         self._usages = PodUsages(pods.get, knobs.stale_wall_seconds, telemetry)
@@ -151,7 +154,11 @@ class LiveHostLoad:
         await self.rebuild()
         while True:
             await asyncio.sleep(self._wall_seconds_to_look())
-            await self.end_slots()
+            try:
+                await self.end_slots()
+            except Exception as error:  # noqa: BLE001 - forecasts run out and nodes offer requests; the loop goes on
+                self._left_out.leave_out("host load", "the end of a slot", error)
+                await asyncio.sleep(self._knobs.interval_wall_seconds)
 
     async def end_slots(self) -> bool:
         """Learn from the slots that are over and forecast the open one; return whether there was any."""
@@ -166,9 +173,15 @@ class LiveHostLoad:
     async def rebuild(self) -> None:
         """Learn from the past, as far as it can be had, and make the first forecasts."""
         if self._rebuilding is not None:
-            await self._relive(self._rebuilding)
+            try:
+                await self._relive(self._rebuilding)
+            except Exception as error:  # noqa: BLE001 - a past that trips us is no past; what was learnt of it stays
+                self._left_out.leave_out("host load", "the past", error)
         self.rebuilt.set()
-        await self._learn_and_forecast()
+        try:
+            await self._learn_and_forecast()
+        except Exception as error:  # noqa: BLE001 - the next slot's end may do better
+            self._left_out.leave_out("host load", "the first forecast", error)
 
     async def _relive(self, rebuilding: HistoryReplay) -> None:
         now = self._clock.now()

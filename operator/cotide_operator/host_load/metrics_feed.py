@@ -19,6 +19,7 @@ from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.usage.dependencies import Dependencies
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.metrics_api import MetricsApiSource
 from cotide_operator.usage.prometheus import PrometheusSource
 from cotide_operator.usage.sources import Source, TextSource, UsageReading
@@ -80,10 +81,13 @@ def _source(around: Dependencies, session: aiohttp.ClientSession, settings: Metr
     if settings.prometheus is not None:
         usage = around.settings.forecasts_host_load
         stale = settings.stale_after_seconds
-        return PrometheusSource(session, settings.prometheus, around.mirror, usage=usage, stale_seconds=stale)
+        faults = MeasurementFaults(around.telemetry)
+        return PrometheusSource(
+            session, settings.prometheus, around.mirror, usage=usage, stale_seconds=stale, faults=faults
+        )
     if settings.scrape is not None:
         return TextSource(session, settings.scrape.url)
     if settings.kubernetes is None:
         raise ClusterError("no metrics source is configured")
     _LOG.info("the Kubernetes metrics API has no request rates and no latencies: only usage is read from it")
-    return MetricsApiSource(around.client)
+    return MetricsApiSource(around.client, around.telemetry)

@@ -15,6 +15,7 @@ from typing import Final
 
 from cotide_core.events import Pod
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
 READINGS_AT_A_TIME: Final = 5_000
@@ -46,6 +47,7 @@ class PodUsages:
         self._pod_of = pod_of
         self._stale_after_seconds = stale_after_seconds
         self._telemetry = telemetry
+        self._left_out = MeasurementFaults(telemetry)
         self._latest: dict[str, _Latest] = {}
         self._kept = FORGET_ABOVE
 
@@ -58,12 +60,16 @@ class PodUsages:
             if start:
                 await asyncio.sleep(0)
             for reading in readings[start : start + READINGS_AT_A_TIME]:
-                pod = self._pod_of(reading.pod)
-                if pod is None:
+                try:
+                    pod = self._pod_of(reading.pod)
+                    if pod is None:
+                        continue
+                    twice = (reading.pod, reading.resource) in seen
+                    seen.add((reading.pod, reading.resource))
+                    outcome = self._keep(pod, reading, wall_now, twice=twice)
+                except Exception as error:  # noqa: BLE001 - one reading that trips us must not spoil those of all others
+                    self._left_out.leave_out("usage reading", str(reading.pod), error)
                     continue
-                twice = (reading.pod, reading.resource) in seen
-                seen.add((reading.pod, reading.resource))
-                outcome = self._keep(pod, reading, wall_now, twice=twice)
                 outcomes[outcome] += 1
                 if outcome == "taken" and reading.value is not None:
                     sums = by_class.setdefault(pod.workload_class.value, [None, None])

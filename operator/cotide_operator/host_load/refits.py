@@ -52,7 +52,10 @@ class Refits:
         try:
             await after.wait()
             while True:
-                await self.refit()
+                try:
+                    await self.refit()
+                except Exception:  # noqa: BLE001 - the forecasts keep what they have; the next fit may do better
+                    _LOG.exception("no load forecast was fitted this time")
                 await asyncio.sleep(self._wall_seconds)
         finally:
             self._stopping.set()

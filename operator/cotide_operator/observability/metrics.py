@@ -143,6 +143,11 @@ class Metrics:
             "1 while the source of rates and latencies answers, 0 while it does not, NaN where none is read.",
         )
         self.source_up.set(math.nan)  # zero would call a source down that nobody configured, and each standby's
+        self.measurement_faults = self._counter(
+            "measurement_faults_total",
+            "Measurements that made a part of the operator fail, and were left out, by place.",
+            "place",
+        )
         self.samples = self._counter(
             "service_samples_total", "Service samples: taken, stale, invalid, or assumed.", "outcome"
         )
@@ -190,7 +195,7 @@ class Metrics:
         """Make what tells of the admission webhook."""
         self.admission_reviews = self._counter(
             "admission_reviews_total",
-            "Pods shown to the admission webhook: reclaimed, untouched, or malformed (the review could not be read).",
+            "Pods shown to the webhook: reclaimed, untouched, failed (it tripped us), or malformed (not read).",
             "outcome",
         )
         self.admission_certificate_expiry = self._gauge(

@@ -17,6 +17,8 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import CPU, MEMORY, Measured, SourceDown, UsageReading, usable
 
 PATH: Final = "/apis/metrics.k8s.io/v1beta1/pods"
@@ -26,8 +28,9 @@ _RESOURCES: Final = ((CPU, "cpu"), (MEMORY, "memory"))
 class MetricsApiSource:
     """Reads PodMetrics."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, telemetry: Metrics) -> None:
         self._client = client
+        self._faults = MeasurementFaults(telemetry)
         self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
 
@@ -38,7 +41,13 @@ class MetricsApiSource:
         except ClusterError as error:
             raise SourceDown(f"the metrics API does not answer: {error}") from error
         now = time.time()
-        return Measured(usage=[reading for item in items for reading in _readings(item, now)])
+        found: list[UsageReading] = []
+        for place, item in enumerate(items):
+            try:
+                found += list(_readings(item, now))
+            except Exception as error:  # noqa: BLE001 - one answer that trips us must not spoil those of all other pods
+                self._faults.leave_out("metrics API", f"item {place}", error)
+        return Measured(usage=found)
 
 
 def _readings(item: dict[str, Any], now: float) -> Iterable[UsageReading]:

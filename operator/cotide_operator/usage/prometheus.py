@@ -21,6 +21,7 @@ import aiohttp
 
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
+from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.prometheus_client import AnswerTooLarge, Limits, PrometheusClient
 from cotide_operator.usage.query_turns import QueryTurns
 from cotide_operator.usage.service_readings import QueryFault, Reason
@@ -99,6 +100,7 @@ class PrometheusSource:
         The Workloads and their pods.
     usage : whether the recorded queries are asked at all.
     stale_seconds : wall seconds after which a reading is too old: a reading takes half of them at most.
+    faults : counts and tells what made a part raise; None: only the query's own refusal tells of it.
 
     Notes
     -----
@@ -118,6 +120,7 @@ class PrometheusSource:
         *,
         usage: bool = False,
         stale_seconds: float = 60.0,
+        faults: MeasurementFaults | None = None,
     ) -> None:
         self._client = PrometheusClient(session, settings)
         own = self._settings = settings.workload_queries
@@ -127,6 +130,7 @@ class PrometheusSource:
         )
         self._limits = Limits(own.maximum_answer_bytes, own.maximum_series)
         self._stale_seconds = stale_seconds
+        self._left_out = faults
         self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
         """The last of each query and when it was, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
@@ -191,6 +195,8 @@ class PrometheusSource:
                 _note_time(times, _value(_pod(each), each))
         except (SourceDown, _QueryFailedError) as error:
             return str(error)
+        except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
+            return self._tripped(one.name, error)
         return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
 
     async def _read_workloads(self, refused: dict[str, str]) -> list[Reading]:
@@ -231,7 +237,21 @@ class PrometheusSource:
                 found[query.workload] = QueryFault(reason, message)
         return found
 
+    def _tripped(self, what: str, error: Exception) -> str:
+        """Count and tell a query or an answer that makes a part raise; return the sentence for its owner."""
+        if self._left_out is not None:
+            self._left_out.leave_out("query", what, error)
+        return f"it can't be asked, or its answer not be taken apart ({type(error).__name__})"
+
     async def _ask(self, query: WorkloadQuery, seconds: float) -> _Outcome:
+        """Ask one query of a Workload; one that makes a part raise is that Workload's fault and nobody else's."""
+        try:
+            return await self._ask_in_time(query, seconds)
+        except Exception as error:  # noqa: BLE001 - one query that trips us must not take all others with it
+            sentence = f"spec.qos.{query.field}: {self._tripped(query.name, error)}"
+            return _Outcome(fault=QueryFault("AnswerUnusable", sentence))
+
+    async def _ask_in_time(self, query: WorkloadQuery, seconds: float) -> _Outcome:
         """Ask one query of a Workload within so many seconds."""
         asked = self._queries.make(query)
         refused = QueryFault("QueryRefused", asked.refused[:MESSAGE_CHARACTERS]) if asked.refused else None

@@ -4,7 +4,8 @@ Runs beside the loop; reads a source at its interval, keeps what is fresh, tells
 `ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
 NaN, infinite, negative or beyond measure is dropped and counted, and never becomes a zero; what a Workload's query
 gave counts for its own pods only; a service whose rate stops coming counts with its highest rate of the recent past
-until it comes again; a source that is down costs one log line when it goes and one when it is back.
+until it comes again; a reading or an answer that makes a part raise is left out and ends nothing else; a source that
+is down costs one log line when it goes and one when it is back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cotide_operator.config.settings import MetricsSourceSettings
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.decaying_peak import RecentPeak
+from cotide_operator.usage.measurement_faults import MeasurementFaults, described
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 from cotide_operator.usage.sources import Reading, Source, SourceDown, UsageReading
 
@@ -93,6 +95,7 @@ class UsageFeed:
         self._tell = tell
         self._calibration = calibration
         self._telemetry = telemetry
+        self._left_out = MeasurementFaults(telemetry)
         self._usage = usage
         self._latest: dict[str, dict[str, _Latest]] = {}
         """By Workload and pod."""
@@ -112,19 +115,22 @@ class UsageFeed:
         try:
             measured = await self._source.read()
         except SourceDown as error:
-            self._state(up=False, why=str(error))
-            self._assume_peaks()
-            if self._usage is not None:
-                await self._usage.take([])
+            await self._nothing(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - an answer that trips us is no answer; the next one may be better
+            self._left_out.leave_out("source", type(self._source).__name__, error)
+            await self._nothing(f"its answer can't be taken apart: {described(error)}")
             return
         self._state(up=True)
         self._tell_refusals(self._source.refused)
         self.faults = measured.faults
         for reading in measured.services:
-            self._take(reading)
+            try:
+                self._take(reading)
+            except Exception as error:  # noqa: BLE001 - one reading that trips us must not spoil those of all others
+                self._left_out.leave_out("service reading", str(reading.pod), error)
         self._assume_peaks()
-        if self._usage is not None:
-            await self._usage.take(measured.usage)
+        await self._hand_over(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
         for workload, pods in list(self._latest.items()):
             for key in [key for key, latest in pods.items() if latest.fresh_until < horizon]:
@@ -146,6 +152,20 @@ class UsageFeed:
             latency_p95_milliseconds=max(latencies) if latencies else None,
             violations=violations,
         )
+
+    async def _nothing(self, why: str) -> None:
+        """Go on without an answer."""
+        self._state(up=False, why=why)
+        self._assume_peaks()
+        await self._hand_over([])
+
+    async def _hand_over(self, readings: list[UsageReading]) -> None:
+        if self._usage is None:
+            return
+        try:
+            await self._usage.take(readings)
+        except Exception as error:  # noqa: BLE001 - host load falls back to requests; rates and latencies go on
+            self._left_out.leave_out("usage", f"{len(readings)} readings", error)
 
     def _take(self, reading: Reading) -> None:
         pod = self._pod_of(reading.pod)
@@ -191,10 +211,16 @@ class UsageFeed:
                 if latest.silent or latest.rate_until >= now or latest.requests_per_second is None:
                     continue
                 latest.silent = True
-                peak, pod = latest.peak.highest, self._pod_of(key)
-                if pod is not None and pod.workload == workload and peak > latest.requests_per_second:
-                    self._telemetry.samples.labels("assumed").inc()
-                    self._tell(ServiceSampled(key, peak))
+                try:
+                    self._assume_peak(workload, key, latest.peak.highest, latest.requests_per_second)
+                except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all others
+                    self._left_out.leave_out("recent peak", key, error)
+
+    def _assume_peak(self, workload: str, key: str, peak: float, rate: float) -> None:
+        pod = self._pod_of(key)
+        if pod is not None and pod.workload == workload and peak > rate:
+            self._telemetry.samples.labels("assumed").inc()
+            self._tell(ServiceSampled(key, peak))
 
     def _state(self, *, up: bool, why: str = "") -> None:
         self._telemetry.source_up.set(1 if up else 0)

@@ -33,7 +33,7 @@ def item(name: str, *usages: dict[str, str], at: str = "1970-01-01T00:16:40Z") -
 
 async def read(*items: dict[str, Any]) -> list[UsageReading]:
     api: Any = Api(*items)
-    return (await MetricsApiSource(api).read()).usage
+    return (await MetricsApiSource(api, Metrics()).read()).usage
 
 
 async def test_containers_are_summed_and_the_apis_own_time_counts() -> None:
@@ -64,7 +64,7 @@ async def test_a_metrics_api_that_is_missing_is_down() -> None:
     api: Any = Api()
     api.items = None
     with pytest.raises(SourceDown, match="the metrics API does not answer: no metrics API"):
-        await MetricsApiSource(api).read()
+        await MetricsApiSource(api, Metrics()).read()
 
 
 async def test_usage_is_shown_by_class_and_unknown_pods_are_passed_over() -> None:

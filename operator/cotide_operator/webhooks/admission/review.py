@@ -14,6 +14,7 @@ Source: https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -25,11 +26,14 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.quarantine import where_raised
 from cotide_operator.reclaimed.pod_requests import RECLAIMED, reclaim_patch
 from cotide_operator.translation.pods_and_nodes import affiliation_of_new, class_of
 
+_LOG = logging.getLogger(__name__)
+
 Json = dict[str, Any]
-Outcome = Literal["reclaimed", "untouched"]
+Outcome = Literal["reclaimed", "untouched", "failed"]
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -47,10 +51,14 @@ class Answer:
     uid: str
     patch: list[Json] = field(default_factory=list)
     warning: str = ""
+    failed: bool = False
+    """Whether the pod made a part of us raise; it is allowed as it is."""
 
     @property
     def outcome(self) -> Outcome:
         """What became of the object."""
+        if self.failed:
+            return "failed"
         return "reclaimed" if self.patch else "untouched"
 
     def body(self) -> bytes:
@@ -88,9 +96,23 @@ class Reviewer:
             When the body is no review that could be answered; names the field.
         """
         try:
-            return self._answered(_request_in(body))
+            request = _request_in(body)
+        except RecursionError:
+            raise InputError("is nested too deep", field="request") from None
+        try:
+            answer = self._answered(request)
+            answer.body()  # a patch that can't be written is no answer either
+        except InputError:
+            raise
         except RecursionError:
             raise InputError("is nested too deep", field="request.object") from None
+        except Exception as error:  # noqa: BLE001 - a pod, or what it belongs to, that trips us is allowed as it is
+            _LOG.error("pod of namespace %.253r is allowed as it is: it trips us%s: %.200s",
+                       str(request.get("namespace")), where_raised(error), error)  # fmt: skip
+            return Answer(
+                request["uid"], warning="cotide can't read this pod: it keeps its plain requests", failed=True
+            )
+        return answer
 
     def _answered(self, request: Json) -> Answer:
         uid = str(request["uid"])

@@ -1,0 +1,54 @@
+"""Measurements that made a part of the operator raise: left out one by one, so that everything else goes on.
+
+Told by the sources, by `usage_feed` and by `host_load`. What is measured is no object that could be set aside until it
+changes (that is `cache.quarantine`): the next answer is looked at like any other. Invariant: what is told is bounded,
+however many values of an answer fail, and however often.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from cotide_operator.cache.quarantine import where_raised
+from cotide_operator.observability.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+
+LINE_SECONDS: Final = 60.0
+"""Wall seconds between two lines in the log on the same place; the second tells the number of those between. Chosen."""
+TEXT_CHARACTERS: Final = 200
+"""Of a name and of what an error says, as they are logged; chosen: a line."""
+
+Place = Literal[
+    "source", "query", "metrics API", "service reading", "recent peak", "usage reading", "usage", "host load"
+]
+
+
+class MeasurementFaults:
+    """Counts and tells what is left out."""
+
+    def __init__(self, telemetry: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._telemetry = telemetry
+        self._monotonic = monotonic
+        self._told: dict[Place, float] = {}
+        self._unsaid: dict[Place, int] = {}
+
+    def leave_out(self, place: Place, what: str, error: Exception) -> None:
+        """Count one fault of a part, and say where it arose if that was not said lately."""
+        self._telemetry.measurement_faults.labels(place).inc()
+        now = self._monotonic()
+        if now - self._told.get(place, float("-inf")) < LINE_SECONDS:
+            self._unsaid[place] = self._unsaid.get(place, 0) + 1
+            return
+        self._told[place] = now
+        before = self._unsaid.pop(place, 0)
+        more = f" (and {before} more since the last such line)" if before else ""
+        _LOG.error("%s %r is left out%s: %s", place, what[:TEXT_CHARACTERS], more, described(error))
+
+
+def described(error: Exception) -> str:
+    """Return where an error arose and what it said, in one short line."""
+    return f"{where_raised(error).strip()}: {error!s:.{TEXT_CHARACTERS}}"
