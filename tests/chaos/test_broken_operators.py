@@ -39,6 +39,18 @@ UNWATCHED = replace(
     warm=True,
     steps=(Step(0.0, "job", JOB), Step(0.2, "away", {"seconds": 0.8}), Step(1.5, "calm")),
 )
+FROZEN = replace(
+    CALM,
+    nodes=(16, 16),
+    election=True,
+    standby=True,
+    warm=True,
+    steps=(Step(0.0, "pods", {"prefix": "x", "count": 20, "seconds": 12.0, **SOME}), Step(9.0, "calm")),
+    # The leader stands still for longer than its lease, with bindings in its hands that it must post once more.
+    rules=(Rule("bind", 1, 1, "tell-before", what="freeze 8.0"), Rule("bind", 2, 30, "drop-before")),
+)
+SHORT: Final = ("forgetful", "binds twice")
+"""Those that every run of the tests has."""
 CASES: Final[dict[str, tuple[Plan, str]]] = {
     "hasty": (
         replace(
@@ -76,11 +88,14 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
     "unfair": (replace(CALM, steps=WAITING), "after a restart"),
     "untracked": (UNWATCHED, "of Job j had succeeded, and got"),
     "careless": (UNWATCHED, "had succeeded and was let go"),
+    "unfenced": (FROZEN, "had taken the lease"),
+    "binds twice": (CALM, "while its last binding of that pod was unanswered"),
+    "binds again": (CALM, "after it was told 201 for"),
 }
 
 
 @pytest.mark.parametrize(
-    "broken", [one if one == "forgetful" else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
+    "broken", [one if one in SHORT else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
 )
 def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]

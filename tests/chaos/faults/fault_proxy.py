@@ -12,8 +12,9 @@ run. The effects::
     tell-before   something else happens first (a pod is deleted, a server dies), then the request goes on
     tell-after    the server has acted, something else happens, then the answer goes on
 
-Watches are cut (cleanly, abruptly, in the middle of a line) or told that their version is too old. Invariant: without
-rules and cuts, bytes pass unchanged in both directions.
+Watches are cut (cleanly, abruptly, in the middle of a line) or told that their version is too old. Bindings, evictions
+and who takes the lease are recorded, see `write_record`. Invariant: without rules and cuts, bytes pass unchanged in
+both directions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import json
 import logging
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ from typing import Any, Final, Literal
 
 import aiohttp
 from aiohttp import web
+from write_record import RECORDED, WriteRecord
 from yarl import URL
 
 from cotide_kube.credentials import Credentials
@@ -107,8 +110,7 @@ class Trouble:
     storm: Storm | None = None
     counts: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
-    evictions: list[str] = field(default_factory=list)
-    """Paths of the evictions that were asked for."""
+    record: WriteRecord = field(default_factory=WriteRecord)
 
     def of(self, kind: str) -> Rule | None:
         """Return what strikes the next request of a kind."""
@@ -139,8 +141,8 @@ class Trouble:
 class FaultProxy:
     """The way of one operator to the API server; made by `open_proxy`."""
 
-    def __init__(self, upstream: Callable[[], Credentials], trouble: Trouble) -> None:
-        self._upstream, self._trouble = upstream, trouble
+    def __init__(self, upstream: Callable[[], Credentials], trouble: Trouble, sender: str = "operator") -> None:
+        self._upstream, self.trouble, self._sender = upstream, trouble, sender
         self._watches: dict[asyncio.Task[Any], tuple[str, Cut | None]] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession
@@ -180,12 +182,24 @@ class FaultProxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         kind = kind_of(request.method, request.path, request.query_string)
         body = await request.read()
-        if kind == "evict":
-            self._trouble.evictions.append(request.path)
-        rule = self._trouble.of(kind)
+        if kind not in RECORDED:
+            return await self._pass(kind, request, body)
+        write = self.trouble.record.ask(
+            kind, self._sender, request.path, body, time.monotonic(), lambda: _connected(request)
+        )
+        status = 0
+        try:
+            answer = await self._pass(kind, request, body)
+            status = answer.status
+            return answer
+        finally:
+            write.end(time.monotonic(), status)
+
+    async def _pass(self, kind: str, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        rule = self.trouble.of(kind)
         if rule is not None and rule.effect == "tell-before":
-            await self._trouble.told(rule.what, request.path, self)
-            rule = self._trouble.stormy(kind)  # what was told may have begun a storm
+            await self.trouble.told(rule.what, request.path, self)
+            rule = self.trouble.stormy(kind)  # what was told may have begun a storm
         spoilt = await self._before(rule, kind, request, body)
         if spoilt is not None:
             return spoilt
@@ -198,7 +212,7 @@ class FaultProxy:
         if rule is not None and rule.effect == "drop-after":
             return _drop(request)
         if rule is not None and rule.effect == "tell-after":
-            await self._trouble.told(rule.what, request.path, self)
+            await self.trouble.told(rule.what, request.path, self)
         return web.Response(status=status, headers=headers, body=answer)
 
     async def _before(
@@ -238,6 +252,8 @@ class FaultProxy:
         url, headers = self._target(request)
         async with self._session.request(request.method, url, data=body or None, headers=headers) as response:
             answer = await response.read()
+            if response.status < 300 and request.method in ("POST", "PUT") and "/leases" in request.path:
+                self.trouble.record.lease_written(self._sender, body, time.monotonic())
             kept = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
             if "Content-Encoding" in response.headers:
                 kept["Content-Encoding"] = response.headers["Content-Encoding"]
@@ -299,6 +315,10 @@ def _status(code: int) -> dict[str, Any]:
 def _refusal(code: int) -> web.Response:
     headers = {"Retry-After": "1"} if code == 429 else None
     return web.Response(status=code, body=json.dumps(_status(code)).encode(), headers=headers)
+
+
+def _connected(request: web.BaseRequest) -> bool:
+    return request.transport is not None and not request.transport.is_closing()
 
 
 def _drop(request: web.BaseRequest) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,6 +102,17 @@ async def test_a_lost_answer_may_be_that_of_a_request_that_was_carried_out(effec
         with pytest.raises(aiohttp.ClientError):
             await session.post(proxy.url + BIND)
         assert len(behind.reached) == reached
+
+
+@pytest.mark.parametrize(("rules", "told"), [([], 201), ([Rule("bind", 1, 1, "drop-after")], 0)])
+async def test_a_binding_is_recorded_with_what_its_sender_was_told(rules: list[Rule], told: int) -> None:
+    async with scene(*rules) as (_, proxy, session):
+        with contextlib.suppress(aiohttp.ClientError):
+            await session.post(proxy.url + BIND, json={"metadata": {"uid": "u"}, "target": {"name": "n"}})
+        write = proxy.trouble.record.writes[0]
+        while write.ended is None:
+            await _turn()
+    assert (write.sender, write.uid, write.node, write.status) == ("operator", "u", "n", told)
 
 
 async def test_what_is_late_comes_after_its_connection_has_died() -> None:

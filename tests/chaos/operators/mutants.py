@@ -6,6 +6,7 @@ could make, or that we had.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -147,6 +148,41 @@ def _careless() -> None:
     JobController.look = looked  # type: ignore[method-assign]  # on purpose
 
 
+def _unfenced() -> None:
+    """Whoever led once writes on, whoever leads by now."""
+    from cotide_operator.leaderelection.lease_thread import LeaseThread
+
+    LeaseThread.permit = lambda _self: None  # type: ignore[method-assign]  # on purpose
+
+
+def _binds_twice() -> None:
+    """Each binding is posted twice at a time; the server refuses one."""
+    from cotide_kube.client import KubeClient
+
+    bind = KubeClient.bind
+
+    async def bound(self: Any, *what: Any) -> Any:
+        answers = await asyncio.gather(bind(self, *what), bind(self, *what))
+        return next((one for one in answers if one.ok), answers[0])
+
+    KubeClient.bind = bound  # type: ignore[method-assign]  # on purpose
+
+
+def _binds_again() -> None:
+    """A pod that was bound is bound once more, to be sure."""
+    from cotide_kube.client import KubeClient
+
+    bind = KubeClient.bind
+
+    async def bound(self: Any, *what: Any) -> Any:
+        answer = await bind(self, *what)
+        if answer.ok:
+            await bind(self, *what)
+        return answer
+
+    KubeClient.bind = bound  # type: ignore[method-assign]  # on purpose
+
+
 _BREAKAGES: dict[str, Callable[[], None]] = {
     "hasty": _hasty,
     "forgetful": _forgetful,
@@ -156,4 +192,7 @@ _BREAKAGES: dict[str, Callable[[], None]] = {
     "unfair": _unfair,
     "untracked": _untracked,
     "careless": _careless,
+    "unfenced": _unfenced,
+    "binds twice": _binds_twice,
+    "binds again": _binds_again,
 }

@@ -67,7 +67,7 @@ class Replica:
         while not self._ending and self.starts < MOST_STARTS:
             while time.monotonic() < self.away_until and not self._ending:
                 await asyncio.sleep(POLL_SECONDS)
-            proxy = FaultProxy(self._upstream, self._trouble)
+            proxy = FaultProxy(self._upstream, self._trouble, f"{self.name}-{self.starts + 1}")
             await proxy.open()
             try:
                 if self._ending:  # told while it was opened: whoever is started now would never be ended

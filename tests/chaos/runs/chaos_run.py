@@ -7,6 +7,7 @@ checker saw on the way::
     agreement    the leader's engine holds exactly the server's pods, each on its node, and assumes nothing
     order        a first-come queue is after a kill as it was before
     ledgers      each operator's ledger, killed or stopped, replays instruction by instruction
+    requests     one binding of a pod at a time, none after its 201, no write after a successor took the lease
     manners      no traceback, no error in a log; a clean stop ends with 0
 """
 
@@ -24,6 +25,7 @@ from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from fork_server import Birth, ForkServer
 from invariant_checker import ENDED, InvariantChecker
+from operator_child import REQUEST_SECONDS
 from replica import Replica
 from report import Report
 from settling import pods_of, unsettled
@@ -33,6 +35,8 @@ from cotide_kube.credentials import Credentials
 
 SHOWN: Final = 4000
 """Letters of a long list; chosen."""
+BREACHES_SHOWN: Final = 5
+"""Requests that should not have been made; chosen, one tells as much as a hundred."""
 CHECK_SHARE: Final = 10.0
 """A check may take at most one part in this many of the time; chosen, for bursts."""
 # The risk is such that a job of half a node, alone beside a service, is let in (heuristic: load .5 + .05, p .41) and
@@ -368,7 +372,8 @@ class Run:
         report.violations += self._orders
         report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
         report.of_witness(self._checker)
-        report.of_evictions(self.trouble.evictions, self._checker)
+        report.of_evictions(self.trouble.record.evictions, self._checker)
+        report.violations += self.trouble.record.breaches(REQUEST_SECONDS)[:BREACHES_SHOWN]
         for replica in self.replicas:
             report.of_replica(replica, self._folder)
         report.struck = self.trouble.struck

@@ -1,0 +1,128 @@
+"""Every binding and every eviction that was asked for, and who took the lease when: what a right server would hide.
+
+Filled by the fault proxies. A server refuses a second binding, and one whose lease is another's does harm only now and
+then; so the cluster's history can't tell whether an operator asked. What must hold of the requests themselves::
+
+    one at a time     no binding of a uid while the same operator waits for the answer to another one of it
+    fenced            no binding and no eviction of an operator after another one took the lease that it held
+    once              no binding of a uid by an operator that was told 201 for it before
+
+An operator is a process: who is started again has a name of its own. One that met its time limit, or stood still beyond
+it, may ask once more for the same node, since it can't have read the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+RECORDED: Final = ("bind", "evict")
+CREATED: Final = 201
+HURRIED: Final = 0.5
+"""Who asks again within this part of its time limit has not met that limit. Chosen: half, since a proxy on a busy
+machine hears of a request late."""
+
+
+@dataclass
+class Write:
+    """One request to bind or to evict; times in monotonic seconds of the proxies' process."""
+
+    sender: str
+    kind: str
+    path: str
+    uid: str
+    node: str
+    asked: float
+    waiting: Callable[[], bool]
+    """Whether its sender still keeps the connection."""
+    beside: bool = False
+    """Whether its sender waited for another answer about the same uid."""
+    ended: float | None = None
+    status: int = 0
+    """What its sender was told; 0 for nothing."""
+
+    def end(self, now: float, status: int) -> None:
+        self.status = status if self.waiting() else 0
+        self.ended = now
+
+    def __str__(self) -> str:
+        where = f" to {self.node}" if self.kind == "bind" else ""
+        return f"{self.sender} asked to {self.kind} {'/'.join(self.path.split('/')[-4:-1:2])}{where}"
+
+
+@dataclass
+class WriteRecord:
+    """What was asked of the server in one run, in the order in which it came."""
+
+    writes: list[Write] = field(default_factory=list)
+    takings: list[tuple[float, str]] = field(default_factory=list)
+    """When the server had given the lease to another sender than before, and to whom."""
+    _open: dict[tuple[str, str], list[Write]] = field(default_factory=lambda: defaultdict(list))
+
+    def ask(self, kind: str, sender: str, path: str, body: bytes, now: float, waiting: Callable[[], bool]) -> Write:
+        """Record a request that has come whole."""
+        uid, node = _subject(kind, body)
+        write = Write(sender, kind, path, uid or path, node, now, waiting)
+        if kind == "bind":
+            still = [one for one in self._open[sender, write.uid] if one.ended is None and one.waiting()]
+            write.beside = bool(still)
+            self._open[sender, write.uid] = [*still, write]
+        self.writes.append(write)
+        return write
+
+    def lease_written(self, sender: str, body: bytes, now: float) -> None:
+        """Record that the server took a write of the lease."""
+        holder = (json.loads(body).get("spec") or {}).get("holderIdentity")
+        if holder and (not self.takings or self.takings[-1][1] != sender):
+            self.takings.append((now, sender))
+
+    @property
+    def evictions(self) -> list[str]:
+        """Paths of the evictions that were asked for."""
+        return [write.path for write in self.writes if write.kind == "evict"]
+
+    def breaches(self, limit_seconds: float) -> list[str]:
+        """Return what no operator may ask for; the limit is the time that it waits for an answer."""
+        found = [f"{one} while its last binding of that pod was unanswered" for one in self.writes if one.beside]
+        return found + self._unfenced() + self._repeated(limit_seconds)
+
+    def _unfenced(self) -> list[str]:
+        deposed: dict[str, tuple[float, str]] = {}
+        for (_, before), (when, after) in zip(self.takings, self.takings[1:], strict=False):
+            deposed.setdefault(before, (when, after))
+        found = []
+        for one in self.writes:
+            when, successor = deposed.get(one.sender, (float("inf"), ""))
+            if one.asked > when:
+                found.append(f"{one} {one.asked - when:.3f} s after {successor} had taken the lease")
+        return found
+
+    def _repeated(self, limit_seconds: float) -> list[str]:
+        told: dict[tuple[str, str], Write] = {}
+        found = []
+        for one in self.writes:
+            if one.kind != "bind":
+                continue
+            first = told.get((one.sender, one.uid))
+            if first is not None and first.ended is not None and one.asked > first.ended:
+                hurried = one.asked - first.asked < limit_seconds * HURRIED
+                if hurried or one.node != first.node:
+                    found.append(f"{one} after it was told 201 for {first.node}")
+            elif one.status == CREATED:
+                told[one.sender, one.uid] = one
+        return found
+
+
+def _subject(kind: str, body: bytes) -> tuple[str, str]:
+    """Return the uid and the node that a request names, empty where it names none."""
+    try:
+        asked: dict[str, Any] = json.loads(body)
+    except ValueError:  # who sends this is told by the server
+        return "", ""
+    if kind == "bind":
+        return asked.get("metadata", {}).get("uid", ""), asked.get("target", {}).get("name", "")
+    options = asked.get("deleteOptions") or {}
+    return (options.get("preconditions") or {}).get("uid", ""), ""
