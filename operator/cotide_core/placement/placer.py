@@ -185,6 +185,8 @@ class Placer:
         guard, rank = self.policy.guard, self.policy.rank
         if not rank.cacheable:
             drawn = candidates.scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
+            if guard is None:
+                return Placement(int(drawn.argmax()), None, unfit)  # who does not fit scores -inf
             return self.place_among(OpenNodes(candidates.codes == FITS, drawn, unfit), snapshot, shape, forecaster)
         if guard is None:
             return Placement(candidates.best(1)[0], None, unfit)
