@@ -6,6 +6,7 @@ not. Without a source, nodes are still followed, so that what they offer is allo
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -63,8 +64,13 @@ async def metrics_feed(around: Dependencies, crew: TaskSupervisor) -> AsyncItera
             telemetry=around.telemetry,
             usage=sink,
         )
-        crew.start(feed.run(), "usage feed")
-        yield feed
+        reading = crew.start(feed.run(), "usage feed")
+        try:
+            yield feed
+        finally:
+            # Before its session is closed: a reading on its way would take that for a fault of the source.
+            reading.cancel()
+            await asyncio.wait([reading])
 
 
 class _GaugesOnly:

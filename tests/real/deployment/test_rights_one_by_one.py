@@ -18,6 +18,7 @@ from rights import Used
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
+from cotide_operator.models.learned_store import SAMPLES, ConfigMapStore
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -228,4 +229,25 @@ async def test_the_board_is_for_those_whom_the_cluster_lets_see_it(cluster: Real
         finally:
             await cluster.client.delete(f"{binding}/cotide-debug")
     assert asked <= used.rights()
+    assert used.missed() == set()
+
+
+async def test_what_was_learned_is_kept_found_replaced_and_taken_away_with_the_operators_rights(
+    cluster: RealCluster,
+) -> None:
+    used = Used(cluster)
+    token = await cluster.plane.token("cotide-system", "cotide-operator")
+    async with KubeClient(load_credentials(str(cluster.plane.kubeconfig("learner", token=token)))) as client:
+        store = ConfigMapStore(client, "cotide-system")
+        for content in (b"first", b"second"):
+            await store.save(SAMPLES, "team", {"samples.json": content})
+            assert await store.load(SAMPLES, "team") == {"samples.json": content}
+        assert await store.learners() == ["team"]
+        await store.delete("team")
+        assert await store.learners() == []
+    verbs = ("get", "list", "create", "update", "delete")
+    await cluster.until(
+        "the audit log holds them all",
+        lambda: {("", "configmaps", verb, "") for verb in verbs} <= used.rights(),
+    )
     assert used.missed() == set()

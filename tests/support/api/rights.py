@@ -33,6 +33,7 @@ def granted(*, everywhere: bool = False) -> set[Right]:
     files = [
         DEPLOY / "rbac" / "operator.yaml",
         DEPLOY / "rbac" / "leader-election.yaml",
+        DEPLOY / "rbac" / "learned.yaml",
         DEPLOY / "admission" / "rbac.yaml",
     ]
     return {
