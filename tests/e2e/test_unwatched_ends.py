@@ -17,6 +17,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
 from cotide_operator.cache.preflight import install
+from cotide_operator.controllers import job_controller
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 HASTY = ALONE + "simulatedTime: {originSeconds: 0, speed: 100}\n"
@@ -196,7 +197,11 @@ async def test_orphaned_pods_go_on_and_are_not_kept(world: World) -> None:
         assert not any("deletionTimestamp" in pod["metadata"] for pod in left.values())
 
 
-async def test_a_pod_that_ended_holds_no_place_on_its_node_though_its_finalizer_is_still_on(world: World) -> None:
+async def test_a_pod_that_ended_holds_no_place_on_its_node_though_its_finalizer_is_still_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What was refused is looked at again after half a minute: as long as this test waits for anything.
+    monkeypatch.setattr(job_controller, "TROUBLE_SECONDS", 1.0)
     await world.nodes(1, cpu="1")
     async with world.operator(ALONE):
         await make_job(world, completions=2, parallelism=1)
