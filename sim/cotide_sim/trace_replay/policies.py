@@ -14,7 +14,9 @@ from typing import Final, Literal
 from cotide_core.policies.catalogue import BY_NAME, Runner, entry_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 
-Kernel = Literal["queue", "conservative", "slack", "plan", "platform"]
+Kernel = Literal["queue", "conservative", "slack", "plan", "platform", "printed-platform"]
+PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
+"""Kernels that tell the predictable from others, and so always learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("sdf", "plan", BY_DEMAND),
         ReplayPolicy("svf", "plan", BY_VOLUME),
         ReplayPolicy("hybrid", "platform", BY_VOLUME),
+        ReplayPolicy("hybrid-printed", "printed-platform", BY_VOLUME),
     )
 }
 """How the kernels run each policy of the catalogue that has trace replay among its runners."""
