@@ -90,6 +90,13 @@ def workload_manifest(name: str = "web", *, namespace: str | None = None, **spec
     return _ours("Workload", name, namespace, spec)
 
 
+def service_manifest(*, rates: str = "1200", namespace: str = "default", **qos: Any) -> Manifest:
+    """A Workload ``web`` of two pods that fake nodes load at these rates, with a limit of 50 ms."""
+    body = template("250m", "64Mi", annotations={"sim.cotide.dev/rates": rates})
+    limits = {"latencyP95Milliseconds": 50, **qos}
+    return workload_manifest(namespace=namespace, replicas=2, qos=limits, template=body)
+
+
 def _ours(kind: str, name: str, namespace: str | None, spec: Manifest) -> Manifest:
     metadata = {"name": name, **({"namespace": namespace} if namespace is not None else {})}
     return {"apiVersion": COTIDE, "kind": kind, "metadata": metadata, "spec": spec}
