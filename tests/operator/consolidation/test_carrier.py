@@ -59,7 +59,7 @@ class SmallCluster:
         return 201
 
 
-def pod(name: str, node: str) -> PodNow:
+def pod_now(name: str, node: str) -> PodNow:
     return PodNow(f"d/{name}", f"u-{name}", node, f"owner-{name}", True)
 
 
@@ -74,7 +74,7 @@ def carry(cluster: SmallCluster, *plan: Freed, timeout: float = 30.0) -> Carried
 
 
 def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "a"), pod("3", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"), pod_now("3", "b"))
     on_its_way = []
     cluster.on_sleep = lambda: on_its_way.append(len(cluster.due))
     found = carry(cluster, freed("a", "1", "2"), freed("b", "3"))
@@ -84,11 +84,11 @@ def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> None:
 
 
 def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429, 429]
     assert carry(cluster, freed("a", "1")).surprise == ""
     assert cluster.evicted == [("d/1", "u-1")]
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429] * 99
     found = carry(cluster, freed("a", "1"))
     assert found.surprise == "a: a disruption budget let pod d/1 not go within 30 s"
@@ -96,7 +96,7 @@ def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
 
 
 def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_reason() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "b"), again_after=1.0)
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"), again_after=1.0)
     made = cluster.evict
 
     def evict(key: str, uid: str) -> int:
@@ -118,7 +118,7 @@ def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_reason(
     [
         (lambda c: c.nodes.pop("a"), "the node is gone"),
         (lambda c: c.mark("a", None, cordoned=True), "somebody else has cordoned"),
-        (lambda c: c.there.append(pod("new", "a")), "pod d/new came to the node"),
+        (lambda c: c.there.append(pod_now("new", "a")), "pod d/new came to the node"),
         (lambda c: c.there.clear(), "pod d/1 is gone or was replaced"),
         (lambda c: c.there.__setitem__(0, replace(c.there[0], uid="other")), "pod d/1 is gone or was replaced"),
         (lambda c: c.answers.append(500), "answered 500"),
@@ -127,7 +127,7 @@ def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_reason(
 def test_whatever_the_plan_did_not_know_stops_it_before_anything_is_evicted(
     change: Callable[[SmallCluster], object], words: str
 ) -> None:
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     change(cluster)
     found = carry(cluster, freed("a", "1"))
     assert words in found.surprise
@@ -136,7 +136,7 @@ def test_whatever_the_plan_did_not_know_stops_it_before_anything_is_evicted(
 
 
 def test_an_interrupt_undoes_the_cordon_and_keeps_what_was_freed() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"))
 
     def interrupt() -> None:
         if cluster.time > 4:
@@ -161,7 +161,7 @@ def test_what_a_killed_run_left_draining_is_uncordoned_and_what_it_freed_is_not(
 
 @pytest.mark.parametrize("killed_at", range(1, 12))
 def test_killed_at_any_call_the_next_run_finishes_and_evicts_nobody_twice(killed_at: int) -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "a"), pod("3", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"), pod_now("3", "b"))
     calls = 0
 
     class KilledError(BaseException):
