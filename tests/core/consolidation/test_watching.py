@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from engine_objects import node, pod, running_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Freed
 from cotide_core.consolidation.removal.watching import (
     HOUR_SECONDS,
@@ -23,7 +23,7 @@ from cotide_core.consolidation.removal.watching import (
     wanted_nodes,
 )
 from cotide_core.consolidation.removal.what_if import Move
-from cotide_core.events import Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted
 from cotide_core.state.cluster_state import ClusterState
 
 NOW = 10_000.0
@@ -129,30 +129,20 @@ def state_of(*things: Node | Pod) -> ClusterState:
     return state
 
 
-def node(name: str, cpu: int = 1000, **fields: object) -> Node:
-    return Node(name, (("cpu", cpu), ("memory", 1000), ("pods", 5)), **fields)  # type: ignore[arg-type]  # as named
-
-
-def pod(name: str, cpu: int, on: str | None = None, **fields: object) -> Pod:
-    made = Pod(f"d/{name}", f"u-{name}", WorkloadClass.ONLINE, (("cpu", cpu), ("memory", 10)), 0.0)
-    placed = made if on is None else made._replace(node=on, phase=PodPhase.RUNNING)
-    return placed._replace(**fields)  # type: ignore[arg-type]  # as named
-
-
 def test_waiting_pods_get_as_many_of_our_nodes_as_they_fill() -> None:
     ours = [node(name, unschedulable=True) for name in ("f1", "f2", "f3")]
     waiting = [pod(f"w{number}", 400) for number in range(4)]
-    state = state_of(*ours, node("full"), pod("big", 900, "full"), *waiting)
+    state = state_of(*ours, node("full"), running_pod("big", "full", 900), *waiting)
     assert wanted_nodes(state, waiting[:1], ["f1", "f2", "f3"]) == (("f1",), True)
     assert wanted_nodes(state, waiting, ["f1", "f2", "f3"]) == (("f1", "f2"), True)
 
 
 def test_a_pod_that_no_node_could_take_were_it_empty_wants_nothing_and_holds_up_nothing() -> None:
-    state = state_of(node("f", unschedulable=True), node("a"), pod("b", 900, "a"))
+    state = state_of(node("f", unschedulable=True), node("a"), running_pod("b", "a", 900))
     huge, bound = pod("huge", 1001), pod("here", 10, node_selector=(("zone", "none"),))
     assert wanted_nodes(state, [huge, bound], ["f"]) == ((), False)
     # One that would find its place but for others gives hope, and none of our nodes.
-    state = state_of(node("f", 100, unschedulable=True), node("a"), pod("b", 900, "a"))
+    state = state_of(node("f", 100, unschedulable=True), node("a"), running_pod("b", "a", 900))
     assert wanted_nodes(state, [pod("w", 500)], ["f"]) == ((), True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+from manifests import template, workload_manifest
 from operator_world import ALONE, QUICK_QUEUE, World
 
 from cotide_operator.assembly import Operator
@@ -48,11 +49,10 @@ async def nodes(world: World, count: int) -> AsyncIterator[float]:
         yield origin
 
 
-async def workload(world: World, name: str, replicas: int, cpu: str = "1") -> None:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
-    body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name}}
-    await world.client.create(WORKLOADS, {**body, "spec": {"replicas": replicas, "template": template}})
+async def serve(world: World, name: str, replicas: int) -> None:
+    """Run a service of pods of one core."""
+    body = template("1", "64Mi")
+    await world.client.create(WORKLOADS, workload_manifest(name, replicas=replicas, template=body))
 
 
 async def marks(world: World) -> dict[str, str]:
@@ -100,7 +100,7 @@ async def cordoned(world: World, name: str, mark: str, *, record: bool) -> None:
 async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tmp_path: Path) -> None:
     async with nodes(world, 4) as origin, world.operator(watching(origin, "", f"ledger: {{directory: {tmp_path}}}\n")):
         # Six pods of one core: three fit on a node of four with its reserve of a tenth.
-        await workload(world, "web", 6)
+        await serve(world, "web", 6)
         await until_marks(world, FREED, FREED)
         await until_ready(world, 6)
         # Sixteen need all four nodes.
@@ -114,7 +114,7 @@ async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tm
 async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
     async with nodes(world, 3) as origin:
         async with world.operator(watching(origin, ", movesPerHour: 1")):
-            await workload(world, "a", 3)
+            await serve(world, "a", 3)
             await until_ready(world, 3)
             on = list((await world.placed()).values())
             if len(set(on)) < 2:  # whoever placed them left nothing to move
@@ -156,7 +156,7 @@ async def test_an_operator_that_does_not_consolidate_gives_back_what_another_hel
 async def test_a_stopped_operator_leaves_nothing_draining(world: World) -> None:
     async with nodes(world, 3) as origin:
         async with world.operator(watching(origin)):
-            await workload(world, "a", 5)
+            await serve(world, "a", 5)
             await until_ready(world, 5)
             # No pod is ready again: the drain hangs until it is stopped.
             world.server.strike(status=429, method="POST", path="/eviction$", count=-1)

@@ -60,7 +60,7 @@ class SmallCluster:
         return 201
 
 
-def pod(name: str, node: str) -> PodNow:
+def pod_now(name: str, node: str) -> PodNow:
     return PodNow(f"d/{name}", f"u-{name}", node, f"owner-{name}", True)
 
 
@@ -75,7 +75,7 @@ async def carry(cluster: SmallCluster, *plan: Freed, timeout: float = 30.0) -> C
 
 
 async def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "a"), pod("3", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"), pod_now("3", "b"))
     on_its_way = []
     cluster.on_sleep = lambda: on_its_way.append(len(cluster.due))
     found = await carry(cluster, freed("a", "1", "2"), freed("b", "3"))
@@ -85,11 +85,11 @@ async def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> No
 
 
 async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429, 429]
     assert (await carry(cluster, freed("a", "1"))).surprise == ""
     assert cluster.evicted == [("d/1", "u-1")]
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429] * 99
     found = await carry(cluster, freed("a", "1"))
     assert found.surprise == "a: a disruption budget let pod d/1 not go within 30 s"
@@ -97,7 +97,7 @@ async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
 
 
 async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_reason() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "b"), again_after=1.0)
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"), again_after=1.0)
     made = cluster.evict
 
     async def evict(key: str, uid: str) -> int:
@@ -119,7 +119,7 @@ async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_r
     [
         (lambda c: c.nodes.pop("a"), "the node is gone"),
         (lambda c: c.nodes.update(a=NodeNow(True, "")), "somebody else has cordoned"),
-        (lambda c: c.there.append(pod("new", "a")), "pod d/new came to the node"),
+        (lambda c: c.there.append(pod_now("new", "a")), "pod d/new came to the node"),
         (lambda c: c.there.clear(), "pod d/1 is gone or was replaced"),
         (lambda c: c.there.__setitem__(0, replace(c.there[0], uid="other")), "pod d/1 is gone or was replaced"),
         (lambda c: c.answers.append(500), "answered 500"),
@@ -128,7 +128,7 @@ async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_r
 async def test_whatever_the_plan_did_not_know_stops_it_before_anything_is_evicted(
     change: Callable[[SmallCluster], object], words: str
 ) -> None:
-    cluster = SmallCluster(pod("1", "a"))
+    cluster = SmallCluster(pod_now("1", "a"))
     change(cluster)
     found = await carry(cluster, freed("a", "1"))
     assert words in found.surprise
@@ -137,7 +137,7 @@ async def test_whatever_the_plan_did_not_know_stops_it_before_anything_is_evicte
 
 
 async def test_an_interrupt_undoes_the_cordon_and_keeps_what_was_freed() -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"))
 
     def interrupt() -> None:
         if cluster.time > 4:
@@ -162,7 +162,7 @@ async def test_what_a_killed_run_left_draining_is_uncordoned_and_what_it_freed_i
 
 @pytest.mark.parametrize("killed_at", range(1, 12))
 async def test_killed_at_any_call_the_next_run_finishes_and_evicts_nobody_twice(killed_at: int) -> None:
-    cluster = SmallCluster(pod("1", "a"), pod("2", "a"), pod("3", "b"))
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"), pod_now("3", "b"))
     calls = 0
 
     class KilledError(BaseException):
@@ -200,7 +200,7 @@ async def test_killed_at_any_call_the_next_run_finishes_and_evicts_nobody_twice(
 
 
 async def test_two_nodes_that_are_drained_at_once_never_move_two_pods_of_one_owner_together() -> None:
-    one, two = (replace(pod(name, node), owner="same") for name, node in (("1", "a"), ("2", "b")))
+    one, two = (replace(pod_now(name, node), owner="same") for name, node in (("1", "a"), ("2", "b")))
     cluster = SmallCluster(one, two)
     carrier = Carrier(cluster, timeout_seconds=30.0, now=cluster.now, sleep=cluster.sleep)
     on_its_way = []
@@ -213,5 +213,5 @@ async def test_two_nodes_that_are_drained_at_once_never_move_two_pods_of_one_own
 
 
 async def test_a_pod_that_nobody_owns_is_gone_when_it_is_gone() -> None:
-    cluster = SmallCluster(replace(pod("1", "a"), owner=""), again_after=1e9)
+    cluster = SmallCluster(replace(pod_now("1", "a"), owner=""), again_after=1e9)
     assert await carry(cluster, freed("a", "1")) == Carried(("a",), ("d/1",), "")
