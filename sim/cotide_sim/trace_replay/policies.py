@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from cotide_core.policies.catalogue import BY_NAME, Runner, entry_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
+from cotide_sim.trace_replay.kernels.platform import PlatformSettings
 
 Kernel = Literal["queue", "conservative", "slack", "plan", "platform", "printed-platform"]
 PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
@@ -26,12 +27,14 @@ class ReplayPolicy:
     Attributes
     ----------
     order, backfill : codes of `cotide_sim.trace_replay.kernels.easy`; backfill is read by the queue kernel only.
+    platform : settings of ``hybrid``; None for the engine's.
     """
 
     name: str
     kernel: Kernel
     order: int = BY_SUBMIT
     backfill: int = NO_BACKFILL
+    platform: PlatformSettings | None = None
 
     @property
     def summary(self) -> str:

@@ -35,7 +35,7 @@ from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, Jobs, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_sim.trace_replay.kernels.platform import PlatformSettings, platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
@@ -113,7 +113,6 @@ def run_policy(
     runtime: Runtime = "request",
     *,
     reliability: Reliability = "mixture",
-    platform: PlatformSettings | None = None,
     seed: int = 0,
     one_by_one: bool = False,
     forecasts: Integers | GivenForecasts | None = None,
@@ -125,7 +124,6 @@ def run_policy(
     ----------
     runtime : where forecasts come from.
     reliability : where ``hybrid`` has their estimated accuracy from; others don't ask for it.
-    platform : settings of ``hybrid``; None for the engine's.
     seed : of what trees draw.
     one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
         has it, see `event_by_event`.
@@ -133,7 +131,7 @@ def run_policy(
         `GivenForecasts` alone.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
     """
-    believed = _Believed.of(policy, runtime, reliability, platform, seed)
+    believed = _Believed.of(policy, runtime, reliability, seed)
     _run(_SMALL, policy, believed, one_by_one, None, np.zeros(2, dtype=np.int64))
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
@@ -158,12 +156,11 @@ def run_policy(
 
 @dataclass(frozen=True, slots=True)
 class _Believed:
-    """What a replay believes of run times, and does about it: names, the kernels' mode, settings, the seed of trees."""
+    """What a replay believes of run times: names, the kernels' mode, the seed of trees."""
 
     runtime: Runtime
     reliability: Reliability | None
     mode: int
-    platform: PlatformSettings | None
     seed: int
 
     @property
@@ -172,14 +169,7 @@ class _Believed:
         return PREDICTABLE if self.reliability is None else THRESHOLDS.get(self.reliability, PREDICTABLE)
 
     @classmethod
-    def of(
-        cls,
-        policy: ReplayPolicy,
-        runtime: Runtime,
-        reliability: Reliability,
-        platform: PlatformSettings | None,
-        seed: int,
-    ) -> _Believed:
+    def of(cls, policy: ReplayPolicy, runtime: Runtime, reliability: Reliability, seed: int) -> _Believed:
         rates = policy.kernel in PLATFORMS and runtime != "clairvoyant"
         if rates and runtime != "trees":
             runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
@@ -189,7 +179,7 @@ class _Believed:
             "learned": RATED if by_trees else LEARNED,
             "trees": TREES_RATED if by_trees else TREES,
         }
-        return cls(runtime, reliability if rates else None, modes.get(runtime, GIVEN), platform, seed)
+        return cls(runtime, reliability if rates else None, modes.get(runtime, GIVEN), seed)
 
 
 def _run(
@@ -259,7 +249,7 @@ def _kernel_and_rule(
     if policy.kernel in PLATFORMS:
         upper, predictable = given.upper.copy(), given.predictable.copy()
         platform = platform_rule(
-            capacity, mode, past, upper, predictable, threshold=believed.threshold, settings=believed.platform
+            capacity, mode, past, upper, predictable, threshold=believed.threshold, settings=policy.platform
         )
         if policy.kernel == "platform":
             return replay_platform, platform

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_predictors.one_thread import on_one_thread
+from cotide_sim.experiments.backfilling.reliable_share import LEAST_SLOWDOWN
 from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
@@ -36,8 +37,6 @@ CANDIDATES: Final = tuple(
 )
 """Around the engine's, which are among them (chosen)."""
 SHIPPED: Final = PlatformSettings()
-LEAST_SLOWDOWN: Final = 2.0
-"""EASY's mean bounded slowdown below which a log has no queue to tell settings by (chosen)."""
 
 Progress = Callable[[str, float], object]
 
@@ -134,8 +133,8 @@ def run(
 
 def _figures(jobs: BatchJobs, settings: PlatformSettings | None, watch: Watch) -> tuple[float, float, int]:
     """Return mean wait, mean bounded slowdown and longest wait; of EASY without settings."""
-    policy = POLICIES["easy" if settings is None else "hybrid"]
-    start = run_policy(jobs, policy, platform=settings, watch=watch).start
+    policy = POLICIES["easy"] if settings is None else replace(POLICIES["hybrid"], platform=settings)
+    start = run_policy(jobs, policy, watch=watch).start
     wait = start - jobs.submit
     return float(wait.mean()), float(bounded_slowdown(jobs, start).mean()), int(wait.max())
 
