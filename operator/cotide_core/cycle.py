@@ -35,7 +35,7 @@ from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_n
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
-from cotide_core.forecasts import ModelCatalogue
+from cotide_core.forecasts import ModelCatalogue, QosForecaster
 from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
@@ -157,6 +157,11 @@ class Scheduler:
                 self._stretched[bind.key] = bind.forecast.seconds_p50
         self._out.extend(made)
         return self._out
+
+    @property
+    def qos_forecaster(self) -> QosForecaster:
+        """Return the forecaster of latency limits that is in use."""
+        return self._qos
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `handle` should be called again even without an event: now if work remains, None for never."""
