@@ -1,9 +1,9 @@
 """Consolidation for real: Cotide, the descheduler, or nobody, each on a cluster of its own with the same load.
 
 One etcd, kube-apiserver and kube-controller-manager (see ``tests/controlplane``), N fake nodes, and Deployments:
-services with a disruption budget (a quarter may be away), and workers without one. Pods are spread over all nodes, then most
-workers are scaled away, so that nodes stand half empty; from then on the racer works for so many simulated minutes
-while workers come and go. Seen from one watch, and from the budgets' status four times a second:
+services with a disruption budget (a quarter may be away), and workers without one. Pods
+are spread over all nodes, then most workers are scaled away, so that nodes stand half empty; from then on the racer
+works for so many simulated minutes while workers come and go. Seen by looks at all pods and budgets:
 
 - nodes without a pod at the end, evictions, pods that wait, the longest that one waited (wall seconds);
 - looks at which a service had fewer healthy pods than its budget wants;
@@ -26,8 +26,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ from control_plane import ControlPlane, control_plane, free_port
 from processes import Process
 
 from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.preflight import await_resources, install
 
@@ -121,6 +123,20 @@ def deployment(name: str, replicas: int, cpu: int, scheduler: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body}
 
 
+async def insist(call: Callable[[], Awaitable[Any]]) -> None:
+    """Write until it is written: a busy machine's server may not answer in time."""
+    while True:
+        try:
+            await call()
+        except ApiError as error:
+            if error.status == 409:
+                return
+            raise
+        except ClusterError:
+            continue
+        return
+
+
 class Cluster:
     """One racer's cluster."""
 
@@ -196,7 +212,7 @@ class Cluster:
     async def scale(self, name: str, replicas: int) -> None:
         """Set the replicas of a Deployment."""
         self.workers[name] = replicas
-        await self.client.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
+        await insist(partial(self.client.patch, f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}}))
 
     async def fill(self) -> None:
         """Make the pods, and let most workers go when they are spread."""
@@ -205,11 +221,12 @@ class Cluster:
             # On average six tenths of all cores: a quarter, a half or a whole of the mean.
             mean = 600 * NODE_CORES * self.options.nodes / self.options.pods
             cpu = round(mean * (0.5, 1.0, 1.5)[index % 3])
-            await self.client.create(DEPLOYMENTS, deployment(name, replicas, cpu, scheduler))
+            body = deployment(name, replicas, cpu, scheduler)
+            await insist(partial(self.client.create, DEPLOYMENTS, body))
         for name in self.services:
             spec = {"maxUnavailable": "25%", "selector": {"matchLabels": {"app": name}}}
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}}
-            await self.client.create(BUDGETS, {**body, "spec": spec})
+            await insist(partial(self.client.create, BUDGETS, {**body, "spec": spec}))
         await self.until("filled", sum((self.services | self.workers).values()))
         for name, replicas in list(self.workers.items()):
             await self.scale(name, replicas // 4)
@@ -231,27 +248,23 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(options: argparse.Namespace, racer: str) -> AsyncIterator[Cluster]:
-    """Run a control plane with nodes."""
-    binaries = find_or_build(tell_on_stderr)
-    with tempfile.TemporaryDirectory() as folder, control_plane(binaries, Path(folder)) as plane:
-        plane.start_controller_manager()
-        await asyncio.to_thread(plane.wait_for_accounts)
-        async with KubeClient(plane.admin) as client:
-            await install(client)
-            await await_resources(client)
-            running = Cluster(plane, client, options, racer)
-            told = ["--speed", str(options.speed), "--origin-seconds", repr(running.origin)]
-            shape = ["--cpu", str(NODE_CORES), "--memory", "32Gi", "--count", str(options.nodes)]
-            running.cotide("nodes", *shape, *told)
-            while sum(not one["spec"].get("taints") for one in await client.list("/api/v1/nodes")) < options.nodes:
-                await asyncio.sleep(0.5)
-            yield running
+async def cluster(plane: ControlPlane, options: argparse.Namespace, racer: str) -> AsyncIterator[Cluster]:
+    """Add nodes to a control plane."""
+    async with KubeClient(plane.admin) as client:
+        await install(client)
+        await await_resources(client)
+        running = Cluster(plane, client, options, racer)
+        told = ["--speed", str(options.speed), "--origin-seconds", repr(running.origin)]
+        shape = ["--cpu", str(NODE_CORES), "--memory", "32Gi", "--count", str(options.nodes)]
+        running.cotide("nodes", *shape, *told)
+        while sum(not one["spec"].get("taints") for one in await client.list("/api/v1/nodes")) < options.nodes:
+            await asyncio.sleep(0.5)
+        yield running
 
 
-async def race(options: argparse.Namespace, racer: str) -> Json:
+async def race(plane: ControlPlane, options: argparse.Namespace, racer: str) -> Json:
     """Return what one racer came to."""
-    async with cluster(options, racer) as running:
+    async with cluster(plane, options, racer) as running:
         scheduler = running.scheduler()
         await running.fill()
         before = set(running.sight.nodes.values())
@@ -304,8 +317,12 @@ def main() -> None:
     parser.add_argument("--descheduler", type=Path, help="its program")
     parser.add_argument("--log-lines", type=int, default=0)
     options = parser.parse_args()
+    binaries = find_or_build(tell_on_stderr)
     for racer in options.racers.split(","):
-        print(json.dumps(asyncio.run(race(options, racer))), flush=True)
+        with tempfile.TemporaryDirectory() as folder, control_plane(binaries, Path(folder)) as plane:
+            plane.start_controller_manager()
+            plane.wait_for_accounts()
+            print(json.dumps(asyncio.run(race(plane, options, racer))), flush=True)
 
 
 if __name__ == "__main__":
