@@ -179,7 +179,7 @@ def server() -> Iterator[ThreadedServer]:
         yield running
 
 
-def pod(name: str, kind: str, phase: str = "Running", cls: str = "batch") -> dict[str, Any]:
+def listed(name: str, kind: str, phase: str = "Running", cls: str = "batch") -> dict[str, Any]:
     metadata = {"name": name, "labels": {"cotide.dev/class": cls}, "annotations": {"cotide.dev/type": kind}}
     return {"metadata": metadata, "status": {"phase": phase}}
 
@@ -217,10 +217,15 @@ def test_jobs_of_a_cluster_are_pods_on_the_services_node_and_go_afterwards(
 
 
 def test_only_batch_pods_that_run_count_as_the_mix() -> None:
-    pods = [pod("a", "sleep"), pod("b", "sleep", "Pending"), pod("c", "sleep", cls="online"), pod("d", "sleep")]
+    pods = [
+        listed("a", "sleep"),
+        listed("b", "sleep", "Pending"),
+        listed("c", "sleep", cls="online"),
+        listed("d", "sleep"),
+    ]
     assert mix_of_pods(pods, [SLEEPER]) == (("sleep", 2),)
     with pytest.raises(InputError, match="pod e has type 'sort'"):
-        mix_of_pods([pod("e", "sort")], [SLEEPER])
+        mix_of_pods([listed("e", "sort")], [SLEEPER])
 
 
 def passive_plan() -> Plan:
