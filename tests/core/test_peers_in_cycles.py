@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cotide_core.classes import WorkloadClass
+import engine_objects
+
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
-    Node,
     NodeUpserted,
     Pod,
     PodDeleted,
@@ -29,12 +29,13 @@ EVEN = PodRules(spreads=(Spread("zone", 1, WEB),))
 
 
 def node(name: str, zone: str, cpu: int = 1000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 1000), ("pods", 50)), labels=(("zone", zone),)))
+    """A node of a zone."""
+    return engine_objects.node_upserted(name, cpu, labels=(("zone", zone),))
 
 
 def pod(name: str, rules: PodRules | None = None, app: str = "web", **fields: object) -> Pod:
-    base = Pod(f"d/{name}", name, WorkloadClass.BATCH, (("cpu", 100),), 0.0, ours=True, labels=(("app", app),))
-    return base._replace(rules=rules, **fields)  # type: ignore[arg-type]  # fields are named by each test
+    """A small pod of an app, with rules about others."""
+    return engine_objects.pod(name, 100, **{"uid": name, "labels": (("app", app),), "rules": rules, **fields})
 
 
 def engine(*events: Event, policy: str = "fifo") -> Scheduler:

@@ -18,10 +18,10 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def nodes(draw: Random) -> list[Json]:
     """Four to ten nodes, some without a label, some tainted or cordoned."""
-    return [_node(draw, f"n{number}") for number in range(draw.randint(4, 10))]
+    return [_machine(draw, f"n{number}") for number in range(draw.randint(4, 10))]
 
 
-def _node(draw: Random, name: str) -> Json:
+def _machine(draw: Random, name: str) -> Json:
     labels = {HOST: name}
     if draw.random() < 0.85:
         labels[ZONE] = draw.choice("abc")
@@ -51,7 +51,7 @@ def placed(draw: Random, names: list[str]) -> list[Json]:
         spec: Json = {"nodeName": draw.choice(names)}
         if draw.random() < 0.25:
             spec["affinity"] = {"podAntiAffinity": {_REQUIRED: [_term(draw, labels, "anything", placed=True)]}}
-        pod = _pod(draw, f"placed-{number}", labels, spec)
+        pod = _body(draw, f"placed-{number}", labels, spec)
         pod["doomed"] = draw.random() < 0.1
         pods.append(pod)
     return pods
@@ -68,10 +68,10 @@ def _probe(draw: Random, kind: str, name: str) -> Json:
     RULES[kind](draw, labels, spec)
     if draw.random() < 0.2:
         spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-    return _pod(draw, name, labels, spec)
+    return _body(draw, name, labels, spec)
 
 
-def _pod(draw: Random, name: str, labels: dict[str, str], spec: Json) -> Json:
+def _body(draw: Random, name: str, labels: dict[str, str], spec: Json) -> Json:
     metadata = {"name": name, "namespace": draw.choice(list(NAMESPACES)), "labels": labels}
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "none"}], **spec}}
 

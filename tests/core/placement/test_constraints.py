@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import engine_objects
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     Event,
     Namespace,
@@ -38,14 +38,15 @@ ZONES = {"a1": "a", "a2": "a", "b1": "b", "bare": ""}
 
 
 def node(name: str, zone: str | None = None) -> Node:
+    """A node of its zone, with its own name as another label."""
     zone = ZONES.get(name, "") if zone is None else zone
     labels = (("host", name), *((("zone", zone),) if zone else ()))
-    return Node(name, (("cpu", 10_000), ("memory", 1000), ("pods", 50)), labels=labels)
+    return engine_objects.node(name, 10_000, labels=labels)
 
 
 def pod(name: str, at: str | None = None, app: str = "web", **fields: object) -> Pod:
-    base = Pod(f"d/{name}", name, WorkloadClass.BATCH, (("cpu", 100),), 0.0, node=at, ours=True)
-    return base._replace(labels=(("app", app),))._replace(**fields)  # type: ignore[arg-type]  # named by each test
+    """A small pod of an app, placed where that is said."""
+    return engine_objects.pod(name, 100, **{"uid": name, "node": at, "labels": (("app", app),), **fields})
 
 
 def rules(**fields: object) -> PodRules:
