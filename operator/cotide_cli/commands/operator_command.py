@@ -122,13 +122,13 @@ def _follow(options: dict[str, Any]) -> Informers | None:
         credentials = load_credentials(options["kubeconfig"], options["context"])
     except CotideError:
         return None
-    following = Informers(credentials, install_crds=options["install_crds"], listed=_settle)
+    following = Informers(credentials, install_crds=options["install_crds"], listed=settle)
     if not options["install_crds"]:  # before anything is written the whole configuration is checked
         following.begin()
     return following
 
 
-def _settle() -> None:
+def settle() -> None:
     """Collect garbage as usual from now on, but never again look at what the lists brought."""
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])

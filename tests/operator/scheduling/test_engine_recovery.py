@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +74,11 @@ def operator() -> SimpleNamespace:
         record=heard,  # type: ignore[arg-type]  # answers everything
         remake=remake,
     )
-    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=lambda: loop._cycle(heard))  # type: ignore[arg-type]  # as above
+
+    def cycle() -> None:
+        asyncio.run(loop._cycle(heard))  # type: ignore[arg-type]  # as above
+
+    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=cycle)
 
 
 def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> None:
