@@ -22,7 +22,7 @@ import statistics
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -48,8 +48,11 @@ CUSTOM_BYTES: Final = 300_000
 NODES: Final = 200
 PODS: Final = 10_000
 QUIET_SECONDS: Final = 1.0
-"""Without a callback above `BUSY_SECONDS`: what was written is worked off."""
-BUSY_SECONDS: Final = 1e-3
+QUIET_SHARE: Final = 0.15
+"""What was written is worked off when the loop used no more than this share of so many seconds: the queue is published
+once a second for as long as pods wait."""
+PATIENCE_SECONDS: Final = 60.0
+"""For that; what came up to then is the row."""
 SAMPLE_SECONDS: Final = 0.004
 TOLD_SECONDS: Final = 20.0
 """Between two lines that say what is waited for."""
@@ -82,8 +85,8 @@ class Block(NamedTuple):
     what: str = ""
     collector: float = 0.0
     """The longest pause of the garbage collector, in any callback."""
-    quiet: float = 0.0
-    """Since the last callback above `BUSY_SECONDS`."""
+    share: float = 0.0
+    """Of the last `QUIET_SECONDS` that the loop's callbacks used."""
     cycles: int = 0
 
 
@@ -271,7 +274,9 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._longest = Block()
-        self._busy_at = 0.0
+        self._used = 0.0
+        self._ends: deque[tuple[float, float]] = deque([(time.monotonic(), 0.0)])
+        """Moments about a tenth of a second apart, and what the loop had used up to then."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self._collected = 0.0
         self._thread = 0
@@ -297,8 +302,12 @@ class Stopwatch:
             if spent > self._longest.cpu:
                 what = f"{described(handle)} {self._places.most_common(4)}"
                 self._longest = Block(spent, time.perf_counter() - wall, what)
-            if spent > BUSY_SECONDS:
-                self._busy_at = time.monotonic()
+            self._used += spent
+            now = time.monotonic()
+            if now - self._ends[-1][0] >= 0.1:
+                self._ends.append((now, self._used))
+                while now - self._ends[0][0] > 2 * QUIET_SECONDS:
+                    self._ends.popleft()
 
         asyncio.events.Handle._run = timed  # type: ignore[method-assign]  # the one place through which all callbacks go
         gc.callbacks.append(self._collection)
@@ -310,8 +319,10 @@ class Stopwatch:
 
     def look(self, cycles: int) -> Block:
         """Return what was the longest since the last reset."""
-        quiet = time.monotonic() - self._busy_at
-        return self._longest._replace(collector=self._collected, quiet=quiet, cycles=cycles)
+        since = time.monotonic() - QUIET_SECONDS
+        before = max((used for at, used in list(self._ends) if at <= since), default=0.0)
+        share = (self._used - before) / QUIET_SECONDS
+        return self._longest._replace(collector=self._collected, share=share, cycles=cycles)
 
     def _collection(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
@@ -391,7 +402,10 @@ class Operated:
         begun = told = time.monotonic()
         while True:
             block = self.ask("look")
-            if block.quiet > QUIET_SECONDS and block.cycles:
+            if block.share < QUIET_SHARE and block.cycles and time.monotonic() - begun > QUIET_SECONDS:
+                return block
+            if time.monotonic() - begun > PATIENCE_SECONDS:
+                print(f"gave up waiting {PATIENCE_SECONDS:.0f} s after {after}", file=sys.stderr, flush=True)
                 return block
             if time.monotonic() - told > TOLD_SECONDS:
                 told = time.monotonic()

@@ -73,7 +73,7 @@ class Outcomes(Protocol):
         """Take over what an earlier run noted on pods."""
         ...
 
-    def publish_queue(self, scheduler: Scheduler, now: float) -> None:
+    async def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts."""
         ...
 
@@ -231,7 +231,7 @@ class SchedulingLoop:
                     ready()
             if time.monotonic() >= next_publication:
                 started = time.monotonic()
-                self._outcomes.publish_queue(self.scheduler, self._now)
+                await self._outcomes.publish_queue(self.scheduler, self._now)
                 spent = time.monotonic() - started
                 next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
             await self._pause(binder, next_publication)
