@@ -439,7 +439,10 @@ class Table:
     def __init__(self, trace: bool) -> None:
         self._trace = trace
         self.missed = False
-        print(f"{'longest callback':<52} {'median ms':>10} {'max ms':>8} {'wall, max':>10} {'collector':>10}  load", flush=True)
+        print(
+            f"{'longest callback':<52} {'median ms':>10} {'max ms':>8} {'wall, max':>10} {'collector':>10}  load",
+            flush=True,
+        )
 
     def row(self, name: str, runs: Sequence[Block]) -> None:
         """Print what the runs of one case took."""

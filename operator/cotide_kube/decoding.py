@@ -128,7 +128,9 @@ def _without_nulls(value: Any) -> Any:
 
 
 _QUOTE: Final = 2
-_MARKS: Final = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255, ord('"'): _QUOTE}.get(n, 0) for n in range(256))
+_MARKS: Final = bytes(
+    {ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255, ord('"'): _QUOTE}.get(n, 0) for n in range(256)
+)
 """Of each byte of JSON: by how much it nests deeper (255 is -1), or that it is a quote."""
 
 

@@ -11,8 +11,8 @@ version (410) it lists again and tells the difference, deletions included.
       `-----(410)---------'
 
 What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
-waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen. Objects that
-can't be decoded are reported in the log and by `malformed`, and passed over.
+waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
+Objects that can't be decoded are reported in the log and by `malformed`, and passed over.
 """
 
 from __future__ import annotations

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import msgspec
 import pytest
 
-from cotide_kube import turns
+from cotide_kube import decoding, turns
+from cotide_kube.decoding import ObjectDecoder
+from cotide_kube.objects import PodObject
 from cotide_kube.turns import Turn, in_turns
 
 
@@ -47,3 +51,25 @@ async def test_a_turn_ends_when_its_time_is_over_and_begins_anew_after_the_pause
     assert passed == [12.0]
     assert not turn.is_over
     await other
+
+
+@pytest.mark.parametrize("most", [1, 300, decoding.PAGE_BYTES_AT_ONCE])
+async def test_a_page_that_is_read_in_turns_is_the_page(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Whatever is in its strings, and wherever it is cut; one object of it can't be read."""
+    monkeypatch.setattr(decoding, "PAGE_BYTES_AT_ONCE", most)
+    monkeypatch.setattr(decoding, "_PIECE_BYTES", 7)
+    odd = ['}]"{[', "\\", '\\"', "\\\\\\", ""]
+    pods = [{"metadata": {"name": f"p{n}", "annotations": {"a": text}}} for n, text in enumerate(odd)]
+    items = [*pods, {"metadata": {"name": "bad", "labels": 3}}]
+    body = json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": items}).encode()
+    decoder = ObjectDecoder(PodObject)
+    page = await decoder.page_in_turns(body)
+    assert page == decoder.page(body)
+    assert [one.metadata.annotations["a"] for one in page.items] == odd
+    assert [one.name for one in page.malformed] == ["bad"]
+
+
+async def test_a_page_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PAGE_BYTES_AT_ONCE", 1)
+    with pytest.raises(msgspec.DecodeError):
+        await ObjectDecoder(PodObject).page_in_turns(b'{"items": [{"metadata": {"name": "p"')

@@ -2,8 +2,8 @@
 
 Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
 make and delete pods, let go of those that are counted. A Job has up to 10,000 pods: between any two steps, and within
-those that are not the pure functions' own, the loop's other work has its turn. Invariant: a pod that follows one which ended is made, and our
-finalizer taken off that one, only after the API server took the status that counts the end.
+those that are not the pure functions' own, the loop's other work has its turn. Invariant: a pod that follows one which
+ended is made, and our finalizer taken off that one, only after the API server took the status that counts the end.
 """
 
 from __future__ import annotations

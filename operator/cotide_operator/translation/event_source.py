@@ -56,8 +56,8 @@ _LOG = logging.getLogger(__name__)
 CHANGES_AT_ONCE: Final = 1000
 """Of one kind that one cycle takes at most; chosen: twice as many pods as a cycle decides on."""
 COLLECT_SECONDS: Final = 0.01
-"""Seconds of this thread's processor time of translation before a cycle, of pods and of all else; chosen: a fifth of what one piece of work may
-take each. Some 500 pods, or one of the largest nodes."""
+"""Of this thread's processor time, for the translation of pods and for that of all else before one cycle; chosen: a
+fifth of what one piece of work may take each. Some 500 pods, or one of the largest nodes."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Place of what is set aside because the engine fails over it."""

@@ -6,8 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any, cast
 
-import pytest
-
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.object_cache import ObjectCache

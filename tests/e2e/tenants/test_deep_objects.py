@@ -15,7 +15,7 @@ JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 MERGE = "application/merge-patch+json"
 
 
-def job(levels: int) -> bytes:
+def nested(levels: int) -> bytes:
     """A Job whose JSON is nested so deep; six levels are around the part that goes deeper."""
     template = {"spec": {"containers": [{"name": "c", "image": "i", "x": 0}]}}
     body = {"metadata": {"name": "deep"}, "spec": {"class": "batch", "template": template}}
@@ -27,10 +27,12 @@ def job(levels: int) -> bytes:
 async def test_what_is_taken_is_read_changed_and_deleted_like_any_other(server: Server, levels: int) -> None:
     async with KubeClient(server.credentials) as client:
         await install(client)
-        await client.request("POST", JOBS, job(levels))
+        await client.request("POST", JOBS, nested(levels))
         depths = b'{"a":' * (levels - 6)
         assert depths in await client.request("GET", JOBS)
-        patched = await client.request("PATCH", f"{JOBS}/deep", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
+        patched = await client.request(
+            "PATCH", f"{JOBS}/deep", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE
+        )
         assert depths in patched
         told = {"status": {"phase": "Queued"}}
         assert b'"phase":"Queued"' in await client.request("PATCH", f"{JOBS}/deep/status", told, content_type=MERGE)
@@ -43,16 +45,18 @@ async def test_one_level_more_is_refused(server: Server) -> None:
     async with KubeClient(server.credentials) as client:
         await install(client)
         with pytest.raises(ApiError, match="exceeded max depth") as refused:
-            await client.request("POST", JOBS, job(10_001))
+            await client.request("POST", JOBS, nested(10_001))
         assert refused.value.status == 400
 
 
 async def test_it_is_met_again_after_a_restart(server: Server) -> None:
     async with KubeClient(server.credentials) as client:
         await install(client)
-        await client.request("POST", JOBS, job(10_000))
+        await client.request("POST", JOBS, nested(10_000))
         await server.stop()
         await server.start()
-        patched = await client.request("PATCH", f"{JOBS}/deep", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
+        patched = await client.request(
+            "PATCH", f"{JOBS}/deep", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE
+        )
         assert b'{"a":' * 9_994 in patched
         await client.delete(f"{JOBS}/deep")
