@@ -347,7 +347,11 @@ class Stopwatch:
 def described(handle: asyncio.events.Handle) -> str:
     """Return whose step a callback is."""
     task = getattr(handle._callback, "__self__", None)
-    return f"{task.get_name()} {task.get_coro().__qualname__}" if isinstance(task, asyncio.Task) else repr(handle)[:120]
+    return (
+        f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
+        if isinstance(task, asyncio.Task)
+        else repr(handle)[:120]
+    )
 
 
 def operate(url: str, ours: Connection) -> None:
