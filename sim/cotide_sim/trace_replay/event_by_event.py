@@ -18,7 +18,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
@@ -186,7 +186,7 @@ def _end(now: int, kept: _Kept, rules: EventRules) -> None:
         job = kept.turn_job[kept.end_turn[0]]
         counts[_RUNNING] = heap_pop(kept.end_time, kept.end_turn, counts[_RUNNING])
         held = counts[_HELD]
-        index = index_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
+        index = place_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
         if index < held and kept.plan_job[index] == job:
             _free(kept, index)
         if rules.together == 0:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 
@@ -100,7 +100,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
         everything = True  # what starts ahead of the first blocked job may move that job's reserved start
         job = queue[0]
         if two:
-            index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
+            index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
             remove_at(line_key, line, waiting, index)
         waiting = remove_at(queue_key, queue, waiting, 0)
         free -= demand[job]
@@ -153,8 +153,8 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
             extra -= demand[job]
         if two:
             remove_at(line_key, line, waiting, index)
-            queue_index = index_of(queue_key, queue, waiting, order_key(rule.order, forecast[job], demand[job]), job)
-            waiting = remove_at(queue_key, queue, waiting, queue_index)
+            place_in_queue = place_of(queue_key, queue, waiting, order_key(rule.order, forecast[job], demand[job]), job)
+            waiting = remove_at(queue_key, queue, waiting, place_in_queue)
         else:
             waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]

@@ -23,7 +23,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.gang_counts import (
@@ -161,10 +161,10 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
     begun(now, job, forecast, jobs, kept)
     if rule.backfill != NO_BACKFILL:
         line_key, line = kept.queues[1, 0], kept.queues[1, 1]
-        index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
+        index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
         remove_at(line_key, line, waiting, index)
     queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
-    index = index_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
+    index = place_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
     kept.counts[WAITING] = remove_at(queue_key, queue, waiting, index)
 
 

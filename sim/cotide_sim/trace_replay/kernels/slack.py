@@ -22,7 +22,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
 from cotide_core.kernels.machine_slack import TRIALS
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.conservative import (
     BROKEN,
     GAINED,
@@ -125,7 +125,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
             left = waiting - index + staying
-            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
+            remove_at(line_key, line, left, place_of(line_key, line, left, jobs.forecast[job], job))
             continue
         queue[staying] = job
         staying += 1
