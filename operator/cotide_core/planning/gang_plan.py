@@ -45,8 +45,9 @@ def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], I
     return line, np.array(gang, np.int64) if numbers else None
 
 
-def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -> tuple[Profiles, PlanRequest]:
-    """Plan gangs and all others; returns what is free behind the plan, and what the method is to settle."""
+def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -> tuple[Profiles, PlanRequest | None]:
+    """Plan gangs and all others; returns what is free behind the plan, and what the method is to settle, if
+    anything."""
     if method.gangs_in_turn or request.gang is None:
         return method.solve(base, request), request
     with_gang = np.flatnonzero(request.gang >= 0)
@@ -62,7 +63,7 @@ def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -
     for part, indexes in ((first, with_gang), (rest, others)):
         request.machine[indexes], request.start[indexes] = part.machine, part.start
     request.opened |= first.opened | rest.opened
-    return profiles, rest
+    return profiles, rest if len(others) else None
 
 
 def _part(request: PlanRequest, indexes: Integers) -> PlanRequest:

@@ -258,7 +258,8 @@ class Planner:
         if not waiting:
             return []
         request, profiles, settled = self._made(snapshot, moment, now, most, qos)
-        self._method.settle(settled)
+        if settled is not None:
+            self._method.settle(settled)
         problem, machine, start = request.problem, request.machine, request.start
         self._vacated += np.flatnonzero(request.opened).tolist()
         started: list[DecidedBind] = []
@@ -310,7 +311,7 @@ class Planner:
 
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster
-    ) -> tuple[PlanRequest, Profiles, PlanRequest]:
+    ) -> tuple[PlanRequest, Profiles, PlanRequest | None]:
         """Return a plan whose starts the latency guard admits, each by itself, what is free behind it, and what of it
         the method is to settle."""
         waiting, guard = self._waiting, self._guard
