@@ -111,7 +111,7 @@ def test_a_gang_starts_in_one_cycle_or_waits_whole(policy) -> None:
 def test_a_planned_gang_that_loses_a_pod_is_not_started_with_the_rest(policy) -> None:
     scheduler, _ = engine(policy, node(), running("r", 4000, 50.0), *gang_of("x", 4, 1000, 10.0))
     ended = PodUpserted(running("r", 4000, 50.0).pod._replace(phase=PodPhase.SUCCEEDED))
-    out = scheduler.handle([PodDeleted("d/x-3", "ux-3"), ended], 50.0)
+    out = scheduler.handle([PodDeleted("d/x-3", "u-x-3"), ended], 50.0)
     assert not bound(out)
     out = _until_quiet(scheduler, gang_of("x", 4, 1000, 10.0)[3:], 51.0)
     assert len(bound(out)) == 4

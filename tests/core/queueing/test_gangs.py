@@ -120,8 +120,8 @@ def test_a_gang_that_stays_half_bound_is_released_after_its_timeout_and_not_befo
     out = scheduler.handle([], 61.0)
     assert evicted(out) == {"x-0": EvictCause.GANG, "x-1": EvictCause.GANG}
     assert scheduler.gangs.released == 1
-    assert not bound(scheduler.handle([PodDeleted("d/thief", "uthief")], 61.5)), "two of it are on their way out"
-    gone = [PodDeleted("d/x-0", "ux-0"), PodDeleted("d/x-1", "ux-1")]
+    assert not bound(scheduler.handle([PodDeleted("d/thief", "u-thief")], 61.5)), "two of it are on their way out"
+    gone = [PodDeleted(one.pod.key, one.pod.uid) for one in x[:2]]
     again = [PodUpserted(one.pod._replace(uid=f"again-{one.pod.uid}")) for one in x[:2]]
     assert len(bound(scheduler.handle([*gone, *again], 80.0))) == 3
 
@@ -153,7 +153,7 @@ def test_a_gang_whose_pods_succeed_one_after_another_is_not_partial() -> None:
     scheduler, out = engine("fifo", node("a"), *x)
     where = bound(out)
     scheduler.handle([on(one, where[one.pod.key.removeprefix("d/")]) for one in x], 1.0)
-    scheduler.handle([on(x[0], "a", PodPhase.SUCCEEDED), PodDeleted("d/x-0", "ux-0")], 5.0)
+    scheduler.handle([on(x[0], "a", PodPhase.SUCCEEDED), PodDeleted("d/x-0", "u-x-0")], 5.0)
     assert not evicted(scheduler.handle([], 500.0))
 
 
@@ -194,7 +194,7 @@ def test_gratis_pods_leave_for_a_gang_only_where_all_of_it_gets_room() -> None:
     assert set(leaves.values()) == {EvictCause.PREEMPTED}
     single = pod("single", 1000, 10.0, 1.0)
     assert not bound(scheduler.handle([single], 1.0)), "the nodes that two members found are kept for them"
-    gone = [PodDeleted(f"d/{name}", f"u{name}") for name in leaves]
+    gone = [PodDeleted(f"d/{name}", f"u-{name}") for name in leaves]
     out = scheduler.handle(gone, 2.0)
     assert {name.split("-")[0] for name in bound(out)} == {"x"}
     assert len(bound(out)) == 4
