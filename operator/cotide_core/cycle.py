@@ -457,7 +457,7 @@ class Scheduler:
             for mate in self.gangs.goes_with(record.pod):
                 if self._capacity.ask(mate, now) and self.gangs.ask(mate, now):
                     pod, words = mate.pod, f"leaves with {evict.key}, as gang {record.pod.gang.key} runs whole or not"
-                    self._out.append(Evict(pod.key, pod.uid, mate.node or "", words, evict.cause))
+                    self._out.append(Evict(pod.key, pod.uid, mate.node or "", words, EvictCause.GANG))
 
     def _wait_for_room(
         self, entry: QueuedPod, placement: Placement, room: Room, snapshot: Snapshot, now: float

@@ -105,7 +105,7 @@ class EvictCause(StrEnum):
     LATENCY = "LatencyBroken"
     """A service on the node was measured over its latency limit."""
     GANG = "GangIncomplete"
-    """Its gang held fewer nodes than it needs for longer than its time-out."""
+    """Its gang held fewer nodes than it needs for longer than its time-out, or would without one that leaves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,7 @@ class Planner:
         free = np.ascontiguousarray(self._availability.free[:, :, problem.used])
         base = Profiles(self._availability.times, free, self._availability.sizes)
         second = self._second(waiting, now)
+        settled: PlanRequest | None
         for _ in range(ROUNDS):
             if guard is not None:
                 problem.refuse(guard, snapshot)
@@ -333,7 +334,8 @@ class Planner:
                 start, opened.copy(), self._gang,
             )  # fmt: skip
             if request.gang is None:
-                profiles, settled = self._method.solve(base, request), request
+                settled = request
+                profiles = self._method.solve(base, request)
             else:
                 profiles, settled = solve_with_gangs(self._method, base, request)
             begun = np.flatnonzero(start == moment).tolist()
