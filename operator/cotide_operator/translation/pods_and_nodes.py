@@ -130,7 +130,7 @@ def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workl
 
 def succeeded_of(job: CustomObject | None) -> int:
     """Return how many pods of a gang succeeded by its Job's status; 0 where the Job is none."""
-    if job is None or not job.spec.get("gang"):
+    if job is None or job.spec.get("gang") is None:  # an empty one asks for all of parallelism
         return 0
     succeeded = job.status.get("succeeded")
     return min(max(0, succeeded), INDEXES_MOST) if isinstance(succeeded, int) else 0
