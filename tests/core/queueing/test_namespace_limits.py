@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import engine_objects
 import pytest
-from engine_objects import pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_cluster import Catalogue, node
@@ -25,6 +27,8 @@ from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
+pod_upserted = partial(engine_objects.pod_upserted, requested_seconds=10.0)
+"""The forecaster of these tests believes the user's estimate, so there has to be one."""
 
 
 def limits(name: str = "a", **fields: int) -> NamespaceUpserted:
