@@ -58,22 +58,6 @@ def test_on_nodes_of_one_core_every_gang_starts_and_none_overfills(log):
     rigid_starts("easy", jobs, {f"n{at}": (1000, 1 << 30) for at in range(capacity)})
 
 
-@settings(max_examples=40, deadline=None)
-@given(log=jobs_of(outlive=False))
-def test_conservative_starts_no_gang_later_than_it_first_promised(log):
-    jobs, capacity = log
-    cluster = Cluster("conservative", {"a": (1000 * capacity, 1 << 30)})
-    for job in jobs:
-        rule = Gang(f"d/{job.number:02}", job.demand, 1e6)
-        for index in range(job.demand):
-            cluster.submit(f"{job.number:02}-{index}", job.submit, job.run, job.forecast, 1000, gang=rule)
-    starts = cluster.play()
-    for _, planned in cluster.planned:
-        for key, (start, _, reserved) in planned.items():
-            assert reserved
-            assert starts[key] <= start
-
-
 FULL = (node(), running("r1", 2000, 50.0), running("r2", 1000, 100.0))
 """Four cores: two come back at 50, one at 100, one is free."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import engine_objects
 import pytest
+from engine_objects import pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_cluster import Catalogue, node
+from live_cluster import node
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
@@ -21,14 +19,13 @@ from cotide_core.events import (
     PodDeleted,
     PodPhase,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 from cotide_core.policies import POLICIES
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
-pod_upserted = partial(engine_objects.pod_upserted, requested_seconds=10.0)
-"""The forecaster of these tests believes the user's estimate, so there has to be one."""
 
 
 def limits(name: str = "a", **fields: int) -> NamespaceUpserted:
@@ -40,7 +37,7 @@ def gone(key: str) -> PodDeleted:
 
 
 def engine(*events: Event, policy: str = "fifo", cpu: int = 8000) -> tuple[Scheduler, list[Instruction]]:
-    scheduler = Scheduler(SchedulerConfig(policy=policy), Catalogue())
+    scheduler = Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
     return scheduler, scheduler.handle([node("n", cpu), *events], 0.0)
 
 
@@ -150,9 +147,8 @@ steps = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(POLICIES)), steps)
 def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays(policy, acts) -> None:
-    # Nobody confirms a bind here, and the time that passes may be longer than what an engine waits for that.
-    config = SchedulerConfig(policy=policy, assume_timeout_seconds=1e9)
-    scheduler, writer = Scheduler(config, Catalogue()), LedgerWriter(config)
+    config = SchedulerConfig(policy=policy, assume_timeout_seconds=1e9)  # nobody confirms what is bound here
+    scheduler, writer = Scheduler(config, HeuristicCatalogue()), LedgerWriter(config)
     lines, now = [writer.header()], 0.0
     most: dict[str, int] = {}
     waiting: dict[str, Pod] = {}
@@ -195,7 +191,7 @@ def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays
         now += 61.0
         cycle(*(gone(running.pop(key).key) for key in list(running)))
     assert not waiting
-    result = replay(lines, Catalogue())
+    result = replay(lines, HeuristicCatalogue())
     assert result.difference is None
 
 
