@@ -56,6 +56,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import noun_of
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -106,11 +107,15 @@ class Scheduler:
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
         self._resources_seen = self.state.columns.resource_generation
-        self.handling = ""
-        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
+        self._handling: Event | Pod | None = None
         self._sequence = 0
         self._now = 0.0
         self._out: list[Instruction] = []
+
+    @property
+    def handling(self) -> str:
+        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
+        return "" if self._handling is None else _key_of(self._handling)
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in what happened and decide what can be decided.
@@ -127,14 +132,14 @@ class Scheduler:
         """
         self._out = []
         self._now = now
-        self.handling = ""
+        self._handling = None
         self._placer.renew()
         self._expire(now)
         reopened = self.state.reopen(now)
         for event in events:
-            self.handling = _key_of(event)
+            self._handling = event
             self._take(event, now)
-        self.handling = ""
+        self._handling = None
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
         self._planner.take(events)
@@ -317,7 +322,7 @@ class Scheduler:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
-            self.handling = entry.pod.key
+            self._handling = entry.pod
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
             queue_state = self._queue.add(entry, now)
             if queue_state is QueueState.HELD:
@@ -328,16 +333,17 @@ class Scheduler:
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
             elif queue_state is QueueState.ASIDE:
                 limit = self.config.max_queue
-                message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
+                message = f"the queue is full ({limit} {noun_of(limit, 'pod')}); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
     def _tell_displaced(self) -> None:
         """Say to pods that stand aside for a higher class why they do."""
         displaced, self._queue.displaced = self._queue.displaced, []
+        limit = self.config.max_queue
         for entry in displaced:
             if entry.queue_state is not QueueState.ASIDE:
                 continue
-            message = f"the queue is full ({self.config.max_queue} pods) and pods of a higher class are in it"
+            message = f"the queue is full ({limit} {noun_of(limit, 'pod')}) and pods of a higher class are in it"
             self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
 
     def _reshape(self) -> None:
@@ -370,7 +376,7 @@ class Scheduler:
         left = self.config.max_decisions_per_cycle
         while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
-            self.handling = entry.pod.key
+            self._handling = entry.pod
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
@@ -397,7 +403,7 @@ class Scheduler:
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
-        self.handling = ""
+        self._handling = None
         binds += self._planner.plan(snapshot, now, left, self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
@@ -450,9 +456,11 @@ class Scheduler:
             self._out.append(told)
 
 
-def _key_of(event: Event) -> str:
-    """Return the key of the pod, or the name of the node or Workload, that an event is about."""
-    match event:
+def _key_of(about: Event | Pod) -> str:
+    """Return the key of the pod, or the name of the node or Workload, that is worked on."""
+    match about:
+        case Pod():
+            return about.key
         case PodUpserted(pod):
             return pod.key
         case NodeUpserted(node):
