@@ -17,7 +17,6 @@ from real_nodes import NodeCluster, RealNode
 
 WITHIN_SECONDS = 1.0
 """From the first tenth of a second in which the service is busy to the quota that makes room for it."""
-BURNER = "for i in 1 2; do while :; do :; done & done; wait"
 SLEEPER = "while ! test -e /shared/go; do sleep 0.1; done; while :; do :; done"
 FILES = ("cpu.cfs_quota_us", "cpu.max", "cpu.shares", "cpu.weight", "memory.soft_limit_in_bytes", "memory.high")
 
@@ -87,12 +86,12 @@ async def test_batch_gives_way_within_a_second_and_everything_is_put_back_howeve
     placed = {"nodeSelector": {"kubernetes.io/hostname": node.name}}
     mount = {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
     shared = {"volumes": [{"name": "shared", "hostPath": {"path": str(tmp_path)}}]}
-    service = batch_pod("service", shell(SLEEPER, **mount), **placed, **shared)
+    service = batch_pod("service", shell(SLEEPER, requests={"cpu": "1", "memory": "16Mi"}, **mount), **placed, **shared)
     service["metadata"]["labels"]["cotide.dev/class"] = "online"
     async with cluster.operator(ALONE):
         await cluster.client.create(cluster.pods, service)
-        await cluster.client.create(cluster.pods, batch_pod("burner", shell(BURNER, requests={}), **placed))
-        online, batch = await running(cluster, "service"), await running(cluster, "burner")
+        await cluster.client.create(cluster.pods, batch_pod("work", shell("sleep 3600", requests={}), **placed))
+        online, batch = await running(cluster, "service"), await running(cluster, "work")
     before = settings_of(node)
     with agent(cluster, node, tmp_path) as process:
         await cluster.until("batch has a quota", lambda: quota_cpus(node, batch) < 2.0)
