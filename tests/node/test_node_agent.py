@@ -39,7 +39,7 @@ def settings_of(node: RealNode) -> dict[str, str]:
 def pod_file(node: RealNode, uid: str, *names: str) -> Path:
     """The first of some files of a pod's group that is there."""
     folders = [one for root in ("cpu", "cpuacct") for one in node.group(root).rglob(f"pod{uid}")]
-    return next(folder / name for folder in folders for name in names if (folder / name).exists())
+    return next(folder / name for name in names for folder in folders if (folder / name).exists())
 
 
 def quota_cpus(node: RealNode, uid: str) -> float:
@@ -61,7 +61,8 @@ def arguments(cluster: RealCluster, node: RealNode, folder: Path) -> list[str]:
     root = f"/{node.group('cpu').relative_to('/sys/fs/cgroup').as_posix().removeprefix('cpu/')}"
     return [
         "node-agent", "--node", node.name, "--kubeconfig", str(cluster.plane.folder / "admin.kubeconfig"),
-        "--cgroup-root", root, "--journal", str(folder / "journal.json"), "--metrics-port", "0", "--contended-share", "1",
+        "--cgroup-root", root, "--journal", str(folder / "journal.json"), "--metrics-port", "0",
+        "--contended-share", "1",  # here by use alone: on a machine that others use, everybody waits
     ]  # fmt: skip
 
 
