@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "nodes": "Run fake nodes on any API server.",
     "train": "Train a predictor from files.",
     "evaluate": "Score a predictor on held-out samples, beside its rivals.",
+    "profile": "Measure one service beside batch work: samples, a model, a page.",
     "experiment": "Run an experiment of a paper, its numbers beside ours.",
     "capacity": "Plan how many machines of which type are needed in the next hours.",
     "place": "Plan the replicas of a service over several clusters, and set them.",
@@ -47,6 +48,7 @@ FOLDERS: Final = {
     "capacity": "provisioning",
     "place": "provisioning",
     "lab": "lab",
+    "profile": "profile",
     "replay": "ledgers",
     "report": "ledgers",
 }

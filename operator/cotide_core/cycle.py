@@ -35,7 +35,7 @@ from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_n
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
-from cotide_core.forecasts import ModelCatalogue
+from cotide_core.forecasts import ModelCatalogue, QosForecaster
 from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
@@ -59,8 +59,9 @@ from cotide_core.state.snapshot import Snapshot
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
-SHAPES_KEPT = 4096
-"""Shapes that are remembered before those without a waiting pod are dropped (chosen: some MB)."""
+SHAPES_KEPT = 1024
+"""Shapes that are remembered before those without a waiting pod are dropped (chosen: 6 MB with what is known of each).
+Where more are in use, twice as many as these: to look through the queue then costs a new shape no more than before."""
 
 
 class Scheduler:
@@ -87,6 +88,7 @@ class Scheduler:
         self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
         self._shapes = ShapeTable(by_class=policy.capacity is Capacity.SLACK, by_job=policy.tells_jobs_apart)
+        self._shapes_kept = SHAPES_KEPT
         self._qos = catalogue.qos("")
         self._run_times = RunTimes(catalogue.completion(""))
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
@@ -155,6 +157,11 @@ class Scheduler:
                 self._stretched[bind.key] = bind.forecast.seconds_p50
         self._out.extend(made)
         return self._out
+
+    @property
+    def qos_forecaster(self) -> QosForecaster:
+        """Return the forecaster of latency limits that is in use."""
+        return self._qos
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `handle` should be called again even without an event: now if work remains, None for never."""
@@ -306,7 +313,7 @@ class Scheduler:
         for entry in nominated:
             if arrivals.get(entry.pod.key) is entry:
                 self._capacity.restore(entry, now)
-        if len(self._shapes) > SHAPES_KEPT or self.state.columns.types_refused:
+        if len(self._shapes) > self._shapes_kept or self.state.columns.types_refused:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
@@ -350,6 +357,7 @@ class Scheduler:
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._assumptions) for entry in group}
         self._shapes.prune(used)
+        self._shapes_kept = max(SHAPES_KEPT, 2 * len(self._shapes))
         self._placer.forget(used)
         if self.state.columns.release_types({shape.type_column for shape in used}):
             self._placer.forget_answers()

@@ -156,9 +156,15 @@ class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
+class Present(ApiStruct, frozen=True):
+    """Something of which only matters that it is there."""
+
+
 class Volume(ApiStruct, frozen=True):
     """A volume, as far as it may tie a pod to nodes: without its name, which is random in most pods."""
 
+    empty_dir: Present | None = None
+    host_path: Present | None = None
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
 

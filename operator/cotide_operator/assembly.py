@@ -36,6 +36,8 @@ from cotide_operator.cache.object_cache import KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import Settings, engine_config
+from cotide_operator.consolidation.node_record import left_behind
+from cotide_operator.consolidation.outcome_file import OutcomeFile
 from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
 from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
 from cotide_operator.host_load.metrics_feed import metrics_feed
@@ -68,6 +70,7 @@ from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
+    from cotide_operator.consolidation.controller import ConsolidationDependencies, Consolidator
     from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
     from cotide_operator.webhooks.extender.extender import Extender
 
@@ -188,6 +191,7 @@ class Operator:
         self._kopf = KopfSupervisor(self._credentials, self.telemetry)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
+        self._consolidator: Consolidator | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set.
@@ -316,7 +320,11 @@ class Operator:
             crew.start(self._retraining.run(), "retraining")
         crew.start(self._publisher().run(), "reclaimed capacity")
         crew.start(PhaseResizer(self.client, self.mirror, self._room_of).run(), "phases")
-        async with metrics_feed(self._dependencies(), crew) as feed, self._controlling(crew, feed):
+        async with (
+            metrics_feed(self._dependencies(), crew) as feed,
+            self._controlling(crew, feed),
+            self._consolidating(crew),
+        ):
             crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
@@ -361,6 +369,49 @@ class Operator:
             handing.cancel()
             quiet_kopf(logging.CRITICAL)  # what it says while its connections are closed is of no use to anybody
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def _consolidating(self, crew: TaskSupervisor) -> AsyncIterator[None]:
+        """Free nodes, or give back what an operator that did has left; undo what is under way before the lease goes."""
+        working = crew.start(self._consolidate(), "consolidation")
+        try:
+            yield
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            if self._consolidator is not None:
+                await self._consolidator.stop()
+
+    async def _consolidate(self) -> None:
+        """Begin when the first pods are decided on: what waits is known only then."""
+        await self.loop.caught_up()
+        settings = self.settings.consolidation
+        if settings.enabled or left_behind(self.mirror):
+            from cotide_operator.consolidation.controller import Consolidator  # heavy: loads kernels
+
+            self._consolidator = Consolidator(self._around_consolidation(), settings)
+            await self._consolidator.run()
+
+    def _around_consolidation(self) -> ConsolidationDependencies:
+        from cotide_operator.consolidation.controller import ConsolidationDependencies
+
+        ledger = self.settings.ledger
+        outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry)
+        return ConsolidationDependencies(
+            client=self.client,
+            mirror=self.mirror,
+            board=self.board,
+            clock=self.clock,
+            recorder=self.reporting.recorder,
+            telemetry=self.telemetry,
+            engine=lambda: self.loop.scheduler,
+            pods=self.intake.pods,
+            forecaster=lambda: self.loop.scheduler.qos_forecaster,
+            note=outcomes.note,
+            scheduler_name=self.settings.scheduler_name,
+            risk_threshold=self.settings.qos.risk_threshold_probability,
+            slot_seconds=self.settings.slot_seconds,
+        )
 
     async def _run_kopf(self, controllers: Controllers) -> None:
         """Run kopf once the first pods are bound: bind first, reconcile when kopf is up."""

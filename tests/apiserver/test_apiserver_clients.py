@@ -16,6 +16,7 @@ from typing import Any
 import kopf
 import kubernetes
 import pytest
+from manifests import container, pod_manifest
 
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
@@ -55,8 +56,9 @@ GADGETS = {
 
 
 def pod(name: str) -> dict[str, Any]:
-    spec = {"containers": [{"name": "main", "image": "example/image:1", "env": [{"name": "A", "value": "1"}]}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}
+    """A pod with the parts that clients print and change."""
+    one = container(name="main", image="example/image:1", env=[{"name": "A", "value": "1"}])
+    return pod_manifest(name, labels={"app": "web"}, spec={"containers": [one]})
 
 
 def until(condition: Callable[[], Any]) -> Any:

@@ -74,7 +74,7 @@ def definition(**version: Any) -> dict[str, Any]:
     return {"metadata": {"name": "workloads.example.dev"}, "spec": spec}
 
 
-def workload(name: str = "shop", **spec: Any) -> dict[str, Any]:
+def example_workload(name: str = "shop", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "example.dev/v1",
         "kind": "Workload",
@@ -119,7 +119,7 @@ async def test_definition_is_established_and_served_at_once() -> None:
 
 async def test_withdrawn_definition_takes_its_objects_along() -> None:
     async with serving() as (_, call):
-        assert (await call("POST", WORKLOADS, workload()))[0] == 201
+        assert (await call("POST", WORKLOADS, example_workload()))[0] == 201
         assert (await call("DELETE", f"{CRDS}/workloads.example.dev"))[0] == 200
         assert (await call("GET", WORKLOADS))[0] == 404
         await call("POST", CRDS, definition())
@@ -150,7 +150,7 @@ async def test_withdrawn_definition_takes_its_objects_along() -> None:
 )  # fmt: skip
 async def test_object_that_breaks_its_schema_is_refused_with_the_field(spec: dict[str, Any], text: str) -> None:
     async with serving() as (_, call):
-        code, answer = await call("POST", WORKLOADS, workload(**spec))
+        code, answer = await call("POST", WORKLOADS, example_workload(**spec))
         assert (code, answer["reason"]) == (422, "Invalid")
         assert text in answer["message"]
         assert answer["details"]["causes"]
@@ -158,7 +158,7 @@ async def test_object_that_breaks_its_schema_is_refused_with_the_field(spec: dic
 
 async def test_defaults_fill_in_and_unknown_fields_are_pruned_warned_of_or_refused() -> None:
     async with serving() as (_, call):
-        body = workload(typo=1, free={"any": 1}, parts=[{"id": "a", "extra": 1}], nick=None, size="1Gi")
+        body = example_workload(typo=1, free={"any": 1}, parts=[{"id": "a", "extra": 1}], nick=None, size="1Gi")
         code, answer = await call("POST", f"{WORKLOADS}?fieldValidation=Strict", copy.deepcopy(body))
         assert code == 400
         unknown = ('unknown field "spec.typo"', 'unknown field "spec.parts[0].extra"')
@@ -195,7 +195,7 @@ async def test_definition_that_can_not_be_served_is_refused(change: dict[str, An
 
 async def test_table_has_the_columns_of_the_definition() -> None:
     async with serving() as (_, call):
-        await call("POST", WORKLOADS, workload())
+        await call("POST", WORKLOADS, example_workload())
         ready = {"status": {"conditions": [{"type": "Other", "status": "no"}, {"type": "Ready", "status": "yes"}]}}
         await call("PATCH", f"{WORKLOADS}/shop/status", ready, "application/merge-patch+json")
         table = (await call("GET", WORKLOADS, **TABLE))[1]
@@ -207,7 +207,7 @@ async def test_table_has_the_columns_of_the_definition() -> None:
 
 async def test_scale_reads_and_writes_the_replicas() -> None:
     async with serving() as (_, call):
-        await call("POST", WORKLOADS, workload())
+        await call("POST", WORKLOADS, example_workload())
         scale = (await call("GET", f"{WORKLOADS}/shop/scale"))[1]
         assert scale["spec"] == {"replicas": 1}
         body = {"spec": {"replicas": 4}}
@@ -223,7 +223,7 @@ async def test_two_versions_show_one_object() -> None:
         crd = definition()
         crd["spec"]["versions"].append({**crd["spec"]["versions"][0], "name": "v2", "storage": False})
         await call("POST", CRDS, crd)
-        await call("POST", WORKLOADS, workload())
+        await call("POST", WORKLOADS, example_workload())
         newer = WORKLOADS.replace("/v1/", "/v2/")
         assert (await call("GET", f"{newer}/shop"))[1]["apiVersion"] == "example.dev/v2"
         change = {"spec": {"replicas": 3}}
@@ -260,7 +260,7 @@ async def test_apply_creates_merges_removes_and_tells_of_conflicts() -> None:
 
 
 def test_shaping_twice_changes_nothing_more() -> None:
-    obj = workload(parts=[{"id": "a", "z": 1}], zzz=1)
+    obj = example_workload(parts=[{"id": "a", "z": 1}], zzz=1)
     assert shape(obj, SCHEMA) == ["spec.parts[0].z", "spec.zzz"]
     once = copy.deepcopy(obj)
     assert shape(obj, SCHEMA) == []

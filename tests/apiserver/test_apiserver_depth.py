@@ -12,7 +12,7 @@ JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def job(depth: int) -> bytes:
+def deep_job(depth: int) -> bytes:
     nested = b'{"a":' * depth + b"1" + b"}" * depth
     return (
         b'{"apiVersion":"cotide.dev/v1alpha1","kind":"Job","metadata":{"name":"deep"},"spec":{"template":{"spec":'
@@ -25,7 +25,7 @@ def test_an_object_is_taken_up_to_four_thousand_levels(depth: int, code: int) ->
     with server_in_thread() as server:
         assert requests.post(server.url + DEFINITIONS, json=definition(JOB), timeout=30).status_code == 201
         kind = {"Content-Type": "application/json"}
-        made = requests.post(server.url + JOBS, data=job(depth), headers=kind, timeout=30)
+        made = requests.post(server.url + JOBS, data=deep_job(depth), headers=kind, timeout=30)
         assert made.status_code == code
         if code == 400:
             assert "max depth" in made.text

@@ -9,6 +9,7 @@ import aiohttp
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manifests import pod_manifest
 
 from cotide_sim.apiserver.cluster import Settings
 from cotide_sim.apiserver.registry.resources import Resource, ServedVersion
@@ -19,16 +20,6 @@ from cotide_sim.apiserver.storage.watching import kind_of
 from cotide_sim.apiserver.testing import running_server
 
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    containers = [{"name": "main", "image": "example/image:1"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": containers},
-    }
 
 
 async def post(session: aiohttp.ClientSession, path: str, body: Any) -> Any:
@@ -51,8 +42,8 @@ async def next_event(answer: aiohttp.ClientResponse) -> tuple[str, Any]:
 
 async def test_watch_resumes_from_a_version_and_follows() -> None:
     async with running_server() as server, aiohttp.ClientSession(server.url) as session:
-        first = await post(session, PODS, pod("a"))
-        await post(session, PODS, pod("b"))
+        first = await post(session, PODS, pod_manifest("a"))
+        await post(session, PODS, pod_manifest("b"))
         since = first["metadata"]["resourceVersion"]
         async with session.get(f"{PODS}?watch=1&resourceVersion={since}") as answer:
             kind, obj = await next_event(answer)
@@ -70,13 +61,13 @@ async def test_watch_resumes_from_a_version_and_follows() -> None:
 
 async def test_selected_watch_sees_objects_come_and_go_as_they_match() -> None:
     async with running_server() as server, aiohttp.ClientSession(server.url) as session:
-        await post(session, PODS, pod("a"))
+        await post(session, PODS, pod_manifest("a"))
         async with session.get(f"{PODS}?watch=1&labelSelector=on=yes&resourceVersion=0") as answer:
             await relabel(session, "a", on="yes")
             await relabel(session, "a", on="yes", other="1")
             last = await relabel(session, "a", on="no")
             await session.delete(f"{PODS}/a")
-            await post(session, PODS, pod("z", labels={"on": "yes"}))
+            await post(session, PODS, pod_manifest("z", labels={"on": "yes"}))
             seen = [await next_event(answer) for _ in range(4)]
         assert [kind for kind, _ in seen] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
         # What stops matching is told with its last matching state, at the version that made it stop.
@@ -90,14 +81,14 @@ async def test_unscheduled_pods_leave_a_watch_when_they_are_bound() -> None:
         aiohttp.ClientSession(server.url) as session,
         session.get("/api/v1/pods?watch=1&fieldSelector=spec.nodeName=") as answer,
     ):
-        await post(session, PODS, pod("a"))
+        await post(session, PODS, pod_manifest("a"))
         await post(session, f"{PODS}/a/binding", {"target": {"name": "n"}})
         assert [(await next_event(answer))[0] for _ in range(2)] == ["ADDED", "DELETED"]
 
 
 async def test_initial_events_end_with_a_marked_bookmark() -> None:
     async with running_server() as server, aiohttp.ClientSession(server.url) as session:
-        await post(session, PODS, pod("a"))
+        await post(session, PODS, pod_manifest("a"))
         query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
         async with session.get(f"{PODS}?{query}") as answer:
             assert (await next_event(answer))[0] == "ADDED"
@@ -121,9 +112,9 @@ async def test_silent_watch_gets_bookmarks_and_ends_at_its_timeout() -> None:
 async def test_versions_that_are_no_longer_kept_are_gone(monkeypatch: Any) -> None:
     monkeypatch.setattr(store_module, "LOG_EVENTS", 3)
     async with running_server() as server, aiohttp.ClientSession(server.url) as session:
-        first = await post(session, PODS, pod("a"))
+        first = await post(session, PODS, pod_manifest("a"))
         for index in range(5):
-            await post(session, PODS, pod(f"b{index}"))
+            await post(session, PODS, pod_manifest(f"b{index}"))
         old, now = first["metadata"]["resourceVersion"], server.cluster.store.version
         for since in (old, str(now + 100)):
             async with session.get(f"{PODS}?watch=1&resourceVersion={since}") as answer:
@@ -138,7 +129,7 @@ async def test_dropped_watches_end_and_the_next_one_goes_on() -> None:
     async with running_server() as server, aiohttp.ClientSession(server.url) as session:
         version = server.cluster.store.version
         async with session.get(f"{PODS}?watch=1&resourceVersion={version}") as answer:
-            await post(session, PODS, pod("a"))
+            await post(session, PODS, pod_manifest("a"))
             await next_event(answer)
             assert server.drop_watches() == 1
             assert await asyncio.wait_for(answer.content.read(), 10) == b""

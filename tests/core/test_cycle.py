@@ -5,41 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from engine_objects import node_upserted, pod_upserted
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.errors import InputError, ModelError
 from cotide_core.events import (
     BindRefused,
     Event,
     ModelsChanged,
-    Node,
     NodeDeleted,
-    NodeUpserted,
-    Pod,
     PodDeleted,
     PodPhase,
-    PodUpserted,
     Taint,
     Tick,
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
-
-
-def node(name: str = "a", cpu: int = 1000, **fields: object) -> NodeUpserted:
-    base = Node(name, (("cpu", cpu), ("memory", 2**30), ("pods", 110)))
-    return NodeUpserted(replace(base, **fields))  # type: ignore[arg-type]  # fields are named by each test
-
-
-def pod(name: str = "p", cpu: int = 1000, **fields: object) -> Pod:
-    base = Pod(f"d/{name}", f"uid-{name}", WorkloadClass.BATCH, (("cpu", cpu),), 0.0, ours=True)
-    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
-
-
-def arrived(*args: object, **fields: object) -> PodUpserted:
-    return PodUpserted(pod(*args, **fields))  # type: ignore[arg-type]  # passed through
 
 
 def engine(*events: Event, **knobs: object) -> Scheduler:
@@ -50,21 +32,21 @@ def engine(*events: Event, **knobs: object) -> Scheduler:
 
 
 def refused(name: str = "p", *, retry: bool, at: str = "a") -> BindRefused:
-    return BindRefused(f"d/{name}", f"uid-{name}", at, 500, "boom", retry)
+    return BindRefused(f"d/{name}", f"u-{name}", at, 500, "boom", retry)
 
 
 def test_a_pod_is_bound_once_and_assumed_at_once() -> None:
-    scheduler = engine(node())
-    (bind,) = scheduler.handle([arrived(created_seconds=1.0)], 4.0)
+    scheduler = engine(node_upserted())
+    (bind,) = scheduler.handle([pod_upserted(created_seconds=1.0)], 4.0)
     assert isinstance(bind, Bind)
-    assert (bind.key, bind.uid, bind.node, bind.attempts, bind.queued_seconds) == ("d/p", "uid-p", "a", 1, 3.0)
-    assert scheduler.handle([arrived(created_seconds=1.0), Tick()], 5.0) == []
+    assert (bind.key, bind.uid, bind.node, bind.attempts, bind.queued_seconds) == ("d/p", "u-p", "a", 1, 3.0)
+    assert scheduler.handle([pod_upserted(created_seconds=1.0), Tick()], 5.0) == []
     assert scheduler.pending() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
 
 
 def test_a_bind_carries_the_predicted_completion_with_the_slowdown_on_its_node() -> None:
-    scheduler = engine(node(cpu=1000))
-    (bind,) = scheduler.handle([arrived(cpu=500, requested_seconds=60.0)], 0.0)
+    scheduler = engine(node_upserted())
+    (bind,) = scheduler.handle([pod_upserted(cpu=500, requested_seconds=60.0)], 0.0)
     # Pressure 500/1000 and no rate: a slowdown of 1; the heuristic's p90 is twice its p50.
     assert isinstance(bind, Bind)
     assert (bind.forecast.seconds_p50, bind.forecast.seconds_p90) == (60.0, 120.0)
@@ -72,18 +54,18 @@ def test_a_bind_carries_the_predicted_completion_with_the_slowdown_on_its_node()
 
 
 def test_pods_that_are_not_ours_or_not_waiting_are_left_alone() -> None:
-    scheduler = engine(node())
+    scheduler = engine(node_upserted())
     events = [
-        arrived("foreign", ours=False),
-        arrived("ended", phase=PodPhase.FAILED),
-        arrived("leaving", terminating=True),
-        arrived("bound", cpu=1, node="a"),
+        pod_upserted("foreign", ours=False),
+        pod_upserted("ended", phase=PodPhase.FAILED),
+        pod_upserted("leaving", terminating=True),
+        pod_upserted("bound", cpu=1, node="a"),
     ]
     assert scheduler.handle(events, 0.0) == []
 
 
 def test_a_refused_bind_frees_the_node_and_is_tried_again_after_its_backoff() -> None:
-    scheduler = engine(node(), arrived())
+    scheduler = engine(node_upserted(), pod_upserted())
     (wait,) = scheduler.handle([refused(retry=True)], 1.0)
     assert isinstance(wait, Wait)
     assert wait.reason is WaitReason.WAITING_FOR_TURN
@@ -96,24 +78,24 @@ def test_a_refused_bind_frees_the_node_and_is_tried_again_after_its_backoff() ->
 
 
 def test_a_bind_refused_for_good_is_forgotten_and_the_pod_let_go() -> None:
-    scheduler = engine(node(), arrived())
+    scheduler = engine(node_upserted(), pod_upserted())
     assert scheduler.handle([refused(retry=False)], 1.0) == []
     assert sum(scheduler.pending().values()) == 0
-    (bind,) = scheduler.handle([arrived("next")], 2.0)
+    (bind,) = scheduler.handle([pod_upserted("next")], 2.0)
     assert isinstance(bind, Bind)
 
 
 def test_a_refusal_after_the_confirmation_changes_nothing() -> None:
-    scheduler = engine(node(), arrived())
-    scheduler.handle([arrived(node="a"), refused(retry=True)], 1.0)
+    scheduler = engine(node_upserted(), pod_upserted())
+    scheduler.handle([pod_upserted(node="a"), refused(retry=True)], 1.0)
     assert sum(scheduler.pending().values()) == 0
-    (wait,) = scheduler.handle([arrived("next")], 2.0)
+    (wait,) = scheduler.handle([pod_upserted("next")], 2.0)
     assert isinstance(wait, Wait), "the node is still taken"
 
 
 def test_an_assumption_expires_only_when_nobody_answered() -> None:
-    scheduler = engine(node(cpu=2000), arrived("silent"), arrived("told"))
-    scheduler.handle([arrived("told", node="a")], 1.0)
+    scheduler = engine(node_upserted(cpu=2000), pod_upserted("silent"), pod_upserted("told"))
+    scheduler.handle([pod_upserted("told", node="a")], 1.0)
     assert scheduler.next_wakeup(1.0) == 30.0
     assert scheduler.handle([], 29.0) == []
     (wait,) = scheduler.handle([], 30.0)
@@ -126,8 +108,8 @@ def test_an_assumption_expires_only_when_nobody_answered() -> None:
 
 def test_following_the_wakeups_never_stands_still() -> None:
     # 0.4 + 25 - 25 is less than 0.4 in floating point: a wake-up that comes too early would come again for ever.
-    scheduler = engine(node(), assume_timeout_seconds=25)
-    scheduler.handle([arrived()], 0.4)
+    scheduler = engine(node_upserted(), assume_timeout_seconds=25)
+    scheduler.handle([pod_upserted()], 0.4)
     wakeup = scheduler.next_wakeup(0.4)
     assert wakeup == 0.4 + 25
     assert len(scheduler.handle([], wakeup)) == 1
@@ -135,35 +117,35 @@ def test_following_the_wakeups_never_stands_still() -> None:
 
 
 def test_a_pod_deleted_while_it_waits_or_is_assumed_is_gone() -> None:
-    scheduler = engine(node(), arrived("assumed"), arrived("waiting", created_seconds=1.0))
-    scheduler.handle([PodDeleted("d/waiting", "uid-waiting"), PodDeleted("d/assumed", "uid-assumed")], 1.0)
+    scheduler = engine(node_upserted(), pod_upserted("assumed"), pod_upserted("waiting", created_seconds=1.0))
+    scheduler.handle([PodDeleted("d/waiting", "u-waiting"), PodDeleted("d/assumed", "u-assumed")], 1.0)
     assert sum(scheduler.pending().values()) == 0
-    (bind,) = scheduler.handle([arrived("next")], 2.0)
+    (bind,) = scheduler.handle([pod_upserted("next")], 2.0)
     assert isinstance(bind, Bind)
 
 
 def test_a_node_deleted_mid_decision_gives_its_pod_back_once_the_refusal_comes() -> None:
-    scheduler = engine(node(), arrived())
+    scheduler = engine(node_upserted(), pod_upserted())
     scheduler.handle([NodeDeleted("a"), refused(retry=True)], 1.0)
     (wait,) = scheduler.handle([], 2.0)
     assert isinstance(wait, Wait)
     assert wait.message == "0/0 nodes are available: no node is registered"
-    (bind,) = scheduler.handle([node("b")], 3.0)
+    (bind,) = scheduler.handle([node_upserted("b")], 3.0)
     assert isinstance(bind, Bind)
     assert bind.node == "b"
 
 
 def test_a_pod_made_anew_under_the_same_name_is_placed_for_itself() -> None:
-    scheduler = engine(node(cpu=500), arrived())
-    (wait,) = scheduler.handle([arrived(cpu=500, uid="new")], 1.0) or [None]
+    scheduler = engine(node_upserted(cpu=500), pod_upserted())
+    (wait,) = scheduler.handle([pod_upserted(cpu=500, uid="new")], 1.0) or [None]
     assert isinstance(wait, Bind)
     assert wait.uid == "new"
 
 
 def test_the_words_are_kube_schedulers_and_every_node_is_counted_once() -> None:
-    tainted = node("c", taints=(Taint("gpu", "yes", "NoSchedule"),))
-    scheduler = engine(node("a", 10), node("b", 10), tainted, node("d", unschedulable=True))
-    (wait,) = scheduler.handle([arrived()], 0.0)
+    tainted = node_upserted("c", taints=(Taint("gpu", "yes", "NoSchedule"),))
+    scheduler = engine(node_upserted("a", 10), node_upserted("b", 10), tainted, node_upserted("d", unschedulable=True))
+    (wait,) = scheduler.handle([pod_upserted()], 0.0)
     assert isinstance(wait, Wait)
     assert wait.message == (
         "0/4 nodes are available: 2 Insufficient cpu, 1 node(s) had untolerated taint {gpu: yes}, "
@@ -171,56 +153,56 @@ def test_the_words_are_kube_schedulers_and_every_node_is_counted_once() -> None:
     )
     assert wait.reason is WaitReason.INSUFFICIENT_SLACK
     assert [verdict.example for verdict in wait.refused] == ["a", "c", "d"]
-    (bind,) = scheduler.handle([arrived("tiny", 10)], 1.0)
+    (bind,) = scheduler.handle([pod_upserted("tiny", 10)], 1.0)
     assert isinstance(bind, Bind)
     assert [(verdict.nodes, verdict.example) for verdict in bind.refused] == [(1, "c"), (1, "d")]
 
 
 def test_a_waiting_pod_is_woken_by_what_could_help_and_by_nothing_else() -> None:
-    scheduler = engine(node(), arrived("first"), arrived("second", created_seconds=1.0))
-    scheduler.handle([arrived("first", node="a")], 1.0)
-    assert scheduler.handle([Tick(), node("small", 10)], 2.0) == [], "a node that is too small is no help"
+    scheduler = engine(node_upserted(), pod_upserted("first"), pod_upserted("second", created_seconds=1.0))
+    scheduler.handle([pod_upserted("first", node="a")], 1.0)
+    assert scheduler.handle([Tick(), node_upserted("small", 10)], 2.0) == [], "a node that is too small is no help"
     assert scheduler.next_wakeup(2.0) == 60.0, "the flush"
-    (bind,) = scheduler.handle([arrived("first", node="a", phase=PodPhase.SUCCEEDED)], 3.0)
+    (bind,) = scheduler.handle([pod_upserted("first", node="a", phase=PodPhase.SUCCEEDED)], 3.0)
     assert isinstance(bind, Bind)
     assert (bind.key, bind.attempts) == ("d/second", 2)
 
 
 def test_the_same_refusal_is_told_once() -> None:
-    scheduler = engine(node(cpu=10))
-    assert len(scheduler.handle([arrived()], 0.0)) == 1
+    scheduler = engine(node_upserted(cpu=10))
+    assert len(scheduler.handle([pod_upserted()], 0.0)) == 1
     assert scheduler.handle([], 60.0) == [], "flushed, failed again, nothing new to say"
-    (wait,) = scheduler.handle([node("b", 20)], 130.0)
+    (wait,) = scheduler.handle([node_upserted("b", 20)], 130.0)
     assert isinstance(wait, Wait)
     assert wait.message.startswith("0/2 nodes")
 
 
 def test_a_gated_pod_waits_for_its_gates_and_an_unsupported_field_is_named() -> None:
-    scheduler = engine(node(cpu=2000))
+    scheduler = engine(node_upserted(cpu=2000))
     field = "spec.topologySpreadConstraints"
-    (wait,) = scheduler.handle([arrived("gated", gates=("x",)), arrived("odd", unsupported=(field,))], 0.0)
+    (wait,) = scheduler.handle([pod_upserted("gated", gates=("x",)), pod_upserted("odd", unsupported=(field,))], 0.0)
     assert isinstance(wait, Wait)
     assert wait.reason is WaitReason.MISCONFIGURED
     assert field in wait.message
     assert scheduler.pending() == {"active": 0, "backoff": 0, "unschedulable": 1, "gated": 1}
-    out = scheduler.handle([arrived("gated"), arrived("odd")], 1.0)
+    out = scheduler.handle([pod_upserted("gated"), pod_upserted("odd")], 1.0)
     assert sorted(one.key for one in out) == ["d/gated", "d/odd"]
 
 
 def test_a_full_queue_says_so_and_loses_nobody() -> None:
     scheduler = engine(max_queue=1)
-    out = scheduler.handle([arrived("one"), arrived("two", created_seconds=1.0)], 2.0)
+    out = scheduler.handle([pod_upserted("one"), pod_upserted("two", created_seconds=1.0)], 2.0)
     told = {one.key: one for one in out if isinstance(one, Wait)}
     assert told["d/two"].message == "the queue is full (1 pods); it is kept and admitted in turn"
-    out = scheduler.handle([node(cpu=2000)], 3.0)
+    out = scheduler.handle([node_upserted(cpu=2000)], 3.0)
     assert scheduler.next_wakeup(3.0) == 3.0, "a place became free"
     out = out + scheduler.handle([], 3.0)
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/one", "d/two"]
 
 
 def test_a_cycle_stops_at_its_bound_and_goes_on_in_the_next() -> None:
-    scheduler = engine(node(cpu=9000), max_decisions_per_cycle=2)
-    pods = [arrived(f"p{number}", created_seconds=float(number)) for number in range(5)]
+    scheduler = engine(node_upserted(cpu=9000), max_decisions_per_cycle=2)
+    pods = [pod_upserted(f"p{number}", created_seconds=float(number)) for number in range(5)]
     assert [one.key for one in scheduler.handle(pods, 9.0)] == ["d/p0", "d/p1"]
     assert scheduler.next_wakeup(9.0) == 9.0
     assert [one.key for one in scheduler.handle([], 9.0)] == ["d/p2", "d/p3"]
@@ -229,8 +211,8 @@ def test_a_cycle_stops_at_its_bound_and_goes_on_in_the_next() -> None:
 
 
 def test_a_smaller_pod_passes_one_that_does_not_fit() -> None:
-    scheduler = engine(node(cpu=500))
-    out = scheduler.handle([arrived("big", 1000), arrived("small", 500, created_seconds=1.0)], 1.0)
+    scheduler = engine(node_upserted(cpu=500))
+    out = scheduler.handle([pod_upserted("big", 1000), pod_upserted("small", 500, created_seconds=1.0)], 1.0)
     assert [type(one) for one in out] == [Wait, Bind]
 
 
@@ -238,11 +220,11 @@ def test_jobs_that_only_a_forecast_could_tell_apart_scout_for_each_other() -> No
     """fifo looks at requests: where one job of a size found no room, an equal one of another type is not tried."""
     attempts = {}
     for policy in ("fifo", "fifo-guarded"):
-        running = arrived("running", node="a", phase=PodPhase.RUNNING)
-        scheduler = engine(node("a"), running, policy=policy)
-        waiting = [arrived(name, type=name, created_seconds=float(at)) for at, name in enumerate(("x", "y", "z"))]
+        running = pod_upserted("running", node="a", phase=PodPhase.RUNNING)
+        scheduler = engine(node_upserted("a"), running, policy=policy)
+        waiting = [pod_upserted(name, type=name, created_seconds=float(at)) for at, name in enumerate(("x", "y", "z"))]
         assert all(isinstance(one, Wait) for one in scheduler.handle(waiting, 5.0))
-        freed = [PodDeleted("d/running", "uid-running")], [node("b")], [node("c")]
+        freed = [PodDeleted("d/running", "u-running")], [node_upserted("b")], [node_upserted("c")]
         out = [one for at, events in enumerate(freed) for one in scheduler.handle(events, 6.0 + at)]
         attempts[policy] = [(one.key, one.attempts) for one in out if isinstance(one, Bind)]
     # On arrival each is tried. Then x finds room, and y is tried behind it; then y does, and z is; then z does.
@@ -252,14 +234,17 @@ def test_jobs_that_only_a_forecast_could_tell_apart_scout_for_each_other() -> No
 
 def test_queue_positions_follow_the_policys_order() -> None:
     scheduler = engine()
-    scheduler.handle([arrived("late", created_seconds=2.0), arrived("early", created_seconds=1.0)], 3.0)
+    scheduler.handle([pod_upserted("late", created_seconds=2.0), pod_upserted("early", created_seconds=1.0)], 3.0)
     assert scheduler.queue_positions() == {"d/early": 1, "d/late": 2}
 
 
 def test_predicted_starts_follow_the_running_jobs_finishes() -> None:
-    running = [arrived("r1", requested_seconds=50.0), arrived("r2", created_seconds=0.1, requested_seconds=80.0)]
-    scheduler = engine(node("a"), node("b"), *running)
-    waiting = [arrived(f"w{n}", created_seconds=1.0 + n, requested_seconds=100.0) for n in range(3)]
+    running = [
+        pod_upserted("r1", requested_seconds=50.0),
+        pod_upserted("r2", created_seconds=0.1, requested_seconds=80.0),
+    ]
+    scheduler = engine(node_upserted("a"), node_upserted("b"), *running)
+    waiting = [pod_upserted(f"w{n}", created_seconds=1.0 + n, requested_seconds=100.0) for n in range(3)]
     scheduler.handle(waiting, 10.0)
     # Both nodes are full: r1 gives back 1000 m at 50, r2 at 80; w0 takes the first until 150, when w2 may start.
     assert scheduler.predicted_starts(10.0) == {"d/w0": 50.0, "d/w1": 80.0, "d/w2": 150.0}
@@ -279,15 +264,15 @@ def test_asking_for_predicted_starts_changes_no_decision() -> None:
             return Counting()
 
     scheduler = Scheduler(SchedulerConfig(), Only())
-    scheduler.handle([node(), arrived("running", node="a", phase=PodPhase.RUNNING, ours=False)], 0.0)
+    scheduler.handle([node_upserted(), pod_upserted("running", node="a", phase=PodPhase.RUNNING, ours=False)], 0.0)
     scheduler.predicted_starts(0.0)
-    scheduler.handle([arrived("same")], 1.0)
+    scheduler.handle([pod_upserted("same")], 1.0)
     assert asked == [1, 1], "the arrival is asked about anew, as it would be in a replay"
 
 
 def test_nothing_is_predicted_for_a_pod_larger_than_all_that_comes_back() -> None:
-    scheduler = engine(node())
-    scheduler.handle([arrived("huge", 5000)], 1.0)
+    scheduler = engine(node_upserted())
+    scheduler.handle([pod_upserted("huge", 5000)], 1.0)
     assert scheduler.predicted_starts(1.0) == {}
 
 
@@ -314,7 +299,7 @@ class TwoModels:
 
 def test_new_models_reorder_the_queue() -> None:
     scheduler = Scheduler(SchedulerConfig(policy="qpsm"), TwoModels())
-    jobs = [arrived("a", type="90", input_bytes=1), arrived("b", type="5", input_bytes=10**12)]
+    jobs = [pod_upserted("a", type="90", input_bytes=1), pod_upserted("b", type="5", input_bytes=10**12)]
     scheduler.handle(jobs, 0.0)
     assert scheduler.queue_positions() == {"d/a": 1, "d/b": 2}
     scheduler.handle([ModelsChanged(completion="new")], 1.0)
@@ -327,16 +312,16 @@ def test_a_model_that_is_missing_is_an_error_for_the_driver() -> None:
 
 
 def test_attempts_and_demotions_survive_a_restart() -> None:
-    scheduler = engine(node(cpu=10), policy="qpsm")
-    (wait,) = scheduler.handle([arrived(attempts=3, demotions=1)], 0.0)
+    scheduler = engine(node_upserted(cpu=10), policy="qpsm")
+    (wait,) = scheduler.handle([pod_upserted(attempts=3, demotions=1)], 0.0)
     assert isinstance(wait, Wait)
     assert (wait.attempts, wait.demotions) == (4, 1)
 
 
 def test_our_own_status_coming_back_is_no_reason_to_try_again() -> None:
-    scheduler = engine(node(cpu=10))
-    scheduler.handle([arrived()], 0.0)
-    scheduler.handle([arrived(attempts=1, demotions=1)], 1.0)
+    scheduler = engine(node_upserted(cpu=10))
+    scheduler.handle([pod_upserted()], 0.0)
+    scheduler.handle([pod_upserted(attempts=1, demotions=1)], 1.0)
     assert scheduler.pending()["unschedulable"] == 1
 
 
@@ -354,6 +339,6 @@ def test_a_senseless_knob_is_refused_by_name(knobs: dict[str, float], field: str
 
 
 def test_every_instruction_names_its_pod_once_per_cycle() -> None:
-    scheduler = engine(*(node(f"n{number}") for number in range(3)))
-    out: list[Instruction] = scheduler.handle([arrived(f"p{number}") for number in range(9)], 0.0)
+    scheduler = engine(*(node_upserted(f"n{number}") for number in range(3)))
+    out: list[Instruction] = scheduler.handle([pod_upserted(f"p{number}") for number in range(9)], 0.0)
     assert len(out) == len({one.key for one in out}) == 9

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import engine_objects
 import numpy as np
 import pytest
+from engine_objects import node_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +17,6 @@ from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
     ModelsChanged,
-    Node,
-    NodeUpserted,
     Pod,
     PodDeleted,
     PodPhase,
@@ -65,13 +66,9 @@ class Catalogue:
         return HeuristicCompletion()
 
 
-def node(name: str, cpu: int = 8000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 2**35), ("pods", 110))))
-
-
-def pod(name: str, cpu: int = 1000, **fields: object) -> Pod:
-    base = Pod(f"d/{name}", f"uid-{name}", BATCH, (("cpu", cpu),), 0.0, ours=True, type="sort")
-    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
+def pod(name: str, cpu: int = 1000, **fields: Any) -> Pod:
+    """A pod of a type: the models here answer by it."""
+    return engine_objects.pod(name, cpu, **{"type": "sort", **fields})
 
 
 def service(name: str, at: str | None, rate: float, workload: str = "shop/web") -> list[Event]:
@@ -93,7 +90,7 @@ def nodes_of(out: list[object]) -> dict[str, str]:
 
 
 def test_fifo_takes_the_emptiest_node_and_asks_no_model() -> None:
-    scheduler, model = engine("fifo", node("a", 8000), node("b", 9000), *service("w", "b", 1e6))
+    scheduler, model = engine("fifo", node_upserted("a", 8000), node_upserted("b", 9000), *service("w", "b", 1e6))
     # Free after placement: a 7000/8000 = .875, b (9000 - 1000 - 1000)/9000 = .78
     assert nodes_of(scheduler.handle([PodUpserted(pod("p"))], 1.0)) == {"p": "a"}
     assert model.asked == []
@@ -102,7 +99,9 @@ def test_fifo_takes_the_emptiest_node_and_asks_no_model() -> None:
 @pytest.mark.parametrize("policy", GUARDED)
 def test_a_guarded_policy_never_puts_a_job_where_the_limit_would_break(policy: str) -> None:
     # p on a: 500 x 1 job / 1000 = .5 > .3; on b: 200 x 1 / 1000 = .2, a second job .4
-    scheduler, _ = engine(policy, node("a"), node("b"), *service("wa", "a", 500), *service("wb", "b", 200))
+    scheduler, _ = engine(
+        policy, node_upserted("a", 8000), node_upserted("b", 8000), *service("wa", "a", 500), *service("wb", "b", 200)
+    )
     out = scheduler.handle([PodUpserted(pod("p")), PodUpserted(pod("q"))], 1.0)
     assert nodes_of(out) == {"p": "b"} or nodes_of(out) == {"q": "b"}
     bind = next(one for one in out if isinstance(one, Bind))
@@ -115,7 +114,7 @@ def test_a_guarded_policy_never_puts_a_job_where_the_limit_would_break(policy: s
 
 
 def test_qpsm_prefers_a_node_without_a_service_and_asks_no_model_then() -> None:
-    scheduler, model = engine("qpsm", node("a"), node("b", 2000), *service("wa", "a", 1))
+    scheduler, model = engine("qpsm", node_upserted("a", 8000), node_upserted("b", 2000), *service("wa", "a", 1))
     out = scheduler.handle([PodUpserted(pod("p"))], 1.0)
     assert nodes_of(out) == {"p": "b"}
     assert model.asked == []
@@ -125,13 +124,15 @@ def test_qpsm_prefers_a_node_without_a_service_and_asks_no_model_then() -> None:
 def test_qpsm_takes_the_least_risky_of_the_nodes_that_pass() -> None:
     # One job each: p = .29, .02 and .15; steps of .05 tell them apart.
     rates = {"a": 290, "b": 20, "c": 150}
-    events = [event for name, rate in rates.items() for event in (node(name), *service(f"w{name}", name, rate))]
+    events = [
+        event for name, rate in rates.items() for event in (node_upserted(name, 8000), *service(f"w{name}", name, rate))
+    ]
     scheduler, _ = engine("qpsm", *events)
     assert nodes_of(scheduler.handle([PodUpserted(pod("p"))], 1.0)) == {"p": "b"}
 
 
 def test_the_mix_of_one_job_beside_one_service_holds_the_papers_three_features() -> None:
-    scheduler, model = engine("qpsm", node("a", 8000), *service("w", "a", 50))
+    scheduler, model = engine("qpsm", node_upserted("a", 8000), *service("w", "a", 50))
     scheduler.handle([PodUpserted(pod("p", cpu=2000, input_bytes=2**30))], 1.0)
     (mix,) = model.asked
     assert mix.types == ("sort",)
@@ -144,7 +145,7 @@ def test_the_mix_of_one_job_beside_one_service_holds_the_papers_three_features()
 
 def test_a_job_is_checked_against_every_online_pod_on_the_node() -> None:
     # Two services share a node; the tight one decides: 20 x 1 / 1000 x 10 / 0.5 = .4
-    events = [node("a"), WorkloadUpserted(Workload("shop/tight", 0.5)), *service("w", "a", 10)]
+    events = [node_upserted("a", 8000), WorkloadUpserted(Workload("shop/tight", 0.5)), *service("w", "a", 10)]
     scheduler, model = engine("qpsm", *events, *service("t", "a", 10, "shop/tight"))
     (wait,) = scheduler.handle([PodUpserted(pod("p"))], 1.0)
     assert isinstance(wait, Wait)
@@ -154,27 +155,34 @@ def test_a_job_is_checked_against_every_online_pod_on_the_node() -> None:
 
 
 def test_an_online_pod_goes_to_an_idle_node_first() -> None:
-    scheduler, _ = engine("qpsm", node("a", 16_000), node("b", 4000), *service("w", "a", 1))
+    scheduler, _ = engine("qpsm", node_upserted("a", 16_000), node_upserted("b", 4000), *service("w", "a", 1))
     assert nodes_of(scheduler.handle(service("new", None, 0)[:1], 1.0)) == {"new": "b"}
 
 
 def test_an_online_pod_is_checked_with_the_rate_of_its_busiest_sibling() -> None:
     # Every node has two jobs; a replica that brings 200 requests/s: p = 200 x 2 / 1000 = .4 > .3
     jobs = [PodUpserted(pod(f"{at}{n}", node=at, phase=PodPhase.RUNNING)) for at in "ab" for n in range(2)]
-    scheduler, model = engine("qpsm", node("a"), node("b"), node("c"), *service("w", "c", 200), *jobs)
+    scheduler, model = engine(
+        "qpsm",
+        node_upserted("a", 8000),
+        node_upserted("b", 8000),
+        node_upserted("c", 8000),
+        *service("w", "c", 200),
+        *jobs,
+    )
     scheduler.handle([PodUpserted(pod("full", cpu=7000, node="c", phase=PodPhase.RUNNING))], 0.5)
     (wait,) = scheduler.handle(service("new", None, 0)[:1], 1.0)
     assert isinstance(wait, Wait)
     assert wait.reason is WaitReason.QOS_AT_RISK
     assert model.asked[-1].requests_per_second.tolist() == [200.0, 200.0]
-    scheduler.handle([PodDeleted("d/a0", "uid-a0"), PodDeleted("d/a1", "uid-a1")], 2.0)
+    scheduler.handle([PodDeleted("d/a0", "u-a0"), PodDeleted("d/a1", "u-a1")], 2.0)
     assert scheduler.state.record("d/new").node == "a"  # type: ignore[union-attr]  # it is there
 
 
 def test_an_exclusive_service_waits_rather_than_share() -> None:
     exclusive = WorkloadUpserted(Workload("shop/db", exclusive=True))
     for policy in POLICIES:
-        scheduler, _ = engine(policy, node("a"), exclusive, *service("w", "a", 1))
+        scheduler, _ = engine(policy, node_upserted("a", 8000), exclusive, *service("w", "a", 1))
         (wait,) = scheduler.handle(service("db", None, 0, "shop/db")[:1], 1.0)
         assert isinstance(wait, Wait)
         assert wait.reason is WaitReason.NO_MATCHING_NODE
@@ -182,7 +190,7 @@ def test_an_exclusive_service_waits_rather_than_share() -> None:
 
 def test_random_places_alike_with_the_same_seed_and_differently_with_another() -> None:
     def run(seed: int) -> dict[str, str]:
-        scheduler, _ = engine("random", *(node(f"n{number}") for number in range(20)), seed=seed)
+        scheduler, _ = engine("random", *(node_upserted(f"n{number}", 8000) for number in range(20)), seed=seed)
         return nodes_of(scheduler.handle([PodUpserted(pod(f"p{number}")) for number in range(30)], 1.0))
 
     assert run(1) == run(1) != run(2)
@@ -196,22 +204,24 @@ def test_fifo_guarded_differs_from_qpsm_in_its_order_only() -> None:
         pod("short", 8000, created_seconds=1.0, requested_seconds=1.0),
     )
     for policy, first in (("qpsm", "short"), ("fifo-guarded", "long")):
-        scheduler, _ = engine(policy, node("a"))
+        scheduler, _ = engine(policy, node_upserted("a", 8000))
         assert nodes_of(scheduler.handle([PodUpserted(long), PodUpserted(short)], 2.0)) == {first: "a"}
 
 
 def test_a_full_scan_finds_the_one_node_that_passes_among_many() -> None:
     # The node that passes ranks last: its service is busier than all, but its limit is generous.
     loose = WorkloadUpserted(Workload("shop/loose", 10_000.0))
-    crowd = [event for n in range(300) for event in (node(f"n{n}"), *service(f"w{n}", f"n{n}", 400))]
-    scheduler, model = engine("qpsm", loose, *crowd, node("last"), *service("wl", "last", 900, "shop/loose"))
+    crowd = [event for n in range(300) for event in (node_upserted(f"n{n}", 8000), *service(f"w{n}", f"n{n}", 400))]
+    scheduler, model = engine(
+        "qpsm", loose, *crowd, node_upserted("last", 8000), *service("wl", "last", 900, "shop/loose")
+    )
     out = scheduler.handle([PodUpserted(pod("p"))], 1.0)
     assert nodes_of(out) == {"p": "last"}
     assert sum(len(mix) for mix in model.asked) == 301
 
 
 def test_a_refusal_is_remembered_until_the_node_gets_better() -> None:
-    scheduler, model = engine("qpsm", node("a"), *service("w", "a", 400))
+    scheduler, model = engine("qpsm", node_upserted("a", 8000), *service("w", "a", 400))
     scheduler.handle([PodUpserted(pod("p"))], 1.0)
     asked = len(model.asked)
     scheduler.handle([PodUpserted(pod("bigger", input_bytes=2**30)), ServiceSampled("d/w", 500.0)], 2.0)
@@ -222,7 +232,7 @@ def test_a_refusal_is_remembered_until_the_node_gets_better() -> None:
 
 
 def test_one_call_serves_several_pods_of_the_queue() -> None:
-    events = [event for n in range(60) for event in (node(f"n{n}"), *service(f"w{n}", f"n{n}", n))]
+    events = [event for n in range(60) for event in (node_upserted(f"n{n}", 8000), *service(f"w{n}", f"n{n}", n))]
     scheduler, model = engine("qpsm", *events)
     out = scheduler.handle([PodUpserted(pod(f"p{n}", input_bytes=n)) for n in range(20)], 1.0)
     assert len(nodes_of(out)) == 20
@@ -239,7 +249,11 @@ def test_no_guarded_placement_breaks_a_limit_and_no_refusal_is_wrong(
     policy: str, services: list[float], asked: list[tuple[int, int]]
 ) -> None:
     """Checks every decision of one cycle against the law itself, one node at a time."""
-    events = [event for n, rate in enumerate(services) for event in (node(f"n{n}"), *service(f"w{n}", f"n{n}", rate))]
+    events = [
+        event
+        for n, rate in enumerate(services)
+        for event in (node_upserted(f"n{n}", 8000), *service(f"w{n}", f"n{n}", rate))
+    ]
     scheduler, _ = engine(policy, *events)
     pods = {f"d/p{n}": pod(f"p{n}", cpu, input_bytes=size) for n, (cpu, size) in enumerate(asked)}
     out = scheduler.handle([PodUpserted(one) for one in pods.values()], 1.0)

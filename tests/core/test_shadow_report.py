@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_objects import node_upserted, pod, running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import (
     Event,
-    Node,
-    NodeUpserted,
     Pod,
     PodPhase,
     PodUpserted,
@@ -65,26 +64,18 @@ class History:
         return shadow_report(self.lines, Catalogue(), slot_seconds=300.0)
 
 
-def node(name: str, cpu: int = 4000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 16 * GIB), ("pods", 110))))
-
-
-def job(name: str, created: float, on: str | None = None, cpu: int = 1000) -> Pod:
-    phase = PodPhase.PENDING if on is None else PodPhase.RUNNING
-    asked = (("cpu", cpu), ("memory", GIB))
-    return Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, asked, created, phase, on, ours=True)
-
-
 def service(on: str) -> tuple[Event, ...]:
     web = Pod("d/web", "u-web", WorkloadClass.ONLINE, (("cpu", 100),), 0.0, PodPhase.RUNNING, on, workload="d/web")
     return WorkloadUpserted(Workload("d/web", 10.0)), PodUpserted(web), ServiceSampled("d/web", 100.0)
 
 
 def test_a_placement_that_breaks_a_limit_is_told_with_the_slot_that_it_broke() -> None:
-    history = History().at(0.0, node("a"), node("b"), *service("a"))
+    history = History().at(0.0, node_upserted("a", 4000), node_upserted("b", 4000), *service("a"))
     for number in (1, 2):  # p = .3 beside one job, .6 beside two: above .5
         at = 10.0 * number
-        history.at(at, PodUpserted(job(f"j{number}", at))).at(at + 1, PodUpserted(job(f"j{number}", at, "a")))
+        history.at(at, PodUpserted(pod(f"j{number}", created_seconds=at))).at(
+            at + 1, PodUpserted(running_pod(f"j{number}", "a", created_seconds=at))
+        )
     history.at(40.0, ServiceSampled("d/web", 100.0, 25.0)).at(400.0, Tick()).at(401.0, Tick())
     found = history.report()
     assert (found.placed, found.refused) == (2, {"QosAtRisk": 1})
@@ -98,7 +89,7 @@ def test_a_placement_that_breaks_a_limit_is_told_with_the_slot_that_it_broke() -
 
 
 def test_a_slot_over_the_limit_without_such_a_pod_beside_it_is_not_counted_as_kept() -> None:
-    history = History().at(0.0, node("a"), *service("a")).at(10.0, ServiceSampled("d/web", 100.0, 25.0))
+    history = History().at(0.0, node_upserted("a", 4000), *service("a")).at(10.0, ServiceSampled("d/web", 100.0, 25.0))
     found = (
         history.at(20.0, ServiceSampled("d/web", 100.0, 30.0)).at(320.0, ServiceSampled("d/web", 1.0, 11.0)).report()
     )
@@ -107,9 +98,11 @@ def test_a_slot_over_the_limit_without_such_a_pod_beside_it_is_not_counted_as_ke
 
 def test_a_pod_that_was_left_waiting_counts_what_it_would_have_had() -> None:
     history = (
-        History().at(0.0, node("a")).at(10.0, PodUpserted(job("late", 10.0)), PodUpserted(job("never", 10.0, cpu=500)))
+        History()
+        .at(0.0, node_upserted("a", 4000))
+        .at(10.0, PodUpserted(pod("late", created_seconds=10.0)), PodUpserted(pod("never", 500, created_seconds=10.0)))
     )
-    found = history.at(110.0, PodUpserted(job("late", 10.0, "a"))).at(210.0, Tick()).report()
+    found = history.at(110.0, PodUpserted(running_pod("late", "a", created_seconds=10.0))).at(210.0, Tick()).report()
     # 1 core for 100 s and half a core for 200 s; both at once in between.
     assert found.earlier_pods == 2
     assert found.earlier_core_seconds == pytest.approx(100.0 + 100.0)
@@ -118,7 +111,11 @@ def test_a_pod_that_was_left_waiting_counts_what_it_would_have_had() -> None:
 
 
 def test_a_pod_that_was_bound_before_anybody_looked_waits_alike_in_both() -> None:
-    history = History().at(0.0, node("a")).at(10.0, PodUpserted(job("quick", 7.0, "a")))
+    history = (
+        History()
+        .at(0.0, node_upserted("a", 4000))
+        .at(10.0, PodUpserted(running_pod("quick", "a", created_seconds=7.0)))
+    )
     found = history.report()
     assert (found.placed, found.unseen) == (1, 1)
     assert found.waits == found.waits_as_if
@@ -126,10 +123,10 @@ def test_a_pod_that_was_bound_before_anybody_looked_waits_alike_in_both() -> Non
 
 
 def test_what_ran_before_the_shadow_fell_on_it_is_no_placement() -> None:
-    old = job("old", -50.0, "a")
+    old = running_pod("old", "a", created_seconds=-50.0)
     found = (
         History()
-        .at(0.0, node("a"), PodUpserted(old))
+        .at(0.0, node_upserted("a", 4000), PodUpserted(old))
         .at(5.0, PodUpserted(old._replace(phase=PodPhase.SUCCEEDED)))
         .report()
     )

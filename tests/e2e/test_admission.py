@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from manifests import container, our_pod_manifest
 from programs import HEAD, Running, free_port, running
 from repository import ROOT
 from servers import Server
@@ -69,8 +70,8 @@ async def operator(
 
 
 def pod(name: str, **metadata: Any) -> Any:
-    container = {"name": "main", "image": "none", "resources": PLAIN}
-    return {"metadata": {"name": name, **metadata}, "spec": {"schedulerName": "cotide", "containers": [container]}}
+    """A pod of ours that asks for plain cpu and memory."""
+    return our_pod_manifest(name, spec={"containers": [container(name="main", resources=PLAIN)]}, **metadata)
 
 
 async def make(client: KubeClient, path: str, body: Any, *, for_show: bool = False) -> dict[str, Any]:

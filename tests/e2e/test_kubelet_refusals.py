@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from manifests import job_manifest
 from operator_world import ALONE, World
 from servers import Server
 
@@ -26,13 +27,6 @@ async def world(server: Server) -> AsyncIterator[World]:
         yield World(server, client)
 
 
-def job(parallelism: int) -> dict[str, Any]:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
-    template = {"spec": {"containers": [container]}}
-    spec = {"completions": parallelism, "parallelism": parallelism, "backoffLimit": 0, "template": template}
-    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": "work"}, "spec": spec}
-
-
 async def under(client: KubeClient, pressure: str | None) -> None:
     await client.patch(NODE, {"metadata": {"annotations": {PRESSURE_ANNOTATION: pressure}}})
 
@@ -45,7 +39,7 @@ async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_l
         await world.server.until_open(world.client)
         await under(world.client, "DiskPressure")
         await world.until("the kubelet is under pressure", lambda: fleet.residents._rooms["fake-0"].pressure)
-        await world.client.create(JOBS, job(1))
+        await world.client.create(JOBS, job_manifest("work", "1", completions=1, parallelism=1, backoffLimit=0))
 
         async def status() -> dict[str, Any]:
             found: dict[str, Any] = (await world.client.get(f"{JOBS}/work")).get("status", {})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import service_manifest
 from prometheus_server import ROOT, Prometheus, needs_prometheus, running_prometheus
 from servers import Server
 
@@ -33,23 +34,6 @@ LATENCY = 'max by (namespace, pod) (cotide_sim_service_latency_p95_milliseconds{
 async def prometheus(tmp_path: Path) -> AsyncIterator[Prometheus]:
     async with running_prometheus(tmp_path) as server:
         yield server
-
-
-def workload(rates: str = "1200") -> dict[str, Any]:
-    container = {"name": "web", "image": "x", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}
-    return {
-        "apiVersion": "cotide.dev/v1alpha1",
-        "kind": "Workload",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": 2,
-            "qos": {"latencyP95Milliseconds": 50, "rpsQuery": RPS, "latencyQuery": LATENCY},
-            "template": {
-                "metadata": {"annotations": {"sim.cotide.dev/rates": rates}},
-                "spec": {"containers": [container]},
-            },
-        },
-    }
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +77,7 @@ async def test_rates_and_latencies_of_fake_nodes_reach_the_workloads_status_thro
         assert fleet.metrics_port is not None
         await server.until_open(client)
         prometheus.targets(fleet.metrics_port, operator.health.port)
-        await client.create(WORKLOADS, workload())
+        await client.create(WORKLOADS, service_manifest(rpsQuery=RPS, latencyQuery=LATENCY))
 
         async def status() -> dict[str, Any]:
             found: dict[str, Any] = (await client.get(f"{WORKLOADS}/web")).get("status", {})
@@ -182,7 +166,7 @@ async def test_predicted_slack_from_a_real_prometheus_through_a_restart_and_its_
     fleet_settings = FleetSettings(
         interference=GeneratedInterference(), count=1, shape=NodeShape(millicores=4000), metrics_port=0
     )
-    body = workload()
+    body = service_manifest(rpsQuery=RPS, latencyQuery=LATENCY)
     template = body["spec"]["template"]
     template["metadata"]["annotations"] = {"sim.cotide.dev/used-millicores": "400"}
     template["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m", "memory": "1Gi"}

@@ -19,6 +19,8 @@ LONG = "One function, because"
 WIDE = "So many arguments, because"
 """How a docstring begins the reason of a function that is longer, or takes more."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+BUILT = ("pod", "node", "job", "workload")
+BUILDERS = ROOT / "tests" / "support" / "builders"
 TEST_PATH = re.compile(r"\btests/[\w/]+\.(?:py|yaml)\b")
 
 
@@ -65,6 +67,32 @@ def test_a_test_file_is_short() -> None:
 def test_tests_find_what_they_share_by_the_configuration() -> None:
     edit = "sys.path" + "."
     assert [str(path.relative_to(ROOT)) for path in sources(ROOT / "tests") if edit in path.read_text()] == []
+
+
+def is_thin_and_reasoned(builder: Function, module: ast.Module) -> bool:
+    """Whether a builder says why it is there and does nothing but call the shared ones in a line or a few."""
+    shared = {path.stem for path in sources(BUILDERS)}
+    imported = {
+        name.asname or name.name
+        for one in module.body
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        for name in one.names
+        if name.name in shared or (isinstance(one, ast.ImportFrom) and one.module in shared)
+    }
+    called = {ast.unparse(one.func).partition(".")[0] for one in ast.walk(builder) if isinstance(one, ast.Call)}
+    return ast.get_docstring(builder) is not None and bool(called & imported)
+
+
+def test_tests_share_their_builders_of_pods_nodes_jobs_and_workloads() -> None:
+    private = [
+        f"{path.relative_to(ROOT)}:{one.lineno} {one.name}"
+        for path in sources(ROOT / "tests")
+        if path.parent != BUILDERS
+        for module in [ast.parse(path.read_text())]
+        for one in module.body
+        if isinstance(one, Function) and one.name.strip("_") in BUILT and not is_thin_and_reasoned(one, module)
+    ]
+    assert private == [], "call those of tests/support/builders, and say in a docstring what this test needs beside"
 
 
 def test_tests_that_are_named_as_proof_are_there() -> None:

@@ -5,6 +5,7 @@ import random
 
 import pytest
 import yaml
+from manifests import node_manifest, pod_manifest
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -20,26 +21,13 @@ PODS = "/api/v1/namespaces/default/pods"
 QUICK = Backoff(initial_seconds=0.001, cap_seconds=0.01)
 
 
-def pod(name):
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
-    }
-
-
-def node(name):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-
-
 @pytest.mark.parametrize("tls", [False, True])
 async def test_the_servers_own_kubeconfig_lets_us_in(tmp_path, tls):
     async with ApiServer(token="sesame", tls=tls) as server:
         path = tmp_path / "config"
         path.write_text(server.kubeconfig())
         async with KubeClient(load_credentials(str(path)), backoff=QUICK) as client:
-            created = await client.create(PODS, pod("web"))
+            created = await client.create(PODS, pod_manifest("web"))
             assert created["metadata"]["uid"]
         document = yaml.safe_load(server.kubeconfig())
         document["users"][0]["user"]["token"] = "wrong"
@@ -68,7 +56,7 @@ async def test_a_server_whose_certificate_nobody_vouches_for_is_refused_at_once(
 
 async def test_objects_are_created_read_patched_replaced_and_deleted():
     async with ApiServer() as server, KubeClient(load(server), backoff=QUICK) as client:
-        created = await client.create(PODS, pod("web"))
+        created = await client.create(PODS, pod_manifest("web"))
         patched = await client.patch(f"{PODS}/web", {"metadata": {"labels": {"a": "b"}}})
         assert patched["metadata"]["labels"] == {"a": "b"}
         with pytest.raises(ApiError) as stale:
@@ -83,8 +71,8 @@ async def test_objects_are_created_read_patched_replaced_and_deleted():
 
 async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant():
     async with ApiServer() as server, KubeClient(load(server), backoff=QUICK) as client:
-        await client.create("/api/v1/nodes", node("n1"))
-        uid = (await client.create(PODS, pod("web")))["metadata"]["uid"]
+        await client.create("/api/v1/nodes", node_manifest("n1"))
+        uid = (await client.create(PODS, pod_manifest("web")))["metadata"]["uid"]
         assert (await client.bind("default", "web", "another-uid", "n1")).code == 409
         assert (await client.bind("default", "web", uid, "n1", {"cotide.dev/decision": "why"})).ok
         assert (await client.bind("default", "web", uid, "n2")).code == 409
@@ -97,8 +85,8 @@ async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant():
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_binding_survives_passing_faults(status):
     async with ApiServer() as server, KubeClient(load(server), backoff=QUICK) as client:
-        await client.create("/api/v1/nodes", node("n1"))
-        uid = (await client.create(PODS, pod("web")))["metadata"]["uid"]
+        await client.create("/api/v1/nodes", node_manifest("n1"))
+        uid = (await client.create(PODS, pod_manifest("web")))["metadata"]["uid"]
         fault = server.faults.add(Fault(status=status, method="POST", path="binding$", count=2))
         assert (await client.bind("default", "web", uid, "n1")).ok
         assert fault.met == 2
@@ -106,10 +94,10 @@ async def test_a_binding_survives_passing_faults(status):
 
 async def test_a_budget_forbids_an_eviction_with_429():
     async with ApiServer() as server, KubeClient(load(server), backoff=QUICK) as client:
-        labelled = pod("web")
+        labelled = pod_manifest("web")
         labelled["metadata"]["labels"] = {"app": "web"}
         uid = (await client.create(PODS, labelled))["metadata"]["uid"]
-        await client.create("/api/v1/nodes", node("n1"))
+        await client.create("/api/v1/nodes", node_manifest("n1"))
         await client.bind("default", "web", uid, "n1")
         ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         await client.patch(f"{PODS}/web/status", {"status": ready})
@@ -142,7 +130,7 @@ async def test_a_reflector_converges_whatever_happens_to_its_watches():
         expected: set[str] = set()
         await asyncio.wait_for(synced.wait(), 10)
         for number in range(120):
-            await client.create(PODS, pod(f"p{number}"))
+            await client.create(PODS, pod_manifest(f"p{number}"))
             expected.add(f"p{number}")
             if number % 3 == 2:
                 await client.delete(f"{PODS}/p{number - 1}", grace_seconds=0)

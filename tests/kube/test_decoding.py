@@ -1,5 +1,7 @@
 import json
 
+from manifests import pod_manifest
+
 from cotide_kube.decoding import Bookmark, Malformed, ObjectDecoder, WatchFailed
 from cotide_kube.objects import PodObject
 
@@ -7,7 +9,8 @@ PODS = ObjectDecoder(PodObject)
 
 
 def pod(name="web", version="7", **more):
-    return {"metadata": {"name": name, "namespace": "shop", "uid": f"u-{name}", "resourceVersion": version}, **more}
+    """A pod of a version."""
+    return pod_manifest(name, namespace="shop", uid=f"u-{name}", resourceVersion=version) | more
 
 
 def line(kind, found):

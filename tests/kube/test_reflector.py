@@ -6,6 +6,7 @@ import random
 import msgspec
 import pytest
 from aiohttp import web
+from manifests import pod_manifest
 from scripted_server import QUICK, answers, lists, refuses, scripted_client, watches
 
 from cotide_kube.answers import ApiError
@@ -14,7 +15,8 @@ from cotide_kube.reflector import Reflector
 
 
 def pod(name, version, uid=None):
-    return {"metadata": {"name": name, "namespace": "d", "uid": uid or f"u-{name}", "resourceVersion": str(version)}}
+    """A pod of a version."""
+    return pod_manifest(name, namespace="d", uid=uid or f"u-{name}", resourceVersion=str(version))
 
 
 def event(kind, found):

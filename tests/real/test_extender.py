@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from control_plane import ControlPlane, free_port
 from identities import Authority
+from manifests import pod_manifest
 from processes import Process
 from real_cluster import ALONE, DEPLOY, RealCluster
 
@@ -62,14 +63,9 @@ class Extender:
 
 
 def pod(name: str, cls: str, cpu: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "labels": {"cotide.dev/class": cls, "app": name.rpartition("-")[0]}},
-        "spec": {
-            "schedulerName": ASSISTED,
-            "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}],
-            **spec,
-        },
-    }
+    """A pod that kube-scheduler binds and Cotide advises on."""
+    app = {"app": name.rpartition("-")[0]}
+    return pod_manifest(name, cpu, "64Mi", cls=cls, labels=app, spec={"schedulerName": ASSISTED, **spec})
 
 
 async def create(cluster: RealCluster, bodies: list[dict[str, Any]]) -> None:

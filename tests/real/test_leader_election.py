@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from manifests import our_pod_manifest
 from processes import Process
 from real_cluster import RealCluster
 
@@ -27,10 +28,8 @@ def bindings(cluster: RealCluster) -> Counter[str]:
     return counted
 
 
-async def pod(cluster: RealCluster, name: str) -> None:
-    containers = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "10m"}}}]
-    body = {"metadata": {"name": name}, "spec": {"schedulerName": "cotide", "containers": containers}}
-    await cluster.client.create(cluster.pods, body)
+async def create_pod(cluster: RealCluster, name: str) -> None:
+    await cluster.client.create(cluster.pods, our_pod_manifest(name, "10m"))
 
 
 async def holder(cluster: RealCluster) -> str:
@@ -43,7 +42,7 @@ async def taken_over(cluster: RealCluster, leader: Process, standby: Process, nu
     name = f"after-{number.name.lower()}"
     begun = time.monotonic()
     leader.send(number)
-    await pod(cluster, name)
+    await create_pod(cluster, name)
 
     async def bound() -> bool:
         return name in await cluster.placed() and await holder(cluster) not in ("", before)
@@ -57,7 +56,7 @@ async def test_a_standby_takes_over_in_time_and_nothing_is_bound_twice_or_lost(c
     async with cluster.nodes(2):
         async with cluster.operator("", name="first") as first:
             for number in range(20):
-                await pod(cluster, f"p{number}")
+                await create_pod(cluster, f"p{number}")
             async with cluster.operator("", name="second", leads=False) as second:
                 await cluster.until("the second stands by", lambda: "standing by" in second.text())
                 clean = await taken_over(cluster, first, second, signal.SIGTERM)

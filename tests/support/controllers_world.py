@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import yaml
+from manifests import job_manifest, workload_manifest
 
 from cotide_core.errors import CotideError
 from cotide_core.instructions import Forecast
@@ -198,22 +199,13 @@ def credentials(server: ApiServer) -> Credentials:
 
 
 def job(name: str = "count", **spec: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default"}
-    return {
-        "apiVersion": "cotide.dev/v1alpha1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {"template": TEMPLATE, **spec},
-    }
+    """A Job of the world's template."""
+    return job_manifest(name, **{"namespace": "default", "template": TEMPLATE, **spec})
 
 
 def workload(name: str = "web", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "cotide.dev/v1alpha1",
-        "kind": "Workload",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    """A Workload of the world's namespace."""
+    return workload_manifest(name, namespace="default", **spec)
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from seen_pods import seen_pod
+
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
 from cotide_operator.controllers.job_reconciler import (
@@ -23,9 +27,10 @@ def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> 
     )
 
 
-def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: object) -> SeenPod:
+def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: Any) -> SeenPod:
+    """The pod of an index, or the one that was made after it failed."""
     name = job_pod_name("count", index, retry)
-    return SeenPod(name=name, uid=f"uid-{name}", index=index, retry=retry, phase=phase, **more)  # type: ignore[arg-type]  # a builder
+    return seen_pod(index, phase, **{"name": name, "uid": f"uid-{name}", "retry": retry, **more})
 
 
 def plan(

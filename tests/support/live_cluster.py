@@ -7,7 +7,9 @@ submits.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from engine_objects import node_upserted, pod_upserted
 from hypothesis import strategies as st
 from replay_reference import Job
 
@@ -140,12 +142,13 @@ def engine(policy: str, *events: Event, **knobs: object) -> tuple[Scheduler, lis
 
 
 def node(name: str = "a", cpu: int = 4000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 1 << 30), ("pods", 110))))
+    """A node of four cpus, unless told otherwise."""
+    return node_upserted(name, cpu, memory=1 << 30)
 
 
-def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: object) -> PodUpserted:
-    base = Pod(f"d/{name}", f"u{name}", WorkloadClass.BATCH, (("cpu", cpu),), at, ours=True, requested_seconds=estimate)
-    return PodUpserted(base._replace(**fields))  # type: ignore[arg-type]  # fields are named by each test
+def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: Any) -> PodUpserted:
+    """A pod with its user's estimate, by which plans are made."""
+    return pod_upserted(name, cpu, **{"created_seconds": at, "requested_seconds": estimate, **fields})
 
 
 def running(name: str, cpu: int, estimate: float, on: str = "a") -> PodUpserted:

@@ -18,6 +18,7 @@ from cotide_sim.trace_replay.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
     PATIENCE,
+    PATIENCE_SECONDS,
     PREDICTABLE,
     RECENT_JOBS,
     RESERVED,
@@ -247,41 +248,64 @@ def reference_plan(pool: Pool, order: int) -> None:
                 pool.begin(job, now)
 
 
-def reference_platform(pool: Pool) -> None:
+@dataclass
+class Share:
+    """The part of the pool that the predictable may hold, as both platforms reckon it."""
+
+    pool: Pool
+    asked: float = FIRST_DEMAND
+    of_predictable: float = FIRST_SHARE * FIRST_DEMAND
+
+    def processors(self) -> int:
+        return int(self.pool.capacity * self.of_predictable / self.asked)
+
+    def held(self) -> int:
+        return sum(job.demand for job in self.pool.running if job.predictable)
+
+    def take(self, job: Job) -> None:
+        """A job is submitted: who counts as predictable, and what the share is then."""
+        if self.pool.mode == LEARNED:
+            job.upper = int(self.pool.habits.upper[job.number])
+            job.predictable = int(self.pool.habits.reliability[job.number] >= PREDICTABLE)
+        self.asked += job.demand - self.asked / RECENT_JOBS
+        self.of_predictable += job.demand * job.predictable - self.of_predictable / RECENT_JOBS
+        if job.demand > self.processors():
+            job.predictable = 0
+
+    def moments(self):
+        """Pass from moment to moment with everything submitted."""
+        while moments := self.pool.moments(()):
+            now = moments[0]
+            submitted = [job for job in self.pool.jobs if job.submit == now]
+            self.pool.pass_to(now)
+            for job in submitted:
+                self.take(job)
+            yield now, [(now, job.planned_end, job.demand) for job in self.pool.running]
+
+    def start(self, job: Job, now: int, length: int) -> None:
+        self.pool.begin(job, now)
+        job.planned_end = now + length
+
+
+def reference_platform(pool: Pool, patience=PATIENCE, patience_seconds=PATIENCE_SECONDS, most=RESERVED) -> None:
     """Predictable jobs on a share, the rest everywhere; in order of volume, the overdue first and with reservations."""
-    asked, of_predictable = FIRST_DEMAND, FIRST_SHARE * FIRST_DEMAND
 
     def planned_length(job: Job) -> int:
         return job.upper if job.predictable else job.request
 
-    def started(job: Job, now: int) -> None:
-        pool.begin(job, now)
-        job.planned_end = now + planned_length(job)
-
-    while moments := pool.moments(()):
-        now = moments[0]
-        submitted = [job for job in pool.jobs if job.submit == now]
-        pool.pass_to(now)
-        for job in submitted:
-            if pool.mode == LEARNED:
-                job.upper = int(pool.habits.upper[job.number])
-                job.predictable = int(pool.habits.reliability[job.number] >= PREDICTABLE)
-            asked += job.demand - asked / RECENT_JOBS
-            of_predictable += job.demand * job.predictable - of_predictable / RECENT_JOBS
-            if job.demand > int(pool.capacity * of_predictable / asked):
-                job.predictable = 0
-        share = int(pool.capacity * of_predictable / asked)
-        planned = [(now, job.planned_end, job.demand) for job in pool.running]
+    share = Share(pool)
+    for now, planned in share.moments():
         reserved: list[Job] = []
         for job in sorted(pool.waiting, key=lambda job: job.number):
             same_kind = [other for other in reserved if other.predictable == job.predictable]
-            overdue = now - job.submit >= PATIENCE[job.predictable] * planned_length(job)
-            if len(same_kind) == RESERVED or not overdue:
+            waited = now - job.submit
+            overdue = waited >= min(patience[job.predictable] * planned_length(job), patience_seconds)
+            if len(same_kind) == most or not overdue:
                 continue
             begin = earliest(planned, pool.capacity, now, job, planned_length(job))
             planned.append((begin, begin + planned_length(job), job.demand))
             if begin == now:
-                started(job, now)
+                share.start(job, now, planned_length(job))
             else:
                 reserved.append(job)
         in_order = sorted(
@@ -290,11 +314,39 @@ def reference_platform(pool: Pool) -> None:
         )
         for lent in (False, True):
             for job in [job for job in in_order if job.start < 0 and (job.predictable or not lent)]:
-                held = sum(other.demand for other in pool.running if other.predictable)
-                within = lent or not job.predictable or held + job.demand <= share
+                within = lent or not job.predictable or share.held() + job.demand <= share.processors()
                 if within and fits(planned, pool.capacity, now, planned_length(job), job.demand):
                     planned.append((now, now + planned_length(job), job.demand))
-                    started(job, now)
+                    share.start(job, now, planned_length(job))
+
+
+def reference_printed_platform(pool: Pool) -> None:
+    """A plan of the predictable on the share, by volume; then EASY for the others, on requests and beside the plan."""
+    share = Share(pool)
+    for now, planned in share.moments():
+        own = [(now, job.planned_end, job.demand) for job in pool.running if job.predictable]
+        size = share.processors()
+        by_volume = [job for job in pool.waiting if job.predictable and job.demand <= size]
+        for job in sorted(by_volume, key=lambda job: (job.forecast * job.demand, job.number)):
+            begin = now
+            while not (
+                fits(own, size, begin, job.forecast, job.demand)
+                and fits(planned, pool.capacity, begin, job.forecast, job.demand)
+            ):
+                begin += 1
+            for held in (own, planned):
+                held.append((begin, begin + job.forecast, job.demand))
+            if begin == now:
+                share.start(job, now, job.forecast)
+        reserved = False
+        for job in sorted((job for job in pool.waiting if job not in by_volume), key=lambda job: job.number):
+            if fits(planned, pool.capacity, now, job.request, job.demand):
+                planned.append((now, now + job.request, job.demand))
+                share.start(job, now, job.request)
+            elif not reserved:
+                begin = earliest(planned, pool.capacity, now, job, job.request)
+                planned.append((begin, begin + job.request, job.demand))
+                reserved = True
 
 
 @st.composite

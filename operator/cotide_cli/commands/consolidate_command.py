@@ -6,6 +6,7 @@ out. Prints only, unless ``--apply`` is given. Exit code 1 when a surprise ended
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -67,7 +68,7 @@ def command(
         raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
     prices = _prices(options["prices"])
     if carry or undo:
-        left = _carrier(kubeconfig, context, options["timeout"]).undo()
+        left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())
         if undo:
             click.echo(
                 as_text({"uncordoned": left}, output)
@@ -227,7 +228,7 @@ def _carrier(kubeconfig: str | None, context: str | None, timeout: float, goes: 
         OfficialClient(kubeconfig, context),
         timeout_seconds=timeout,
         now=time.monotonic,
-        sleep=time.sleep,
+        sleep=asyncio.sleep,
         goes=goes,
         say=lambda text: click.echo(text, err=True),
     )
@@ -240,4 +241,4 @@ def _carry_out(
     going = {one.pod.key for one in picture.state.records() if one.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}
-    return asdict(_carrier(kubeconfig, context, timeout, goes).carry_out(plan.freed, uids))
+    return asdict(asyncio.run(_carrier(kubeconfig, context, timeout, goes).carry_out(plan.freed, uids)))

@@ -22,6 +22,11 @@ EXPERIMENTS: Final = {
     "offline-readings": ("offline_readings", "command", "Readings of HYBRID's text against SVF-EF."),
     "easy-variants": ("easy_variants", "command", "EASY as simulators differ on it, beside published figures."),
     "reliable-share": ("backfilling", "reliable_share_experiment", "The hybrid platform beside backfilling and plans."),
+    "platform-settings": (
+        "backfilling",
+        "platform_settings_experiment",
+        "The hybrid platform's settings, chosen on all logs but the one they are judged on.",
+    ),
     "forecast-accuracy": (
         "backfilling",
         "forecast_accuracy_experiment",

@@ -68,10 +68,10 @@ DEFAULT_JOBS: Final = 10_000
 )
 @click.option(
     "--reliability",
-    type=click.Choice(["mixture", "trees"]),
+    type=click.Choice(["mixture", "trees", "nobody", "everybody"]),
     default="mixture",
     show_default=True,
-    help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees.",
+    help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees; or all jobs alike.",
 )
 @click.option(
     "--machines",

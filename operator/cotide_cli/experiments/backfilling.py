@@ -1,5 +1,5 @@
-"""`cotide experiment reliable-share` and `forecast-accuracy`: the hybrid platform beside its rivals, and why it is
-hybrid.
+"""`cotide experiment reliable-share`, `platform-settings` and `forecast-accuracy`: the hybrid platform beside its
+rivals, how its settings were chosen, and why it is hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
 seed, same figures, but for the seconds that replays took; what was missed is said and is exit code 3.
@@ -20,6 +20,7 @@ from cotide_cli.printing import as_text, output_option, print_lines, progress_ba
 if TYPE_CHECKING:
     from cotide_sim.experiments.backfilling import forecast_accuracy as sensitivity
     from cotide_sim.experiments.backfilling import reliable_share as platform
+    from cotide_sim.trace_replay.kernels.platform import PlatformSettings
     from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 _LOGS = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
@@ -30,7 +31,7 @@ _PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a pl
 
 @click.command("reliable-share")
 @_LOGS
-@click.option("--trees", is_flag=True, help="Also the platform on boosted trees; takes minutes a log.")
+@click.option("--trees", is_flag=True, help="Also the platforms on boosted trees; takes minutes a log.")
 @_WORKERS
 @_SEED
 @output_option
@@ -84,6 +85,39 @@ def forecast_accuracy_experiment(
     return 3 if report.missed else 0
 
 
+@click.command("platform-settings")
+@_LOGS
+@_WORKERS
+@output_option
+def platform_settings_experiment(logs: tuple[Path, ...], workers: int | None, output: str) -> int:
+    """Choose the hybrid platform's settings on all logs but one and judge them on that one, for each log in turn."""
+    from cotide_sim.experiments.backfilling.platform_settings import run
+
+    with progress_bar() as told:
+        report = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=told)
+    if output != "table":
+        click.echo(as_text(asdict(report), output))
+        return 0
+    lines = [["log", "chosen on the others", "there: wait, slowdown, longest", "as shipped", "best for this log"]]
+    for log in report.logs:
+        outcomes = [
+            f"{one.wait:.2f}, {one.bounded_slowdown:.2f}, {one.longest_wait:.2f}"
+            for one in (log.there, log.shipped, log.best)
+        ]
+        lines.append([log.trace, _in_words(log.chosen), *outcomes])
+    print_lines(lines)
+    click.echo(f"shares of easy's figures; best on all logs together: {_in_words(report.best_on_all)}")
+    return 0
+
+
+def _in_words(settings: PlatformSettings) -> str:
+    from cotide_sim.trace_replay.kernels.kept import NEVER
+
+    others, predictable = settings.patience
+    days = "" if settings.patience_seconds == NEVER else f" or {settings.patience_seconds // 86_400} d"
+    return f"patience {others} and {predictable} lengths{days}, {settings.reserved} reserved"
+
+
 def _read(paths: tuple[Path, ...]) -> list[BatchJobs]:
     from cotide_sim.traces.jobs.swf import read_swf
     from cotide_sim.traces.jobs.swf_cleaning import clean
@@ -98,7 +132,12 @@ def _read(paths: tuple[Path, ...]) -> list[BatchJobs]:
 
 
 def _print_platform(report: platform.Report) -> None:
-    from cotide_sim.experiments.backfilling.reliable_share import GAP_CLOSED, PAPER_LOWER, PAPER_TABLE_4_3
+    from cotide_sim.experiments.backfilling.reliable_share import (
+        GAP_CLOSED,
+        PAPER_LOWER,
+        PAPER_TABLE_4_3,
+        PLAN_GAP_CLOSED,
+    )
 
     for log in report.logs:
         click.echo(f"{log.trace}: {log.jobs:,} jobs on {log.processors:,} processors")
@@ -110,6 +149,7 @@ def _print_platform(report: platform.Report) -> None:
                 "wait s",
                 "bounded slowdown",
                 "utilisation",
+                "wait p99 h",
                 "longest wait h",
                 "replay s",
             ]
@@ -117,7 +157,8 @@ def _print_platform(report: platform.Report) -> None:
         for row in log.rows:
             figures = [_with_ends(row.wait_seconds, row.wait_interval, ",.0f")]
             figures.append(_with_ends(row.bounded_slowdown, row.slowdown_interval, ",.2f"))
-            figures += [f"{row.utilisation:.1%}", f"{row.longest_wait_seconds / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
+            figures += [f"{row.utilisation:.1%}", f"{row.all_jobs.wait_p99 / 3600:,.1f}"]
+            figures += [f"{row.all_jobs.wait_longest / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
             lines.append([row.policy, row.source, f"{row.accuracy:.3f}", *figures])
         print_lines(lines)
         for family, shares in log.lower.items():
@@ -128,9 +169,8 @@ def _print_platform(report: platform.Report) -> None:
                 f"{shares['bounded_slowdown']:.1%} in bounded slowdown ({slowdown})"
             )
         closed = "no gap to close" if log.gap_closed is None else f"closes {log.gap_closed:.0%} of it"
-        click.echo(
-            f"  gap between easy and clairvoyant easy-sjbf: {log.gap:.1%} of easy's bounded slowdown; {closed}\n"
-        )
+        click.echo(f"  gap between easy and clairvoyant easy-sjbf: {log.gap:.1%} of easy's bounded slowdown; {closed}")
+        _print_classes(log)
     for family, means in report.mean_lower.items():
         click.echo(
             f"on average below the best of {family} by {means['wait_seconds']:.0%} in wait (the seed: about "
@@ -140,9 +180,33 @@ def _print_platform(report: platform.Report) -> None:
     for name, figures_of in PAPER_TABLE_4_3.items():
         words = ", ".join(f"{family} {value:g}" for family, value in figures_of.items())
         click.echo(f"the seed's Table 4.3, bounded slowdown, {name}: {words}")
+    for name, families in report.mean_same_forecasts.items():
+        words = "; ".join(
+            f"{family} {shares['wait_seconds']:+.0%} and {shares['bounded_slowdown']:+.0%}"
+            for family, shares in families.items()
+        )
+        click.echo(f"{name} below the best on the same learned run times, in wait and bounded slowdown: {words}")
     if report.mean_gap_closed is not None:
         click.echo(f"closes {report.mean_gap_closed:.0%} of the gap on average; the goal is {GAP_CLOSED:.0%}")
+    if report.mean_plan_gap_closed is not None:
+        click.echo(
+            f"closes {report.mean_plan_gap_closed:.0%} of the gap to the plan that knows all run times; the goal is"
+            f" {PLAN_GAP_CLOSED:.0%}"
+        )
     _print_missed(report.missed)
+
+
+def _print_classes(log: platform.LogResult) -> None:
+    """Print who pays for the mean: waits by class of job, ours beside EASY's and shortest-job backfill's."""
+    lines = [["  wait h: mean, p99, longest", "jobs", "hybrid", "easy", "easy-sjbf, learned"]]
+    rows = {(row.policy, row.source): row for row in log.rows}
+    shown = (rows["hybrid", "learned"], rows["easy", "request"], rows["easy-sjbf", "learned"])
+    for name, tail in shown[0].classes.items():
+        tails = [row.classes[name] for row in shown]
+        cells = [" / ".join(f"{s / 3600:,.1f}" for s in (t.wait_mean, t.wait_p99, t.wait_longest)) for t in tails]
+        lines.append([f"  {name}", f"{tail.jobs:,}", *cells])
+    print_lines(lines)
+    click.echo()
 
 
 def _print_sensitivity(report: sensitivity.Report) -> None:

@@ -16,9 +16,10 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
 from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import CompletionForecaster
+from cotide_core.state.remembered import Remembered
 
-REMEMBERED: Final = 65_536
-"""Distinct jobs that are remembered before all are dropped (chosen: a few MB)."""
+REMEMBERED: Final = 16_384
+"""Distinct jobs of a generation (chosen: as many run at once in a large cluster; 5 MB)."""
 _Job = tuple[str, int, float | None]
 
 
@@ -27,34 +28,37 @@ class RunTimes:
 
     def __init__(self, forecaster: CompletionForecaster) -> None:
         self.forecaster = forecaster
-        self._known: dict[_Job, tuple[float, float]] = {}
+        self._known: Remembered[_Job, tuple[float, float]] = Remembered(REMEMBERED)
 
     def learn(self, pods: Iterable[Pod]) -> None:
         """Ask the forecaster about the jobs among the pods that are new, in one call."""
-        if len(self._known) > REMEMBERED:
-            self._known.clear()
+        self._known.make_room()  # once: what is found below is there when it is asked for
         fresh = dict.fromkeys(
             job
             for pod in pods
-            if pod.workload_class is not WorkloadClass.ONLINE and (job := self._job(pod)) not in self._known
+            if pod.workload_class is not WorkloadClass.ONLINE and self._known.get(job := self._job(pod)) is None
         )
-        if not fresh:
-            return
-        jobs = list(fresh)
+        if fresh:
+            self._ask(list(fresh))
+
+    def _ask(self, jobs: list[_Job]) -> list[tuple[float, float]]:
         sizes = np.array([size for _, size, _ in jobs], np.float64)
         asked = np.array([np.nan if estimate is None else estimate for _, _, estimate in jobs], np.float64)
         forecast = self.forecaster.lone_seconds([name for name, _, _ in jobs], sizes, asked)
-        for job, p50, p90 in zip(jobs, forecast.p50.tolist(), forecast.p90.tolist(), strict=True):
-            self._known[job] = (p50, p90)
+        answers = list(zip(forecast.p50.tolist(), forecast.p90.tolist(), strict=True))
+        for job, answer in zip(jobs, answers, strict=True):
+            self._known.keep(job, answer)
+        return answers
 
     def of(self, pod: Pod) -> tuple[float, float]:
         """Return (p50, p90) in seconds; zeros for an online pod, which has no end."""
         if pod.workload_class is WorkloadClass.ONLINE:
             return 0.0, 0.0
-        found = self._known.get(self._job(pod))
+        job = self._job(pod)
+        found = self._known.get(job)
         if found is None:
-            self.learn([pod])
-            found = self._known[self._job(pod)]
+            self._known.make_room()
+            return self._ask([job])[0]
         return found
 
     def _job(self, pod: Pod) -> _Job:

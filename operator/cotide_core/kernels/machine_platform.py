@@ -40,6 +40,9 @@ FIRST_DEMAND: Final = 1000.0
 PATIENCE: Final = (5, 20)
 """Times its planned length that an unpredictable and a predictable job waits before a start is reserved for it (chosen
 among 2 to 40, see docs/replay.md)."""
+PATIENCE_SECONDS: Final = 10 * 86_400
+"""After which a job has a start reserved for it in any case (chosen among 1, 3, 5, 7 and 10 days: the longest waits of
+two logs halve, means rise by at most 5 %, see docs/hybrid-platform.md)."""
 RESERVED: Final = 2
 """Reservations of each kind that a round makes (chosen among 1, 2 and 4, see docs/replay.md)."""
 

@@ -23,6 +23,7 @@ from cotide_core.kernels.machine_platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
     PATIENCE,
+    PATIENCE_SECONDS,
     PREDICTABLE,
     RECENT_JOBS,
     Shares,
@@ -99,7 +100,8 @@ class ReliableShare(PlanMethod):
         predictable = np.array([self._kinds[entry] for entry in waiting], np.bool_)
         length = problem.length[request.group]
         waited = np.array([moment - microseconds(entry.pod.created_seconds) for entry in waiting], np.int64)
-        overdue = waited >= np.where(predictable, PATIENCE[1], PATIENCE[0]) * length
+        patience = np.minimum(np.where(predictable, PATIENCE[1], PATIENCE[0]) * length, microseconds(PATIENCE_SECONDS))
+        overdue = waited >= patience
         held = np.zeros(2, np.int64)
         for amounts, _ in self._runs.values():
             held += amounts

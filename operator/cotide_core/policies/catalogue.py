@@ -120,6 +120,12 @@ ENTRIES: Final = (
         (Runner.LIVE, Runner.POOL),
     ),
     PolicyEntry(
+        "hybrid-printed",
+        "the same as printed: a plan for the predictable, then EASY for the rest",
+        "Naghshnejad 2019, sec. 4.4",
+        (Runner.POOL,),
+    ),
+    PolicyEntry(
         "hybrid-machines",
         "pods of more than half a machine on machines of their own",
         "Naghshnejad 2019, sec. 3.3.3",

@@ -44,13 +44,14 @@ from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
 from cotide_core.state.node_refusals import Asked, NodeRefusals, asked_by
+from cotide_core.state.remembered import Remembered
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
-DEMANDS_KEPT: Final = 65_536
-"""Distinct requests that are remembered before all are worked out again (chosen: a few MB)."""
+DEMANDS_KEPT: Final = 2048
+"""Distinct requests of a generation (chosen: 1 MB)."""
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class ClusterState:
         self._assumed: dict[str, PodRecord] = {}
         self._workloads: dict[str, Workload] = {}
         self._of_workload: dict[str, dict[str, PodRecord]] = {}
-        self._demands: dict[tuple[tuple[str, int], ...], Demand] = {}
+        self._demands: Remembered[tuple[tuple[str, int], ...], Demand] = Remembered(DEMANDS_KEPT)
 
     def pod(self, key: str) -> Pod | None:
         """Return a pod as last reported, by ``namespace/name``."""
@@ -165,8 +166,6 @@ class ClusterState:
         """Return what requests take from the columns, the pod itself counted as one of ``pods``."""
         found = self._demands.get(requests)
         if found is None:
-            if len(self._demands) > DEMANDS_KEPT:
-                self._demands.clear()
             wanted = [(resource, amount) for resource, amount in requests if amount > 0 and resource != PODS]
             columns = self.columns.resources
             known = [(name, amount) for name, amount in [*wanted, (PODS, 1)] if name in columns]
@@ -177,7 +176,7 @@ class ClusterState:
                 before = index
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
             memory = sum(amount for resource, amount in wanted if resource in (MEMORY, RECLAIMED_MEMORY))
-            found = self._demands[requests] = Demand(
+            found = Demand(
                 tuple((columns[name], amount) for name, amount in known),
                 tuple(name for name, _ in known),
                 min(millicores, EXACT),
@@ -185,6 +184,8 @@ class ClusterState:
                 missing,
                 before,
             )
+            self._demands.make_room()
+            self._demands.keep(requests, found)
         return found
 
     def apply(self, event: Event) -> None:

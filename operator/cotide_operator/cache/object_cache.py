@@ -205,6 +205,16 @@ class ObjectCache:
         """Return the key of the Workload that controls or selects a pod."""
         return self._workload_of.get(pod_key)
 
+    def copied(self) -> ObjectCache:
+        """Return a cache of the objects as they are now, for another thread; nobody tells it of changes."""
+        copy = ObjectCache()
+        copy.max_class_without_label = self.max_class_without_label
+        for kind, objects in self._objects.items():
+            copy._objects[kind].update(objects)
+        copy._job_of.update(self._job_of)
+        copy._workload_of.update(self._workload_of)
+        return copy
+
     def apply(self, kind: Kind, change: str, item: Mirrored) -> None:
         """Take over one change (ADDED, MODIFIED or DELETED) and tell the listeners; never raises because of it."""
         key = key_of(item.metadata)

@@ -14,14 +14,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from cotide_core.state.remembered import Remembered
 from cotide_kube.objects import Container, ContainerStatus, PodObject, PodSpec
 
 T = TypeVar("T")
-MOST: Final = 20_000
-"""Parts that are remembered before sharing begins anew; chosen: a few MB."""
-MOST_BYTES: Final = 64 * 1024 * 1024
+MOST: Final = 2048
+"""Parts of a generation; chosen: 3 MB, and hundreds of templates are met again before so many new parts have come."""
+MOST_BYTES: Final = 32 * 1024 * 1024
 LARGEST_BYTES: Final = 64 * 1024
-"""Of the keys of all parts together, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
+"""Of the keys of a generation, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -29,8 +30,7 @@ class PodKeeping:
     """Returns pods as they are kept."""
 
     def __init__(self) -> None:
-        self._parts: dict[bytes, Any] = {}
-        self._bytes = 0
+        self._parts: Remembered[bytes, Any] = Remembered(MOST, MOST_BYTES)
 
     def __call__(self, pod: PodObject) -> PodObject:
         """Return a pod that shares what it has in common with others."""
@@ -68,11 +68,8 @@ class PodKeeping:
         known: T | None = self._parts.get(key)
         if known is not None:
             return known
-        if len(self._parts) >= MOST or self._bytes >= MOST_BYTES:
-            self._parts.clear()
-            self._bytes = 0
-        self._parts[key] = part
-        self._bytes += len(key)
+        self._parts.make_room()
+        self._parts.keep(key, part, len(key))
         return part
 
 

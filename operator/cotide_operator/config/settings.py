@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from cotide_core.config import DEPTH_MAX, ExplorationConfig, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
+from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.config.host_load_settings import (
     AdmissionSettings,
@@ -33,6 +34,7 @@ from cotide_operator.config.yaml_lines import line_of, load, written
 
 __all__ = [
     "AdmissionSettings",
+    "ConsolidationSettings",
     "ExtenderSettings",
     "HierarchicalSettings",
     "HostLoadSettings",
@@ -230,6 +232,7 @@ class Settings(Section):
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
     provisioning: ProvisioningSettings | None = None
+    consolidation: ConsolidationSettings = ConsolidationSettings()
 
     @property
     def shadow(self) -> bool:
@@ -300,6 +303,7 @@ class Settings(Section):
         for section, on in (
             ("admission.enabled", self.admission.enabled),
             ("extender.enabled", self.extender.enabled),
+            ("consolidation.enabled", self.consolidation.enabled),
             ("models.retraining.enabled", self.models.retraining.enabled),
         ):
             if self.shadow and on:

@@ -1,26 +1,29 @@
 """`Carrier`: carries a plan out, one pod after the other, and stops at the first surprise.
 
-Called by ``cotide consolidate --apply``. For each node of the plan::
+Called by ``cotide consolidate --apply`` and by the operator's `controller`. For each node of the plan::
 
     cordoned and marked "draining" -> its pods, one at a time: evicted -> gone -> its owner has as many ready as before
         -> next pod ... -> empty: marked "freed", stays cordoned
-    surprise, Ctrl-C -> the node is uncordoned and unmarked; what moved stays moved, what was freed stays freed
+    surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
 
 A surprise is whatever the plan did not know: a node or pod that is gone or replaced, a cordon by somebody else, a pod
 that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
 within it. Marks on nodes make a run resumable: a run that was killed leaves at most one node "draining", which the
-next run, or ``--undo``, uncordons first. Invariant: never more than one pod of the plan is on its way, and nothing is
-evicted twice, since every eviction names the pod's uid.
+next run, or ``--undo``, uncordons first. Invariants: never more than one pod of a node is on its way, nor of an owner
+where several nodes are drained at once; nothing is evicted twice, since every eviction names the pod's uid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.units import counted
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import controller_of, key_of
 
 MARK: Final = "cotide.dev/consolidation"
 """Annotation of a node: ``draining`` or ``freed``."""
@@ -28,6 +31,7 @@ DRAINING: Final = "draining"
 FREED: Final = "freed"
 STEP_SECONDS: Final = 1.0
 """Between two looks at the cluster (chosen)."""
+ENDED: Final = ("Succeeded", "Failed")
 TOO_MANY_REQUESTS: Final = 429
 GONE: Final = (404, 409)
 """Answers to an eviction of a pod that is not there any more: 409 when another has its name."""
@@ -53,26 +57,43 @@ class PodNow:
     refused: str = ""
 
 
-class ClusterHands(Protocol):
-    """What is done on a cluster; the calls of `official_client.OfficialClient`."""
+def pod_now(pod: PodObject) -> PodNow:
+    """Return what a `Carrier` looks at of a pod."""
+    owner = controller_of(pod.metadata)
+    conditions = {one.type: one for one in pod.status.conditions}
+    ready = "Ready" in conditions and conditions["Ready"].status == "True"
+    scheduled = conditions.get("PodScheduled")
+    refused = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
+    return PodNow(
+        key_of(pod.metadata),
+        pod.metadata.uid,
+        pod.spec.node_name,
+        "" if owner is None else owner.uid,
+        ready and pod.metadata.deletion_timestamp is None,
+        scheduled.message if refused and scheduled is not None else "",
+    )
 
-    def node(self, name: str) -> NodeNow | None:
+
+class ClusterHands(Protocol):
+    """What is done on a cluster: by `official_client.OfficialClient`, or by `live_hands.LiveHands` in the operator."""
+
+    async def node(self, name: str) -> NodeNow | None:
         """Return a node; None when it is gone."""
         ...
 
-    def marked(self) -> dict[str, str]:
+    async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
         ...
 
-    def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
+    async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
         """Cordon or uncordon, and write or remove the mark."""
         ...
 
-    def pods(self) -> list[PodNow]:
-        """Return the pods that have not ended."""
+    async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
+        """Return the pods that have not ended: those on a node, those of an owner, or all."""
         ...
 
-    def evict(self, key: str, uid: str) -> int:
+    async def evict(self, key: str, uid: str) -> int:
         """Evict; returns the HTTP status."""
         ...
 
@@ -107,8 +128,8 @@ class Carrier:
         *,
         timeout_seconds: float,
         now: Callable[[], float],
-        sleep: Callable[[float], object],
-        goes: frozenset[str] = frozenset(),
+        sleep: Callable[[float], Awaitable[object]],
+        goes: Set[str] = frozenset(),
         say: Callable[[str], object] = lambda _text: None,
     ) -> None:
         self._hands = hands
@@ -116,29 +137,31 @@ class Carrier:
         self._now, self._sleep = now, sleep
         self._goes = goes
         self._say = say
+        self._turns: dict[str, asyncio.Lock] = {}
+        """Of the owners whose pods are on their way."""
 
-    def undo(self) -> list[str]:
+    async def undo(self) -> list[str]:
         """Uncordon what an earlier run left "draining"; returns those nodes."""
-        left = [name for name, mark in self._hands.marked().items() if mark == DRAINING]
+        left = [name for name, mark in (await self._hands.marked()).items() if mark == DRAINING]
         for name in left:
-            self._hands.mark(name, None, cordoned=False)
+            await self._hands.mark(name, None, cordoned=False)
             self._say(f"{name}: uncordoned, an earlier run left it draining")
         return left
 
-    def carry_out(self, plan: tuple[Freed, ...], uids: Mapping[str, str]) -> Carried:
-        """Go through the plan; `uids`: of its pods, by key. Ctrl-C (KeyboardInterrupt) undoes the cordon."""
+    async def carry_out(self, plan: tuple[Freed, ...], uids: Mapping[str, str]) -> Carried:
+        """Go through the plan; `uids`: of its pods, by key. A cancellation (Ctrl-C) undoes the cordon."""
         freed: list[str] = []
         moved: list[str] = []
         for step in plan:
             try:
-                self._free(step, uids, moved)
+                await self._free(step, uids, moved)
             except SurpriseError as surprise:
                 return Carried(tuple(freed), tuple(moved), f"{step.node}: {surprise}")
             freed.append(step.node)
         return Carried(tuple(freed), tuple(moved), "")
 
-    def _free(self, step: Freed, uids: Mapping[str, str], moved: list[str]) -> None:
-        before = self._hands.node(step.node)
+    async def _free(self, step: Freed, uids: Mapping[str, str], moved: list[str]) -> None:
+        before = await self._hands.node(step.node)
         if before is None:
             raise SurpriseError("the node is gone")
         if before.cordoned:
@@ -146,54 +169,64 @@ class Carrier:
         cordoned = False
         try:
             cordoned = True  # before the call: an answer that is lost may still have been carried out
-            self._hands.mark(step.node, DRAINING, cordoned=True)
+            await self._hands.mark(step.node, DRAINING, cordoned=True)
             self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
-            expected = {move.pod for move in step.moves} | self._goes
-            stranger = next((p.key for p in self._hands.pods() if p.node == step.node and p.key not in expected), None)
+            expected = {move.pod for move in step.moves} | set(self._goes)
+            there = await self._hands.pods(node=step.node)
+            stranger = next((one.key for one in there if one.key not in expected), None)
             if stranger is not None:
                 raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
             for move in step.moves:
-                self._move(move.pod, uids[move.pod])
+                await self._move(step.node, move.pod, uids[move.pod])
                 moved.append(move.pod)
-            self._hands.mark(step.node, FREED, cordoned=True)
+            await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
             self._say(f"{step.node}: free")
         finally:
             if cordoned:
-                self._hands.mark(step.node, None, cordoned=False)
+                await self._hands.mark(step.node, None, cordoned=False)
                 self._say(f"{step.node}: uncordoned again")
 
-    def _move(self, key: str, uid: str) -> None:
+    async def _move(self, node: str, key: str, uid: str) -> None:
         """Evict one pod and wait until its owner has as many ready pods as before."""
-        pods = self._hands.pods()
-        pod = next((one for one in pods if one.key == key), None)
+        pod = await self._still_there(node, key, uid)
+        async with self._turns.setdefault(pod.owner, asyncio.Lock()):
+            await self._evict_and_wait(await self._still_there(node, key, uid))  # it may have waited for its turn
+
+    async def _still_there(self, node: str, key: str, uid: str) -> PodNow:
+        pod = next((one for one in await self._hands.pods(node=node) if one.key == key), None)
         if pod is None or pod.uid != uid:
             raise SurpriseError(f"pod {key} is gone or was replaced since the plan was made")
-        ready = _ready(pods, pod.owner)
+        return pod
+
+    async def _evict_and_wait(self, pod: PodNow) -> None:
+        ready = _ready(await self._hands.pods(owner=pod.owner), pod.owner)
         until = self._now() + self._timeout
-        self._evict(pod, until)
+        await self._evict(pod, until)
         refused = ""
         while self._now() < until:
-            pods = self._hands.pods()
-            if not any(one.uid == uid for one in pods):
-                if _ready(pods, pod.owner) >= ready:
-                    self._say(f"{key}: moved")
+            pods = await self._hands.pods(owner=pod.owner)
+            if not any(one.uid == pod.uid for one in pods):
+                if not pod.owner or _ready(pods, pod.owner) >= ready:
+                    self._say(f"{pod.key}: moved")
                     return
                 refused = next((one.refused for one in pods if one.owner == pod.owner and one.refused), "")
-            self._sleep(STEP_SECONDS)
+            await self._sleep(STEP_SECONDS)
         why = f": {refused}" if refused else ""
-        raise SurpriseError(f"pod {key} was evicted, and its owner had no pod ready again in {self._timeout:g} s{why}")
+        raise SurpriseError(
+            f"pod {pod.key} was evicted, and its owner had no pod ready again in {self._timeout:g} s{why}"
+        )
 
-    def _evict(self, pod: PodNow, until: float) -> None:
+    async def _evict(self, pod: PodNow, until: float) -> None:
         while True:
-            status = self._hands.evict(pod.key, pod.uid)
+            status = await self._hands.evict(pod.key, pod.uid)
             if 200 <= status < 300 or status in GONE:
                 return
             if status != TOO_MANY_REQUESTS:
                 raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
             if self._now() >= until:
                 raise SurpriseError(f"a disruption budget let pod {pod.key} not go within {self._timeout:g} s")
-            self._sleep(STEP_SECONDS)
+            await self._sleep(STEP_SECONDS)
 
 
 def _ready(pods: list[PodNow], owner: str) -> int:

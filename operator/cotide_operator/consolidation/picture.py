@@ -1,14 +1,15 @@
 """`Picture`: a cluster at one moment, as the engine's state and what the engine does not keep of its pods.
 
-Made by `picture_of` from an `ObjectCache` that the command filled (`official_client`), or by `picture_of_ledger` from a
-recorded ledger; read by the commands. Unlike the operator's own translation, the constraints of pods that run are kept:
-they hold again when such a pod moves.
+Made by `picture_of` from an `ObjectCache` that the command filled (`official_client`) or the operator's reflectors did,
+or by `picture_of_ledger` from a recorded ledger; read by the commands and the `controller`. Unlike the operator's own
+translation, the constraints of pods that run are kept: they hold again when such a pod moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -58,12 +59,14 @@ class Picture:
         return Constraints(rules, self.facts, self.budgets)
 
 
-def picture_of(cache: ObjectCache, now: float, local_storage: Collection[str] = ()) -> Picture:
+def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = MappingProxyType({})) -> Picture:
     """Translate what was read.
 
     Parameters
     ----------
-    now : epoch seconds. local_storage : keys of pods with emptyDir or hostPath volumes.
+    now : epoch seconds, or those of the operator's clock.
+    known : pods as the engine was told of them, by key: their times are better than those of the API, which are cut to
+        seconds.
     """
     state = ClusterState()
     warnings: list[str] = []
@@ -81,15 +84,15 @@ def picture_of(cache: ObjectCache, now: float, local_storage: Collection[str] = 
         by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
     for key, pod in cache.pods.items():
         translated = _translated(pod, cache)
+        told = known.get(key)
+        if told is not None and told.uid == translated.uid:
+            translated = translated._replace(created_seconds=told.created_seconds, started_seconds=told.started_seconds)
         state.apply(PodUpserted(translated))
         owner = controller_of(pod.metadata)
         if owner is not None:
             owners[key] = owner.uid
         covering = [one for one in by_namespace.get(pod.metadata.namespace, ()) if covers(one, pod)]
         facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in covering), now)
-        safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
-        if key in local_storage and not safe:
-            facts[key] = replace(facts[key], local_storage=True)
     budgets = {key: budget.status.disruptions_allowed for key, budget in cache.poddisruptionbudgets.items()}
     return Picture(state, now, facts, budgets, owners, tuple(warnings))
 
@@ -106,10 +109,17 @@ def _translated(pod: PodObject, cache: ObjectCache) -> Pod:
 
 def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[str, ...], now: float) -> PodFacts:
     owner = controller_of(pod.metadata)
-    goes = (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
+    goes = goes_with_node(pod)
     safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
     p50, p90 = _remaining(translated, cache, now)
-    return PodFacts(owner is not None or safe, goes, False, budgets, p50, p90)
+    local = any(one.empty_dir is not None or one.host_path is not None for one in pod.spec.volumes)
+    return PodFacts(owner is not None or safe, goes, local and not safe, budgets, p50, p90)
+
+
+def goes_with_node(pod: PodObject) -> bool:
+    """Whether a pod is a DaemonSet's or a mirror pod, which needs no other node."""
+    owner = controller_of(pod.metadata)
+    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
 
 
 def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:

@@ -20,6 +20,8 @@ SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
 ATTEMPTS_LABEL_CAP: Final = 15
 EXTENDER_BUCKETS: Final = tuple(0.00025 * 2**exponent for exponent in range(12))
 """A quarter of a millisecond to half a second; chosen."""
+PLAN_BUCKETS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""Of a plan of consolidation; chosen."""
 QOS_TRUST: Final = ("Learning", "Trusted", "FallenBack")
 """How a service's latency forecasts may stand; the words of its Workload's conditions."""
 
@@ -40,6 +42,7 @@ class Metrics:
         self._show_usage()
         self._show_admission()
         self._show_extender()
+        self._show_consolidation()
         self._show_replica()
         self._count_faults()
 
@@ -203,6 +206,38 @@ class Metrics:
             "When the webhook's certificate ends; NaN where none is served.",
         )
         self.admission_certificate_expiry.set(math.nan)
+
+    def _show_consolidation(self) -> None:
+        """Make what tells of nodes that are freed, and of what was predicted of them."""
+        self.consolidation_nodes = self._gauge(
+            "consolidation_nodes", "Nodes that consolidation holds cordoned: draining, emptying, freed.", "mark"
+        )
+        self.consolidation_plan_nodes = self._gauge(
+            "consolidation_plan_nodes",
+            "Nodes in use, nodes that the last plan would leave in use, and the fewest that any could by volume.",
+            "view",
+        )
+        self.consolidation_moves = self._counter(
+            "consolidation_moves_total", "Pods moved, and drains that a surprise ended.", "outcome"
+        )
+        self.consolidation_moves_left = self._gauge(
+            "consolidation_moves_left", "Pods that may still be moved within the hour up to now."
+        )
+        self.consolidation_freed = self._counter("consolidation_freed_total", "Nodes that were freed.")
+        self.consolidation_given_back = self._counter(
+            "consolidation_given_back_total",
+            "Nodes uncordoned again: on demand (pods waited), or for any other reason, which their events say.",
+            "reason",
+        )
+        self.consolidation_predictions = self._counter(
+            "consolidation_predictions_total",
+            "Predictions by what came: that a node empties or a pod ends in time, that a node would be overloaded.",
+            "prediction",
+            "outcome",
+        )
+        self.consolidation_plan_seconds = self._histogram(
+            "consolidation_plan_seconds", "Wall seconds of one plan, in its thread.", PLAN_BUCKETS
+        )
 
     def _show_replica(self) -> None:
         """Make what tells of this replica."""

@@ -28,8 +28,8 @@ REPEAT_SECONDS: Final = 15.0
 """Wall seconds between two events of one pod and reason; chosen."""
 MESSAGE_LIMIT: Final = 1024
 """The API's own limit on an event's note."""
-REMEMBERED: Final = 20_000
-"""Pods whose last event is remembered for aggregation; chosen: about 6 MB."""
+REMEMBERED: Final = 4096
+"""Last events that are remembered for aggregation, as in client-go (`maxLruCacheEntries`): about 2 MB."""
 
 
 class _About(NamedTuple):

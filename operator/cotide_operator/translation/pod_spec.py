@@ -14,15 +14,16 @@ import msgspec
 
 from cotide_core.events import HostPort, NodeTerm, Toleration
 from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
+from cotide_core.state.remembered import Remembered
 from cotide_kube.objects import PodSpec, PodStatus
 from cotide_operator.translation.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.translation.pod_requests import effective_requests, resized
 
-KEPT: Final = 4096
-"""Templates that are remembered before all are worked out again; chosen: about 8 MB."""
-KEPT_BYTES: Final = 64 * 1024 * 1024
+KEPT: Final = 2048
+"""Templates of a generation; chosen: about 4 MB."""
+KEPT_BYTES: Final = 32 * 1024 * 1024
 KEPT_LARGEST_BYTES: Final = 64 * 1024
-"""Of all keys together, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
+"""Of the keys of a generation, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -43,8 +44,7 @@ class SpecReader:
     """Answers, by what specs say."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, SpecFacts] = {}
-        self._bytes = 0
+        self._known: Remembered[bytes, SpecFacts] = Remembered(KEPT, KEPT_BYTES)
 
     def __call__(self, spec: PodSpec, status: PodStatus | None = None) -> SpecFacts:
         """Return the facts of a spec; a request that can't be read is one of the unsupported fields.
@@ -59,13 +59,9 @@ class SpecReader:
         known = self._known.get(key)
         if known is None:
             known = _facts(spec, status)
-            if len(key) > KEPT_LARGEST_BYTES:
-                return known
-            if len(self._known) >= KEPT or self._bytes >= KEPT_BYTES:
-                self._known.clear()
-                self._bytes = 0
-            self._known[key] = known
-            self._bytes += len(key)
+            if len(key) <= KEPT_LARGEST_BYTES:
+                self._known.make_room()
+                self._known.keep(key, known, len(key))
         return known
 
 

@@ -13,8 +13,11 @@ from typing import Final, Literal
 
 from cotide_core.policies.catalogue import BY_NAME, Runner, entry_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
+from cotide_sim.trace_replay.kernels.platform import PlatformSettings
 
-Kernel = Literal["queue", "conservative", "slack", "plan", "platform"]
+Kernel = Literal["queue", "conservative", "slack", "plan", "platform", "printed-platform"]
+PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
+"""Kernels that tell the predictable from others, and so always learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,14 @@ class ReplayPolicy:
     Attributes
     ----------
     order, backfill : codes of `cotide_sim.trace_replay.kernels.easy`; backfill is read by the queue kernel only.
+    platform : settings of ``hybrid``; None for the engine's.
     """
 
     name: str
     kernel: Kernel
     order: int = BY_SUBMIT
     backfill: int = NO_BACKFILL
+    platform: PlatformSettings | None = None
 
     @property
     def summary(self) -> str:
@@ -54,6 +59,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("sdf", "plan", BY_DEMAND),
         ReplayPolicy("svf", "plan", BY_VOLUME),
         ReplayPolicy("hybrid", "platform", BY_VOLUME),
+        ReplayPolicy("hybrid-printed", "printed-platform", BY_VOLUME),
     )
 }
 """How the kernels run each policy of the catalogue that has trace replay among its runners."""

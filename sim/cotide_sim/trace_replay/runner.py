@@ -8,6 +8,7 @@ bit; a schedule is only returned whole.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machine_platform import PREDICTABLE
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
@@ -34,8 +36,9 @@ from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, Jobs, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
-from cotide_sim.trace_replay.policies import ReplayPolicy
+from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"]
@@ -43,9 +46,12 @@ RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "l
 """What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished, or
 what is most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`) or by boosted trees
 (`tree_forecasts`)."""
-Reliability = Literal["mixture", "trees"]
-RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees")
-"""Where ``hybrid`` has the estimated accuracy of a forecast from: the forecast's own distribution, or boosted trees."""
+Reliability = Literal["mixture", "trees", "nobody", "everybody"]
+RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees", "nobody", "everybody")
+"""Where the platforms have the estimated accuracy of a forecast from: the forecast's own distribution, or boosted
+trees. With the last two all jobs count alike, which tells what the distinction is worth."""
+THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
+"""Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
 
 MIDDLING_PRIORITY: Final = 50
 """Under ``slack`` for every job: logs name no priorities; the slack is then the mean wait so far."""
@@ -64,7 +70,7 @@ class Schedule:
     promise : the first start that was promised, -1 where none was.
     rounds : rounds of decisions.
     wall_seconds : what the replay took, without compilation.
-    reliability : what ``hybrid`` tells the predictable by; None where nothing does.
+    reliability : what a platform tells the predictable by; None where nothing does.
     rebuilds : times that trees were grown.
     """
 
@@ -81,7 +87,9 @@ class Schedule:
     @property
     def source(self) -> str:
         """Return where forecasts come from, in words."""
-        return f"{self.runtime}, rated by trees" if self.reliability == "trees" else self.runtime
+        if self.reliability == "trees":
+            return f"{self.runtime}, rated by trees"
+        return f"{self.runtime}, {self.reliability} predictable" if self.reliability in THRESHOLDS else self.runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +163,14 @@ class _Believed:
     mode: int
     seed: int
 
+    @property
+    def threshold(self) -> float:
+        """Return the accuracy from which a job is predictable."""
+        return PREDICTABLE if self.reliability is None else THRESHOLDS.get(self.reliability, PREDICTABLE)
+
     @classmethod
     def of(cls, policy: ReplayPolicy, runtime: Runtime, reliability: Reliability, seed: int) -> _Believed:
-        rates = policy.kernel == "platform" and runtime != "clairvoyant"
+        rates = policy.kernel in PLATFORMS and runtime != "clairvoyant"
         if rates and runtime != "trees":
             runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
         by_trees = rates and reliability == "trees"
@@ -195,7 +208,7 @@ def _run(
     knows_all = believed.runtime == "clairvoyant"
     if given is None:
         given = GivenForecasts(forecast, forecast, np.full_like(jobs.submit, knows_all))
-    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given)
+    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given, believed)
     gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed)
     begin = time.perf_counter()
     rounds = 0
@@ -218,7 +231,13 @@ def _run(
 
 
 def _kernel_and_rule(
-    policy: ReplayPolicy, capacity: int, jobs: Jobs, mode: int, past: Past, given: GivenForecasts
+    policy: ReplayPolicy,
+    capacity: int,
+    jobs: Jobs,
+    mode: int,
+    past: Past,
+    given: GivenForecasts,
+    believed: _Believed,
 ) -> tuple[Callable[..., int], tuple[Any, ...]]:
     """Return a policy's kernel and what it needs beside the jobs."""
     if policy.kernel == "queue":
@@ -227,8 +246,14 @@ def _kernel_and_rule(
         return replay_conservative, ConservativeRule(capacity)
     if policy.kernel == "slack":
         return replay_slack, slack_rule(capacity, np.full_like(jobs.submit, MIDDLING_PRIORITY))
-    if policy.kernel == "platform":
-        return replay_platform, platform_rule(capacity, mode, past, given.upper.copy(), given.predictable.copy())
+    if policy.kernel in PLATFORMS:
+        upper, predictable = given.upper.copy(), given.predictable.copy()
+        platform = platform_rule(
+            capacity, mode, past, upper, predictable, threshold=believed.threshold, settings=policy.platform
+        )
+        if policy.kernel == "platform":
+            return replay_platform, platform
+        return replay_printed, printed_rule(platform)
     return replay_plan, PlanRule(capacity, policy.order)
 
 

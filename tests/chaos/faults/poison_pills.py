@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from manifests import job_manifest, our_pod_manifest, workload_manifest
+
 NAMESPACE: Final = "poison"
 NODE: Final = "poison"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -19,6 +21,7 @@ JOBS: Final = f"/apis/cotide.dev/v1alpha1/namespaces/{NAMESPACE}/jobs"
 WORKLOADS: Final = f"/apis/cotide.dev/v1alpha1/namespaces/{NAMESPACE}/workloads"
 BUDGETS: Final = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 TOLERATION: Final = {"key": "pool", "operator": "Equal", "value": "poison", "effect": "NoSchedule"}
+SELECTED: Final = {"matchLabels": {"app": "pill"}}
 
 Object = dict[str, Any]
 
@@ -41,14 +44,9 @@ def _patch(path: str, body: Object) -> Request:
 
 
 def _pod(name: str = "pill", spec: Object | None = None, **metadata: Any) -> Object:
-    wanted = {
-        "schedulerName": "cotide",
-        "nodeSelector": {"pool": "poison"},
-        "tolerations": [TOLERATION],
-        "containers": [_container()],
-        **(spec or {}),
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": wanted}
+    """A pod that may only go where poison goes."""
+    pooled = {"nodeSelector": {"pool": "poison"}, "tolerations": [TOLERATION], "containers": [_container()]}
+    return our_pod_manifest(name, spec={**pooled, **(spec or {})}, **metadata)
 
 
 def _container(name: str = "c", **requests: str) -> Object:
@@ -62,13 +60,9 @@ def _annotated(**annotations: str) -> list[Request]:
 
 
 def _job(name: str = "pill", **spec: Any) -> Object:
+    """A Job whose pods may only go where poison goes."""
     template = {"spec": {"nodeSelector": {"pool": "poison"}, "tolerations": [TOLERATION], "containers": [_container()]}}
-    body = {"class": "batch", "template": template, **spec}
-    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": body}
-
-
-def _workload(**spec: Any) -> Object:
-    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Workload", "metadata": {"name": "pill"}, "spec": spec}
+    return job_manifest(name, **{"class": "batch", "template": template, **spec})
 
 
 def _nest(depth: int) -> str:
@@ -131,7 +125,7 @@ PILLS: Final[dict[str, Callable[[], list[Request]]]] = {
         for n in range(200)
     ],
     "a query of 100 kB": lambda: [
-        _post(WORKLOADS, _workload(selector={"matchLabels": {"app": "pill"}}, qos={"rpsQuery": "a" * 100_000}))
+        _post(WORKLOADS, workload_manifest("pill", selector=SELECTED, qos={"rpsQuery": "a" * 100_000}))
     ],
     "a running pod that asks for 30,000 years": lambda: [
         _post(PODS, _pod(spec={"nodeName": NODE}, annotations={"cotide.dev/requested-seconds": "1e12"})),
@@ -166,9 +160,9 @@ PILLS: Final[dict[str, Callable[[], list[Request]]]] = {
     "500 containers": lambda: [_post(PODS, _pod(spec={"containers": [_container(f"c{n}") for n in range(500)]}))],
     "5,000 owners": lambda: [_post(PODS, _pod(ownerReferences=_of_nobody(5_000)))],
     "3,000 labels": lambda: [_post(PODS, _pod(labels={f"k{n}": "v" for n in range(3_000)}))],
-    "a selector of 3,000 expressions": lambda: [_post(WORKLOADS, _workload(selector=_selector(3_000)))],
+    "a selector of 3,000 expressions": lambda: [_post(WORKLOADS, workload_manifest("pill", selector=_selector(3_000)))],
     "a selector with a label that can't be": lambda: [
-        _post(WORKLOADS, _workload(selector={"matchLabels": {"app": "no\u0000where"}}))
+        _post(WORKLOADS, workload_manifest("pill", selector={"matchLabels": {"app": "no\u0000where"}}))
     ],
     "a budget of 3,000 expressions": lambda: [
         _post(BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pill"},

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
+from manifests import our_pod_manifest
 from operator_world import World
 from poison_pills import NAMESPACE, NODE, PILLS, Request
 from servers import Server
@@ -168,10 +169,14 @@ class PoisonRun:
             await self._client.create(f"{OURS}/workloads", _ours("Workload", "web", spec))
             await self._until_placed("web-0", "web-1")
         elif number == 6:
-            await self._client.create(PODS, _pod("large", "batch", "32"))
+            await self._client.create(
+                PODS, our_pod_manifest("large", cls="batch", spec={"containers": [_container("32")]})
+            )
             await self._server.until("the large one is told why it waits", self._large_told)
         else:
-            await self._client.create(PODS, _pod(f"p{number}", CLASSES[number % 3], "500m"))
+            await self._client.create(
+                PODS, our_pod_manifest(f"p{number}", cls=CLASSES[number % 3], spec={"containers": [_container("500m")]})
+            )
             await self._until_placed(f"p{number}")
 
     async def _until_placed(self, *names: str) -> None:
@@ -217,12 +222,6 @@ def timeless(value: Any) -> Any:
 
 def _container(cpu: str) -> Object:
     return {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
-
-
-def _pod(name: str, cls: str, cpu: str) -> Object:
-    metadata = {"name": name, "labels": {"cotide.dev/class": cls}}
-    spec = {"schedulerName": "cotide", "containers": [_container(cpu)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _ours(kind: str, name: str, spec: Object) -> Object:

@@ -6,21 +6,15 @@ from typing import Any
 
 import pytest
 from invariant_checker import InvariantChecker
-
-
-def node(cpu: str = "2", name: str = "n") -> dict[str, Any]:
-    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "1Gi", "pods": "3"}}}
+from manifests import container, node_manifest, pod_manifest
 
 
 def pod(name: str, on: str = "", cpu: str = "1", phase: str = "Pending", **more: Any) -> dict[str, Any]:
-    labels = {"cotide.dev/class": more.pop("cls", "batch"), **more.pop("labels", {})}
-    metadata = {"name": name, "namespace": "ns", "uid": more.pop("uid", name), "creationTimestamp": "t", **more}
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "metadata": {**metadata, "labels": labels},
-        "spec": {"nodeName": on, "containers": [container]},
-        "status": {"phase": phase},
-    }
+    """A pod as a watch brings it: its node and its phase are what the checker follows."""
+    named = {"cls": "batch", "namespace": "ns", "uid": name, "creationTimestamp": "t", **more}
+    return pod_manifest(
+        name, cpu, spec={"nodeName": on, "containers": [container(cpu)]}, status={"phase": phase}, **named
+    )
 
 
 class Story:
@@ -29,7 +23,7 @@ class Story:
     def __init__(self) -> None:
         self.checker, self._version = InvariantChecker(), 0
         self._known: dict[str, dict[str, Any]] = {}
-        self.is_so("nodes", node())
+        self.is_so("nodes", node_manifest("n", "2", memory="1Gi", pods="3"))
 
     def is_so(self, plural: str, obj: dict[str, Any]) -> None:
         self._version += 1
@@ -78,7 +72,7 @@ def test_a_node_that_comes_back_is_weighed_with_what_is_on_it() -> None:
     story.is_gone("nodes", "n")
     story.is_so("pods", pod("b", on="n", cpu="2"))
     assert story.breaches == []
-    story.is_so("nodes", node())
+    story.is_so("nodes", node_manifest("n", "2", memory="1Gi", pods="3"))
     assert "offers 2000 cpu, its pods ask for 3000" in story.breaches[0]
 
 

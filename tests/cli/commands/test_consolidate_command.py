@@ -12,12 +12,12 @@ from typing import Any
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
+from engine_objects import pod_upserted
 
 from cotide_cli.commands import consolidate_command, whatif_command
-from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.events import Event, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import Event, Node, NodeUpserted, PodPhase, PodUpserted
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
@@ -168,9 +168,9 @@ def ledger_of(folder: Path, *events: Event) -> Path:
 
 
 def pod(name: str, node: str | None, cpu: int, **fields: Any) -> PodUpserted:
+    """A pod that runs where a node is named, and waits where none is."""
     phase = PodPhase.PENDING if node is None else PodPhase.RUNNING
-    made = Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, (("cpu", cpu), ("memory", 1)), 0.0, phase, node, True)
-    return PodUpserted(made._replace(**fields))
+    return pod_upserted(name, cpu, node=node, **{"phase": phase, **fields})
 
 
 def nodes(*names: str) -> list[Event]:

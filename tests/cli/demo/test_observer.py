@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from manifests import pod_object
 
 from cotide_cli.demo.facts import RunFacts
 from cotide_cli.demo.observer import Observer
@@ -46,20 +44,13 @@ def observer(clock: StoppedClock, card: Scorecard) -> tuple[Observer, RunFacts]:
 def pod(
     name: str, cls: str, owner: str, requests: dict[str, str], node: str | None = "n1", phase: str | None = None
 ) -> Change[PodObject]:
-    phase = phase or ("Pending" if node is None else "Running")
-    document: dict[str, Any] = {
-        "metadata": {
-            "name": name,
-            "namespace": "demo",
-            "uid": name,
-            "labels": {"cotide.dev/class": cls, f"cotide.dev/{'workload' if cls == 'online' else 'job'}": owner},
-        },
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
-        "status": {"phase": phase},
-    }
-    if node is not None:
-        document["spec"]["nodeName"] = node
-    return Change("ADDED", msgspec.convert(document, PodObject))
+    """The watch's news of a pod that a Job or a Workload owns."""
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]}
+    spec |= {"nodeName": node} if node is not None else {}
+    labels = {f"cotide.dev/{'workload' if cls == 'online' else 'job'}": owner}
+    status = {"phase": phase or ("Pending" if node is None else "Running")}
+    made = pod_object(name, cls=cls, labels=labels, namespace="demo", uid=name, spec=spec, status=status)
+    return Change("ADDED", made)
 
 
 def page(millicores: float) -> str:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from manifests import node_manifest, pod_manifest
 
 from cotide_cli.provisioning.capacity_command import command
 from cotide_core.errors import InputError
@@ -22,16 +23,10 @@ provisioning:
 
 
 def node(name, kind):
-    labels = {"node.kubernetes.io/instance-type": kind}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-
-
-def pod(name, memory, **labels):
-    requests = {"cpu": "1", "memory": memory}
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
-    }  # fmt: skip
+    """A node of a kind, by its label."""
+    made = node_manifest(name)
+    made["metadata"]["labels"] = {"node.kubernetes.io/instance-type": kind}
+    return made
 
 
 @pytest.fixture
@@ -60,7 +55,7 @@ def test_the_plan_follows_the_pods_and_changes_nothing(scene):
     put("/api/v1/nodes", node("n-1", "small"))
     put("/api/v1/nodes", node("n-2", "other"))
     for number in range(6):
-        put("/api/v1/namespaces/default/pods", pod(f"wide-{number}", "20Gi"))
+        put("/api/v1/namespaces/default/pods", pod_manifest(f"wide-{number}", "1", "20Gi", labels={}))
     done = run("-o", "json")
     document = json.loads(done.stdout)
     # Six pods of 20 GiB fit on wide machines only; small ones have nothing to do.
@@ -81,7 +76,7 @@ def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tm
     code = f"import sys; open({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + chr(10))"
     config.write_text(CONFIG + f"  actuator: {{command: [{json.dumps(sys.executable)}, -c, {json.dumps(code)}]}}\n")
     for number in range(6):
-        put("/api/v1/namespaces/default/pods", pod(f"wide-{number}", "20Gi"))
+        put("/api/v1/namespaces/default/pods", pod_manifest(f"wide-{number}", "1", "20Gi", labels={}))
     dry = run("--apply", "--dry-run")
     assert "would be sent: start capacity-wide-1 (wide)" in dry.stdout
     assert not log.exists()

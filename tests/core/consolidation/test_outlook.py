@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from engine_objects import running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.consolidation.removal.columns import columns_of
@@ -14,8 +15,6 @@ from cotide_core.events import (
     NodeForecasted,
     NodeUpserted,
     NodeUsageSampled,
-    Pod,
-    PodPhase,
     PodUpserted,
     ServiceSampled,
     Workload,
@@ -32,13 +31,8 @@ def cluster() -> ClusterState:
     for name in ("a", "b", "c"):
         state.apply(NodeUpserted(Node(name, (("cpu", 1000), ("memory", 1000), ("pods", 9)))))
     for name, cpu in (("a", 200), ("b", 500), ("c", 300)):
-        state.apply(PodUpserted(pod(f"batch-{name}", name, cpu)))
+        state.apply(PodUpserted(running_pod(f"batch-{name}", name, cpu)))
     return state
-
-
-def pod(name: str, node: str, cpu: int, **fields: object) -> Pod:
-    made = Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, (("cpu", cpu), ("memory", 10)), 0.0)
-    return made._replace(node=node, phase=PodPhase.RUNNING, **fields)  # type: ignore[arg-type]  # as named
 
 
 def target(state: ClusterState) -> list[str]:
@@ -75,7 +69,7 @@ def test_a_forecast_that_is_over_says_nothing() -> None:
 def test_a_service_whose_limit_would_break_keeps_batch_pods_off_its_node() -> None:
     state = cluster()
     state.apply(WorkloadUpserted(Workload("d/web", latency_p95_milliseconds=10.0)))
-    service = pod("web", "b", 100)._replace(workload_class=WorkloadClass.ONLINE, workload="d/web")
+    service = running_pod("web", "b", 100)._replace(workload_class=WorkloadClass.ONLINE, workload="d/web")
     state.apply(PodUpserted(service))
     state.apply(ServiceSampled("d/web", 100_000.0))
     # Pressure .7 of cpu by jobs at twice the busy rate: (.7 + .1) x 3 is far above the load of an even chance, .6.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import engine_objects
 import numpy as np
 import pytest
+from engine_objects import running_pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,13 +36,14 @@ from cotide_core.state.snapshot import Snapshot
 NOW = 10_000.0
 
 
-def node(name: str, cpu: int = 1000, **fields: object) -> Node:
-    return Node(name, (("cpu", cpu), ("memory", 1000), ("pods", 5)), **fields)  # type: ignore[arg-type]  # as named
+def node(name: str, cpu: int = 1000, **fields: Any) -> Node:
+    """A node for five pods."""
+    return engine_objects.node(name, cpu, pods=5, **fields)
 
 
-def pod(name: str, on: str, cpu: int, **fields: object) -> Pod:
-    made = Pod(f"d/{name}", f"u-{name}", WorkloadClass.ONLINE, (("cpu", cpu), ("memory", 10)), 0.0)
-    return made._replace(node=on, phase=PodPhase.RUNNING, **fields)  # type: ignore[arg-type]  # as named
+def pod(name: str, on: str, cpu: int, **fields: Any) -> Pod:
+    """An online pod, which a plan may move; one field says what keeps it."""
+    return running_pod(name, on, cpu, WorkloadClass.ONLINE, **fields)
 
 
 def state_of(*things: Node | Pod | Workload) -> ClusterState:

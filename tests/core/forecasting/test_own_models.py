@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from engine_objects import pod
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, OwnModels, Pod, PodUpserted
+from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, OwnModels, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace, type_for
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster, MixBatch, QosAnswers, QosForecaster
@@ -58,10 +58,6 @@ def mixes(services: tuple[str, ...], rows: list[int]) -> MixBatch:
     return MixBatch(zeros, zeros, zeros, zeros, (), none, none, services, np.array(rows))
 
 
-def job(key: str, job_type: str = "sort") -> Pod:
-    return Pod(key, f"u-{key}", WorkloadClass.BATCH, (("cpu", 100),), 0.0, ours=True, type=job_type)
-
-
 def test_a_service_is_answered_for_by_its_own_namespace_and_by_the_pool_where_that_has_no_model() -> None:
     pooled, ours = Says(0.25, []), Says(0.75, [])
     both = qos_by_namespace(pooled, {"team": ours})
@@ -74,7 +70,7 @@ def test_a_service_is_answered_for_by_its_own_namespace_and_by_the_pool_where_th
 def test_a_job_is_answered_for_by_its_own_namespace_under_its_plain_type() -> None:
     pooled, ours = Says(1.0, []), Says(3.0, [])
     both = completion_by_namespace(pooled, {"team": ours})
-    types = [type_for(both, job("team/a")), type_for(both, job("shop/a"))]
+    types = [type_for(both, pod("team/a", type="sort")), type_for(both, pod("shop/a", type="sort"))]
     forecast = both.lone_seconds(types, np.zeros(2), np.zeros(2))
     assert (forecast.p50.tolist(), forecast.p90.tolist()) == ([3.0, 1.0], [6.0, 2.0])
     assert both.slowdown(types, np.zeros(2), np.zeros(2)).tolist() == [4.0, 2.0]
@@ -105,7 +101,7 @@ def test_the_engine_forecasts_each_job_by_its_namespace_and_its_ledger_replays()
     engine, writer = Scheduler(config, Shelf()), LedgerWriter(config)
     node = Node("a", (("cpu", 4000), ("memory", 4000), ("pods", 9)))
     events: list[Event] = [NodeUpserted(node), ModelsChanged(own=(OwnModels("team", completion="theirs"),))]
-    events += [PodUpserted(job("team/a")), PodUpserted(job("shop/a"))]
+    events += [PodUpserted(pod("team/a", type="sort")), PodUpserted(pod("shop/a", type="sort"))]
     out = engine.handle(events, 0.0)
     forecast = {one.key: one.forecast.seconds_p50 for one in out if isinstance(one, Bind)}
     assert forecast == {"team/a": 500.0 * 501.0, "shop/a": 1.0 * 2.0}, "alone, times the slowdown of each"

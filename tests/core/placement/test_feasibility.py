@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
+import engine_objects
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,14 +36,14 @@ ONLINE = WorkloadClass.ONLINE
 ANY = "0.0.0.0"  # noqa: S104 - compared as data, nothing is bound
 
 
-def node(name: str, cpu: int = 1000, pods: int = 10, **fields: object) -> Node:
-    amounts = (("cotide.dev/reclaimed-cpu", 500), ("cpu", cpu), ("memory", 100), ("pods", pods))
-    return replace(Node(name, amounts), **fields)  # type: ignore[arg-type]  # fields are named by each test
+def node(name: str, cpu: int = 1000, pods: int = 10, **fields: Any) -> Node:
+    """A node that offers reclaimed cpu, too."""
+    return engine_objects.node(name, cpu, pods=pods, offers={"cotide.dev/reclaimed-cpu": 500}, **fields)
 
 
-def pod(key: str, at: str | None = None, cpu: int = 400, **fields: object) -> Pod:
-    base = Pod(key, key, WorkloadClass.BATCH, (("cpu", cpu),), 0.0, node=at, ours=True)
-    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
+def pod(key: str, at: str | None = None, cpu: int = 400, **fields: Any) -> Pod:
+    """A pod of which a node of 1,000 millicores holds two."""
+    return engine_objects.pod(key, cpu, node=at, **fields)
 
 
 def messages(state: ClusterState, waiting: Pod) -> dict[str, str]:

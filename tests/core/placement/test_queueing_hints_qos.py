@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
+from engine_objects import pod_upserted
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Node,
     NodeUpserted,
-    Pod,
     PodDeleted,
     PodPhase,
     PodUpserted,
@@ -52,9 +53,9 @@ class Catalogue(HeuristicCatalogue):
         return self._qos
 
 
-def pod(name: str, gibibytes: float, **fields: object) -> PodUpserted:
-    base = Pod(f"d/{name}", name, WorkloadClass.BATCH, (("cpu", 1000),), 0.0, ours=True, type="sort")
-    return PodUpserted(base._replace(input_bytes=int(gibibytes * GIB), **fields))  # type: ignore[arg-type]  # as named
+def pod(name: str, gibibytes: float, **fields: Any) -> PodUpserted:
+    """A pod that sorts so much."""
+    return pod_upserted(name, **{"type": "sort", "input_bytes": int(gibibytes * GIB), **fields})
 
 
 def crowded(forecaster: ByInput, waiting: int) -> Scheduler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from engine_objects import pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,10 +79,6 @@ def online(name: str, **fields: object) -> Pod:
     return base._replace(node="n", phase=PodPhase.RUNNING, **fields)
 
 
-def job() -> Pod:
-    return Pod("d/job", "u-job", WorkloadClass.BATCH, (("cpu", 1000),), 0.0, ours=True, type="sort", input_bytes=5)
-
-
 NODE = NodeUpserted(Node("n", (("cpu", 8000), ("pods", 99))))
 
 
@@ -89,7 +86,7 @@ def decide(model: Told, *more: Event, policy: str = "fifo-guarded") -> Bind | Wa
     """Place a job on the one node, where ``d/web`` runs."""
     scheduler = Scheduler(SchedulerConfig(policy=policy), Catalogue(model))
     events = [ModelsChanged("m"), NODE, WorkloadUpserted(Workload("d/web")), PodUpserted(online("web")), *more]
-    told = scheduler.handle([*events, PodUpserted(job())], 0.0)
+    told = scheduler.handle([*events, PodUpserted(pod("job", type="sort", input_bytes=5))], 0.0)
     (one,) = [instruction for instruction in told if isinstance(instruction, Bind | Wait)]
     return one
 
@@ -155,7 +152,7 @@ def test_a_first_measurement_lets_in_what_an_unknown_rate_kept_out() -> None:
 
     scheduler = Scheduler(SchedulerConfig(policy="fifo-guarded"), Catalogue(Careful(0.0)))
     events = [ModelsChanged("m"), NODE, WorkloadUpserted(Workload("d/web")), PodUpserted(online("web"))]
-    (wait,) = scheduler.handle([*events, PodUpserted(job())], 0.0)
+    (wait,) = scheduler.handle([*events, PodUpserted(pod("job", type="sort", input_bytes=5))], 0.0)
     assert isinstance(wait, Wait)
     (bind,) = scheduler.handle([ServiceSampled("d/web", 50.0)], 100.0)
     assert isinstance(bind, Bind)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from engine_objects import pod_upserted
+
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted
+from cotide_core.events import Node, NodeUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Wait
 
@@ -13,24 +15,20 @@ NODE = NodeUpserted(Node("n", (("cpu", 1000), ("pods", 110))))
 ROOM = NodeUpserted(Node("n", (("cpu", 9000), ("pods", 110))))
 
 
-def pod(name: str, kind: WorkloadClass, cpu: int = 2000) -> PodUpserted:
-    return PodUpserted(Pod(f"d/{name}", name, kind, (("cpu", cpu),), 0.0, ours=True))
-
-
 def full_of_gratis(most: int = 3) -> Scheduler:
     engine = Scheduler(SchedulerConfig(policy="fifo", max_queue=most), HeuristicCatalogue())
-    engine.handle([NODE, *(pod(f"g{n}", WorkloadClass.GRATIS) for n in range(most))], 0.0)
+    engine.handle([NODE, *(pod_upserted(f"g{n}", 2000, WorkloadClass.GRATIS) for n in range(most))], 0.0)
     return engine
 
 
 def test_an_online_pod_is_placed_at_once_though_the_queue_is_full_of_gratis_pods() -> None:
-    out = full_of_gratis().handle([pod("web", WorkloadClass.ONLINE, cpu=500)], 1.0)
+    out = full_of_gratis().handle([pod_upserted("web", 500, WorkloadClass.ONLINE)], 1.0)
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/web"]
 
 
 def test_who_stands_aside_for_it_is_the_latest_is_told_and_comes_back() -> None:
     engine = full_of_gratis()
-    out = engine.handle([pod("web", WorkloadClass.ONLINE)], 1.0)
+    out = engine.handle([pod_upserted("web", 2000, WorkloadClass.ONLINE)], 1.0)
     assert next((one.key, "higher class" in one.message) for one in out if isinstance(one, Wait)) == ("d/g2", True)
     assert sum(engine.pending().values()) == 4
     # Room for all four: 4 x 2,000 <= 9,000.
@@ -43,7 +41,7 @@ def test_who_stands_aside_for_it_is_the_latest_is_told_and_comes_back() -> None:
 
 def test_pods_of_one_class_wait_in_the_order_of_arrival() -> None:
     engine = full_of_gratis()
-    out = engine.handle([pod("late", WorkloadClass.GRATIS)], 1.0)
+    out = engine.handle([pod_upserted("late", 2000, WorkloadClass.GRATIS)], 1.0)
     assert [one.message for one in out if isinstance(one, Wait)] == [
         "the queue is full (3 pods); it is kept and admitted in turn"
     ]
@@ -51,8 +49,10 @@ def test_pods_of_one_class_wait_in_the_order_of_arrival() -> None:
 
 def test_batch_stands_aside_for_online_only_when_no_gratis_is_left() -> None:
     engine = Scheduler(SchedulerConfig(policy="fifo", max_queue=2), HeuristicCatalogue())
-    engine.handle([NODE, pod("b", WorkloadClass.BATCH), pod("g", WorkloadClass.GRATIS)], 0.0)
-    first = engine.handle([pod("w1", WorkloadClass.ONLINE)], 1.0)
-    second = engine.handle([pod("w2", WorkloadClass.ONLINE)], 2.0)
+    engine.handle(
+        [NODE, pod_upserted("b", 2000, WorkloadClass.BATCH), pod_upserted("g", 2000, WorkloadClass.GRATIS)], 0.0
+    )
+    first = engine.handle([pod_upserted("w1", 2000, WorkloadClass.ONLINE)], 1.0)
+    second = engine.handle([pod_upserted("w2", 2000, WorkloadClass.ONLINE)], 2.0)
     aside = [[one.key for one in out if isinstance(one, Wait) and "higher" in one.message] for out in (first, second)]
     assert aside == [["d/g"], ["d/b"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from engine_objects import pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_cluster import Catalogue, node
@@ -17,7 +18,6 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodPhase,
-    PodUpserted,
 )
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 from cotide_core.policies import POLICIES
@@ -25,12 +25,6 @@ from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
-
-
-def pod(key: str, cpu: int = 1000, cls: WorkloadClass = BATCH, memory: int = 0, **fields: object) -> PodUpserted:
-    requests = (("cpu", cpu), ("memory", memory)) if memory else (("cpu", cpu),)
-    base = Pod(key, f"u-{key}", cls, requests, 0.0, ours=True, requested_seconds=10.0)
-    return PodUpserted(base._replace(**fields))  # type: ignore[arg-type]  # fields are named by each test
 
 
 def limits(name: str = "a", **fields: int) -> NamespaceUpserted:
@@ -57,8 +51,8 @@ def waits(out: list[Instruction]) -> dict[str, Wait]:
 @pytest.mark.parametrize("policy", ["fifo", "qpsm", "easy", "conservative", "slack-guarded"])
 def test_batch_above_its_cpu_waits_and_names_the_limit_while_others_start(policy: str) -> None:
     # 2 of 3 pods of 1000m are within 2500m; the namespace beside it has no limit.
-    own = [pod(f"a/{number}") for number in range(3)]
-    _, out = engine(limits(batch_millicores=2500), *own, pod("b/0"), policy=policy)
+    own = [pod_upserted(f"a/{number}") for number in range(3)]
+    _, out = engine(limits(batch_millicores=2500), *own, pod_upserted("b/0"), policy=policy)
     assert sorted(bound(out)) == ["a/0", "a/1", "b/0"]
     wait = waits(out)["a/2"]
     assert (wait.reason, wait.cap) == (WaitReason.WAITING_FOR_TURN, "cotide.dev/max-batch-cpu")
@@ -70,20 +64,24 @@ def test_batch_above_its_cpu_waits_and_names_the_limit_while_others_start(policy
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
 def test_it_starts_when_another_of_its_namespace_ends(policy: str) -> None:
-    scheduler, _ = engine(limits(batch_millicores=1000), pod("a/0"), pod("a/1"), policy=policy)
+    scheduler, _ = engine(limits(batch_millicores=1000), pod_upserted("a/0"), pod_upserted("a/1"), policy=policy)
     assert bound(scheduler.handle([gone("a/0")], 1.0)) == ["a/1"]
 
 
 def test_memory_counts_as_cpu_does_and_online_pods_count_for_nothing() -> None:
     mebi = 1 << 20
-    own = [pod("a/0", 1, GRATIS, 300 * mebi), pod("a/1", 1, BATCH, 300 * mebi), pod("a/web", 1, ONLINE, 400 * mebi)]
+    own = [
+        pod_upserted("a/0", 1, GRATIS, memory=300 * mebi),
+        pod_upserted("a/1", 1, memory=300 * mebi),
+        pod_upserted("a/web", 1, ONLINE, memory=400 * mebi),
+    ]
     _, out = engine(limits(batch_memory_bytes=512 * mebi), *own)
     assert sorted(bound(out)) == ["a/1", "a/web"], "batch is tried before gratis"
     assert waits(out)["a/0"].cap == "cotide.dev/max-batch-memory"
 
 
 def test_a_pod_that_alone_is_above_the_limit_is_told_so() -> None:
-    _, out = engine(limits(batch_millicores=500), pod("a/0"))
+    _, out = engine(limits(batch_millicores=500), pod_upserted("a/0"))
     assert waits(out)["a/0"].message == (
         "its namespace may hold 500m cpu in batch and gratis pods (cotide.dev/max-batch-cpu),"
         " and this pod alone asks for 1"
@@ -91,41 +89,43 @@ def test_a_pod_that_alone_is_above_the_limit_is_told_so() -> None:
 
 
 def test_a_large_pod_that_must_wait_does_not_hold_up_a_smaller_one() -> None:
-    scheduler, _ = engine(limits(batch_millicores=2000), pod("a/0", 2000), pod("a/1", 3000), pod("a/2", 1000))
+    scheduler, _ = engine(
+        limits(batch_millicores=2000), pod_upserted("a/0", 2000), pod_upserted("a/1", 3000), pod_upserted("a/2")
+    )
     assert bound(scheduler.handle([gone("a/0")], 1.0)) == ["a/2"]
 
 
 def test_a_pod_that_finds_no_node_keeps_no_other_of_its_namespace_waiting() -> None:
-    picky = pod("a/1", node_selector=(("disk", "ssd"),))
-    scheduler, _ = engine(limits(batch_millicores=1000), pod("a/0"), picky, pod("a/2"))
+    picky = pod_upserted("a/1", node_selector=(("disk", "ssd"),))
+    scheduler, _ = engine(limits(batch_millicores=1000), pod_upserted("a/0"), picky, pod_upserted("a/2"))
     assert bound(scheduler.handle([gone("a/0")], 1.0)) == []
     assert scheduler.next_wakeup(1.0) == 1.0
     assert bound(scheduler.handle([], 1.0)) == ["a/2"]
 
 
 def test_more_than_the_queue_may_hold_of_a_namespace_waits_outside() -> None:
-    full = pod("b/full", 8000, node="n", phase=PodPhase.RUNNING)
-    own = [pod(f"a/{number}") for number in range(3)]
-    scheduler, out = engine(full, limits(queued_pods=2), *own, pod("b/1"))
+    full = pod_upserted("b/full", 8000, node="n", phase=PodPhase.RUNNING)
+    own = [pod_upserted(f"a/{number}") for number in range(3)]
+    scheduler, out = engine(full, limits(queued_pods=2), *own, pod_upserted("b/1"))
     assert {key: wait.cap for key, wait in waits(out).items() if wait.cap} == {"a/2": "cotide.dev/max-queued-pods"}
     out = scheduler.handle([gone("a/0")], 1.0)
     assert [wait.key for wait in waits(out).values() if not wait.cap] == ["a/2"], "tried now, and no node has room"
 
 
 def test_limits_that_are_raised_or_taken_away_let_pods_start() -> None:
-    scheduler, _ = engine(limits(batch_millicores=1000), *(pod(f"a/{number}") for number in range(4)))
+    scheduler, _ = engine(limits(batch_millicores=1000), *(pod_upserted(f"a/{number}") for number in range(4)))
     assert len(bound(scheduler.handle([limits(batch_millicores=2000)], 1.0))) == 1
     assert len(bound(scheduler.handle([NamespaceDeleted("a")], 2.0))) == 2
 
 
 def test_limits_that_come_later_count_what_runs_already() -> None:
-    scheduler, _ = engine(pod("a/0"))
-    assert bound(scheduler.handle([limits(batch_millicores=1500), pod("a/1")], 1.0)) == []
+    scheduler, _ = engine(pod_upserted("a/0"))
+    assert bound(scheduler.handle([limits(batch_millicores=1500), pod_upserted("a/1")], 1.0)) == []
 
 
 def test_a_limit_that_is_lowered_holds_for_what_is_planned() -> None:
-    full = pod("b/full", 8000, node="n", phase=PodPhase.RUNNING, started_seconds=0.0)
-    scheduler, _ = engine(full, limits(batch_millicores=2000), pod("a/0"), pod("a/1"), policy="easy")
+    full = pod_upserted("b/full", 8000, node="n", phase=PodPhase.RUNNING, started_seconds=0.0)
+    scheduler, _ = engine(full, limits(batch_millicores=2000), pod_upserted("a/0"), pod_upserted("a/1"), policy="easy")
     out = scheduler.handle([limits(batch_millicores=1000)], 1.0)
     assert {key: wait.cap for key, wait in waits(out).items()} == {"a/1": "cotide.dev/max-batch-cpu"}
     assert bound(scheduler.handle([gone("b/full")], 2.0)) == ["a/0"]
@@ -166,7 +166,7 @@ def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays
     cycle(node("n", 8000))
     for number, (act, what, much) in enumerate(acts):
         if act == "submit":
-            arrival = pod(f"{what}/{number}", 1000 * much, (BATCH, GRATIS)[number % 2])
+            arrival = pod_upserted(f"{what}/{number}", 1000 * much, (BATCH, GRATIS)[number % 2])
             waiting[arrival.pod.key] = arrival.pod
             cycle(arrival)
         elif act == "end" and running:
@@ -195,7 +195,7 @@ def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays
 
 
 def test_the_queue_counts_the_pods_that_wait_outside() -> None:
-    scheduler, _ = engine(limits(batch_millicores=1000), pod("a/0"), pod("a/1"))
+    scheduler, _ = engine(limits(batch_millicores=1000), pod_upserted("a/0"), pod_upserted("a/1"))
     assert scheduler.pending()["unschedulable"] == 1
     assert scheduler.queue_positions() == {"a/1": 1}
     assert scheduler.next_wakeup(0.0) == scheduler.config.assume_timeout_seconds, "nothing to do but wait"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import engine_objects
 import numpy as np
 import pytest
+from engine_objects import node_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,6 @@ from cotide_core.events import (
     BindRefused,
     Namespace,
     NamespaceUpserted,
-    Node,
-    NodeUpserted,
     Pod,
     PodAssumed,
     PodDeleted,
@@ -57,12 +57,9 @@ class Counting:
         return QosAnswers.within(np.minimum(1.0, 0.3 * mixes.counts.sum(axis=1)))
 
 
-def node(name: str, cpu: int = 4000, **more: Any) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 16 * GIB), ("pods", 110)), **more))
-
-
-def pod(name: str, cls: WorkloadClass = BATCH, cpu: int = 1000, **more: Any) -> Pod:
-    return Pod(f"d/{name}", f"uid-{name}", cls, (("cpu", cpu), ("memory", GIB)), 0.0, **more)
+def pod(name: str, cls: WorkloadClass = BATCH, cpu: int = 1000, **fields: Any) -> Pod:
+    """A pod that kube-scheduler binds: it is not ours, unless a test says so."""
+    return engine_objects.pod(name, cpu, cls, **{"ours": False, **fields})
 
 
 def advisor(*events: Any, policy: str = "qpsm", threshold: float = 0.5, qos: Any = None) -> ExtenderAdvisor:
@@ -78,7 +75,7 @@ def service(on: str) -> tuple[Any, ...]:
 
 
 def test_a_batch_pod_gets_the_one_node_that_the_engine_would_choose() -> None:
-    asked = advisor(node("a"), node("b"), *service("a"), PodUpserted(pod("job")))
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), *service("a"), PodUpserted(pod("job")))
     answer = asked.filter(pod("job"), ["a", "b"], 1.0)
     assert answer.nodes == ("b",)  # without a service, hence before one with
     assert answer.refused == {}
@@ -86,13 +83,13 @@ def test_a_batch_pod_gets_the_one_node_that_the_engine_would_choose() -> None:
 
 
 def test_only_nodes_that_were_asked_about_are_named() -> None:
-    asked = advisor(node("a"), node("b"), node("c"))
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), node_upserted("c", 4000))
     assert asked.filter(pod("job"), ["b"], 1.0).nodes == ("b",)
 
 
 def test_a_node_where_a_limit_would_break_is_refused_with_the_service_and_the_risk() -> None:
     held = pod("held", node="a", phase=PodPhase.RUNNING, cpu=100)
-    asked = advisor(node("a"), *service("a"), PodUpserted(held))
+    asked = advisor(node_upserted("a", 4000), *service("a"), PodUpserted(held))
     answer = asked.filter(pod("job"), ["a"], 1.0)  # two jobs: p = .6 above .5
     assert answer.nodes == ()
     assert answer.refused == {"a": "node(s) would break the latency limit of d/web (p=0.60)"}
@@ -101,13 +98,13 @@ def test_a_node_where_a_limit_would_break_is_refused_with_the_service_and_the_ri
 
 
 def test_what_kube_scheduler_looked_at_is_not_looked_at_again() -> None:
-    tainted = node("a", taints=(Taint("gpu", "", "NoSchedule"),), unschedulable=True)
+    tainted = node_upserted("a", 4000, taints=(Taint("gpu", "", "NoSchedule"),), unschedulable=True)
     demanding = pod("job", node_selector=(("disk", "ssd"),), unsupported=("spec.volumes",))
     assert advisor(tainted).filter(demanding, ["a"], 1.0).nodes == ("a",)
 
 
 def test_a_node_that_is_not_known_yet_or_is_too_small_or_cordoned_is_refused_with_its_reason() -> None:
-    asked = advisor(node("small", 500), node("cordoned", cordoned_until_seconds=100.0))
+    asked = advisor(node_upserted("small", 500), node_upserted("cordoned", 4000, cordoned_until_seconds=100.0))
     assert asked.filter(pod("job"), ["small", "new", "cordoned"], 1.0).refused == {
         "small": "Insufficient cpu",
         "new": UNKNOWN_NODE,
@@ -117,7 +114,7 @@ def test_a_node_that_is_not_known_yet_or_is_too_small_or_cordoned_is_refused_wit
 
 
 def test_an_online_pod_gets_every_node_that_passes_and_kube_scheduler_chooses() -> None:
-    asked = advisor(node("a"), node("b"), node("small", 500))
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), node_upserted("small", 500))
     answer = asked.filter(pod("web", ONLINE), ["b", "small", "a"], 1.0)
     assert answer.nodes == ("b", "a")
     assert answer.refused == {"small": "Insufficient cpu"}
@@ -128,7 +125,9 @@ def test_one_request_is_one_call_of_the_model_however_many_nodes_it_names() -> N
     names = [f"n{index}" for index in range(100)]
     services = [event for name in names for event in online_on(name)]
     model = Counting()
-    asked = advisor(*[node(name) for name in names], WorkloadUpserted(Workload("d/web")), *services, qos=model)
+    asked = advisor(
+        *[node_upserted(name, 4000) for name in names], WorkloadUpserted(Workload("d/web")), *services, qos=model
+    )
     assert asked.filter(pod("job"), names, 1.0).nodes
     assert model.calls == 1
     web = pod("more", ONLINE, 100, workload="d/web")
@@ -144,7 +143,9 @@ def online_on(name: str) -> tuple[Any, ...]:
 
 def test_a_namespace_above_its_limit_gets_no_node() -> None:
     held = pod("held", node="a", phase=PodPhase.RUNNING)
-    asked = advisor(node("a"), NamespaceUpserted(Namespace("d", batch_millicores=1500)), PodUpserted(held))
+    asked = advisor(
+        node_upserted("a", 4000), NamespaceUpserted(Namespace("d", batch_millicores=1500)), PodUpserted(held)
+    )
     answer = asked.filter(pod("job"), ["a"], 1.0)
     assert answer.nodes == ()
     assert "max-batch-cpu" in answer.refused["a"]
@@ -152,7 +153,7 @@ def test_a_namespace_above_its_limit_gets_no_node() -> None:
 
 def test_a_burst_does_not_overfill_a_node_before_the_watch_tells() -> None:
     burst = [pod(f"job-{index}") for index in range(6)]
-    asked = advisor(node("a"), *map(PodUpserted, burst))  # room for four of them
+    asked = advisor(node_upserted("a", 4000), *map(PodUpserted, burst))  # room for four of them
     placed = []
     for one in burst:
         answer = asked.filter(one, ["a"], 1.0)
@@ -165,7 +166,7 @@ def test_a_burst_does_not_overfill_a_node_before_the_watch_tells() -> None:
 
 def test_an_assumption_ends_when_the_watch_tells_another_answer_comes_or_time_is_up() -> None:
     one, two, three = pod("one"), pod("two"), pod("three")
-    asked = advisor(node("a"), node("b"), *map(PodUpserted, (one, two, three)))
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), *map(PodUpserted, (one, two, three)))
     for index, each in enumerate((one, two, three)):
         asked.assume(each, "a", float(index))
     asked.take([PodUpserted(one._replace(node="b"))])  # somebody chose otherwise: the watch is right
@@ -179,7 +180,7 @@ def test_an_assumption_ends_when_the_watch_tells_another_answer_comes_or_time_is
 
 def test_a_pod_that_is_bound_or_gone_is_not_assumed() -> None:
     bound = pod("bound", node="a")
-    asked = advisor(node("a"), PodUpserted(bound))
+    asked = advisor(node_upserted("a", 4000), PodUpserted(bound))
     assert asked.assume(bound, "a", 1.0) is None
     assert asked.assume(pod("never-seen"), "a", 1.0) is None
     waiting = pod("waiting")
@@ -191,25 +192,25 @@ def test_a_pod_that_is_bound_or_gone_is_not_assumed() -> None:
 
 def test_nobody_online_is_preempted_for_batch_and_nobody_who_must_not_be_disrupted() -> None:
     asked = advisor(
-        *[node(name) for name in "abc"],
+        *[node_upserted(name, 4000) for name in "abc"],
         PodUpserted(pod("web", ONLINE, node="a")),
         PodUpserted(pod("kept", GRATIS, node="b", do_not_disrupt=True)),
         PodUpserted(pod("free", GRATIS, node="c")),
     )
-    victims = {"a": ["uid-web"], "b": ["uid-kept"], "c": ["uid-free"], "unknown": []}
+    victims = {"a": ["u-web"], "b": ["u-kept"], "c": ["u-free"], "unknown": []}
     assert asked.preempt(pod("job"), victims, 1.0) == ["c"]
     assert asked.preempt(pod("urgent", ONLINE), victims, 1.0) == ["a", "c"]
 
 
 def test_nobody_is_preempted_where_the_limit_would_break_afterwards() -> None:
     held = [PodUpserted(pod(f"held-{index}", GRATIS, 100, node="a", phase=PodPhase.RUNNING)) for index in range(2)]
-    asked = advisor(node("a"), *service("a"), *held)
-    assert asked.preempt(pod("job"), {"a": ["uid-held-0"]}, 1.0) == []
+    asked = advisor(node_upserted("a", 4000), *service("a"), *held)
+    assert asked.preempt(pod("job"), {"a": ["u-held-0"]}, 1.0) == []
 
 
 def test_scores_go_from_0_to_10_and_follow_risk_and_rank() -> None:
     held = pod("held", node="b", phase=PodPhase.RUNNING)
-    asked = advisor(node("a"), node("b"), PodUpserted(held), *service("a"))
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), PodUpserted(held), *service("a"))
     assert asked.scores(pod("job"), ["a", "b", "unknown"], 1.0)[1] == 10
     assert all(0 <= one <= 10 for one in asked.scores(pod("job"), ["a", "b", "unknown"], 1.0))
 
@@ -217,7 +218,7 @@ def test_scores_go_from_0_to_10_and_follow_risk_and_rank() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([BATCH, GRATIS]), st.integers(100, 3000)), min_size=1, max_size=25))
 def test_whatever_comes_no_node_is_filled_above_what_it_offers(asked_for: list[tuple[WorkloadClass, int]]) -> None:
-    asked = advisor(*[node(f"n{index}") for index in range(3)], policy="qpsm")
+    asked = advisor(*[node_upserted(f"n{index}", 4000) for index in range(3)], policy="qpsm")
     for index, (cls, cpu) in enumerate(asked_for):
         one = pod(f"p{index}", cls, cpu)
         asked.take([PodUpserted(one)])
@@ -229,7 +230,7 @@ def test_whatever_comes_no_node_is_filled_above_what_it_offers(asked_for: list[t
 
 @pytest.mark.parametrize("policy", ["qpsm", "fifo", "hierarchical", "predictive", "easy"])
 def test_every_policy_answers(policy: str) -> None:
-    asked = advisor(node("a"), node("b"), policy=policy)
+    asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), policy=policy)
     assert asked.filter(pod("job"), ["a", "b"], 1.0).nodes[0] in ("a", "b")
 
 
@@ -237,7 +238,7 @@ def test_the_engine_counts_what_kube_scheduler_was_answered_and_a_refusal_ends_i
     engine = Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
     assisted, ours = pod("assisted", cpu=3500), pod("ours", ours=True)
     told = PodAssumed(assisted.key, assisted.uid, "a", 1.0)
-    assert engine.handle([node("a"), PodUpserted(assisted), told], 1.0) == []
+    assert engine.handle([node_upserted("a", 4000), PodUpserted(assisted), told], 1.0) == []
     [waits] = engine.handle([PodUpserted(ours)], 2.0)  # 500m are left
     assert "Insufficient cpu" in waits.message  # type: ignore[union-attr]  # it is a Wait
     gone = BindRefused(assisted.key, assisted.uid, "a", 0, "not bound in time", retry=False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from engine_objects import running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
@@ -15,7 +17,6 @@ from cotide_core.events import (
     NodeUpserted,
     Pod,
     PodDeleted,
-    PodPhase,
     PodUpserted,
     ServiceSampled,
     Workload,
@@ -28,10 +29,10 @@ NODE = NodeUpserted(Node("n", (("cotide.dev/reclaimed-cpu", 8000), ("cpu", 8000)
 KNOBS = HierarchicalConfig(overload_observation_seconds=15.0, overload_pause_seconds=30.0)
 
 
-def pod(name: str, cls: WorkloadClass, started: float = 0.0, **fields: object) -> Pod:
-    workload = "d/web" if cls is WorkloadClass.ONLINE else None
-    body = Pod(f"d/{name}", name, cls, (("cpu", 1000),), 0.0, workload=workload, node="n", phase=PodPhase.RUNNING)
-    return body._replace(started_seconds=started, **fields)
+def pod(name: str, cls: WorkloadClass, started: float = 0.0, **fields: Any) -> Pod:
+    """A pod on the one node; online ones are the service's."""
+    owner = "d/web" if cls is WorkloadClass.ONLINE else None
+    return running_pod(name, "n", cls=cls, **{"workload": owner, "started_seconds": started, "ours": False, **fields})
 
 
 class Scene:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from engine_objects import node_upserted, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, EvictRefused, Node, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Event, EvictRefused, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction, Wait
 
@@ -25,21 +26,12 @@ def restarted(*events: Event) -> tuple[Scheduler, list[Instruction]]:
     return scheduler, scheduler.handle(events, 0.0)
 
 
-def node(name: str = "a", cpu: int = 1000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("pods", 50))))
-
-
-def pod(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> Pod:
-    base = Pod(f"d/{name}", f"u-{name}", cls, (("cpu", cpu),), 0.0, ours=True)
-    return base._replace(**fields)  # type: ignore[arg-type]  # as named by each test
-
-
 def waits(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> PodUpserted:
-    return PodUpserted(pod(name, cls, cpu, **fields))
+    return PodUpserted(pod(name, cpu, cls, **fields))
 
 
 def runs(name: str, cls: WorkloadClass, cpu: int, at: str = "a", **fields: object) -> PodUpserted:
-    return PodUpserted(pod(name, cls, cpu, node=at, phase=PodPhase.RUNNING, started_seconds=0.0, **fields))
+    return PodUpserted(pod(name, cpu, cls, node=at, phase=PodPhase.RUNNING, started_seconds=0.0, **fields))
 
 
 def gone(name: str) -> PodDeleted:
@@ -56,7 +48,7 @@ def evicted(out: list[Instruction]) -> list[str]:
 
 def test_who_is_on_the_way_out_is_counted_on_and_nobody_else_asked() -> None:
     scheduler, out = restarted(
-        node(),
+        node_upserted(),
         waits("x", BATCH, 400, nominated_node="a"),
         runs("g", GRATIS, 500, terminating=True),
         runs("h", GRATIS, 500),
@@ -70,7 +62,7 @@ def test_who_is_on_the_way_out_is_counted_on_and_nobody_else_asked() -> None:
 
 def test_space_that_is_free_already_goes_to_the_pod_that_it_was_freed_for() -> None:
     _, out = restarted(
-        node(),
+        node_upserted(),
         waits("earlier", BATCH, 700, priority=5),
         waits("gratis", GRATIS, 500),
         waits("x", BATCH, 600, nominated_node="a"),
@@ -80,8 +72,8 @@ def test_space_that_is_free_already_goes_to_the_pod_that_it_was_freed_for() -> N
 
 def test_evictions_that_were_never_carried_out_are_asked_for_on_the_same_node() -> None:
     _, out = restarted(
-        node("a"),
-        node("b"),
+        node_upserted("a"),
+        node_upserted("b"),
         runs("gone-soon", GRATIS, 400, "a", terminating=True),
         runs("dear", GRATIS, 600, "a", deletion_cost=9),
         runs("cheap", GRATIS, 1000, "b"),
@@ -91,11 +83,16 @@ def test_evictions_that_were_never_carried_out_are_asked_for_on_the_same_node() 
 
 
 def test_a_claim_on_a_node_that_can_not_help_is_given_up_for_another() -> None:
-    _, out = restarted(node("a"), node("b"), runs("web", ONLINE, 900, "a"), waits("x", BATCH, 600, nominated_node="a"))
+    _, out = restarted(
+        node_upserted("a"),
+        node_upserted("b"),
+        runs("web", ONLINE, 900, "a"),
+        waits("x", BATCH, 600, nominated_node="a"),
+    )
     assert binds(out) == {"x": "b"}
     _, out = restarted(
-        node("a"),
-        node("b"),
+        node_upserted("a"),
+        node_upserted("b"),
         runs("web", ONLINE, 900, "a"),
         runs("g", GRATIS, 900, "b"),
         waits("x", BATCH, 600, nominated_node="a"),
@@ -106,19 +103,21 @@ def test_a_claim_on_a_node_that_can_not_help_is_given_up_for_another() -> None:
 
 @pytest.mark.parametrize("cls", [GRATIS, ONLINE])
 def test_only_batch_pods_have_claims(cls: WorkloadClass) -> None:
-    _, out = restarted(node(), waits("x", cls, 900, nominated_node="a", gates=("later",)), waits("y", BATCH, 500))
+    _, out = restarted(
+        node_upserted(), waits("x", cls, 900, nominated_node="a", gates=("later",)), waits("y", BATCH, 500)
+    )
     assert binds(out) == {"y": "a"}
 
 
 def test_our_own_word_on_the_pod_changes_nothing_when_it_comes_back() -> None:
-    scheduler, out = restarted(node(), runs("g", GRATIS, 1000), waits("x", BATCH, 400))
+    scheduler, out = restarted(node_upserted(), runs("g", GRATIS, 1000), waits("x", BATCH, 400))
     assert evicted(out) == ["g"]
     assert scheduler.handle([waits("x", BATCH, 400, nominated_node="a")], 1.0) == []
     assert binds(scheduler.handle([gone("g")], 2.0)) == {"x": "a"}
 
 
 def test_a_pod_whose_claim_came_to_nothing_says_so() -> None:
-    scheduler, _ = restarted(node(), runs("g", GRATIS, 1000), waits("x", BATCH, 400))
+    scheduler, _ = restarted(node_upserted(), runs("g", GRATIS, 1000), waits("x", BATCH, 400))
     (wait,) = scheduler.handle([EvictRefused("d/g", "u-g", "a", 429, "budget")], 1.0)
     assert isinstance(wait, Wait)
     assert (wait.nominated_node, wait.victims) == ("", ())
@@ -127,7 +126,7 @@ def test_a_pod_whose_claim_came_to_nothing_says_so() -> None:
 
 def test_a_victim_that_stayed_for_anothers_sake_is_asked_again_at_once() -> None:
     scheduler, out = restarted(
-        node(), runs("g", GRATIS, 400), runs("h", GRATIS, 300), runs("i", GRATIS, 300), waits("x", BATCH, 700)
+        node_upserted(), runs("g", GRATIS, 400), runs("h", GRATIS, 300), runs("i", GRATIS, 300), waits("x", BATCH, 700)
     )
     assert evicted(out) == ["g", "h"]
     refused = EvictRefused("d/h", "u-h", "a", 429, "budget")
@@ -136,7 +135,7 @@ def test_a_victim_that_stayed_for_anothers_sake_is_asked_again_at_once() -> None
 
 
 def test_each_further_refusal_doubles_the_wait() -> None:
-    scheduler, _ = restarted(node(), runs("g", GRATIS, 1000))
+    scheduler, _ = restarted(node_upserted(), runs("g", GRATIS, 1000))
     now, asked = 0.0, []
     refused: list[Event] = [waits("x", BATCH, 400)]
     while now < 1000.0:
@@ -162,7 +161,7 @@ class Api:
         self.evicted: list[tuple[str, str]] = []
         for name, amounts in sizes.items():
             for number, cpu in enumerate(amounts):
-                self.put(pod(f"{name}{number}", GRATIS, cpu, node=name, phase=PodPhase.RUNNING, started_seconds=0.0))
+                self.put(pod(f"{name}{number}", cpu, GRATIS, node=name, phase=PodPhase.RUNNING, started_seconds=0.0))
         self.start()
 
     def put(self, one: Pod) -> None:
@@ -172,7 +171,7 @@ class Api:
         """A new engine lists what is there; what the last one had in hand is lost."""
         config = SchedulerConfig(policy="hierarchical", hierarchical=KNOBS)
         self.scheduler = Scheduler(config, HeuristicCatalogue())
-        self.events: list[Event] = [node("a"), node("b"), *map(PodUpserted, self.pods.values())]
+        self.events: list[Event] = [node_upserted("a"), node_upserted("b"), *map(PodUpserted, self.pods.values())]
         self.late = []
 
     def tell(self, one: Pod) -> None:
@@ -233,7 +232,7 @@ def test_through_any_restarts_one_node_is_emptied_for_one_pod_and_no_further_tha
 ) -> None:
     # The nodes are full with gratis work up to what is drawn, so that x must make room or finds it free.
     api = Api({"a": [*on_a, 1000 - sum(on_a)], "b": [*on_b, 1000 - sum(on_b)]})
-    api.tell(pod("x", BATCH, wanted))
+    api.tell(pod("x", wanted, BATCH))
     api.cycle(0.0)
     now = 0.0
     for number, (step, amount) in enumerate(steps):
@@ -243,7 +242,7 @@ def test_through_any_restarts_one_node_is_emptied_for_one_pod_and_no_further_tha
         elif step == "carry out":
             api.carry_out(amount)
         elif step == "gratis":
-            api.tell(pod(f"late{number}", GRATIS, amount))
+            api.tell(pod(f"late{number}", amount, GRATIS))
         else:
             for key in [one.key for one in api.pods.values() if one.terminating][:1]:
                 api.remove(key)

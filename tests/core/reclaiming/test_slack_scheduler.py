@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
+import engine_objects
 import pytest
 
 from cotide_core.classes import WorkloadClass
@@ -14,7 +16,6 @@ from cotide_core.errors import InputError
 from cotide_core.events import (
     Event,
     EvictRefused,
-    Node,
     NodeDeleted,
     NodeForecasted,
     NodeUpserted,
@@ -28,6 +29,7 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, EvictCause, Instruction, Wait, WaitReason
 
 GRATIS, BATCH, ONLINE = WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE
+RECLAIMED = "cotide.dev/reclaimed-cpu"
 KNOBS = HierarchicalConfig(capacity_share=1.0)
 
 
@@ -40,13 +42,12 @@ def engine(*events: Event, **knobs: object) -> Scheduler:
 
 def node(name: str = "a", cpu: int = 1000) -> NodeUpserted:
     """A node whose reclaimed cpu is not what limits it."""
-    return NodeUpserted(Node(name, (("cotide.dev/reclaimed-cpu", cpu), ("cpu", cpu), ("pods", 50))))
+    return engine_objects.node_upserted(name, cpu, offers={RECLAIMED: cpu})
 
 
-def pod(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> Pod:
-    resource = "cpu" if cls is ONLINE else "cotide.dev/reclaimed-cpu"
-    base = Pod(f"d/{name}", f"u-{name}", cls, ((resource, cpu),), 0.0, ours=True)
-    return base._replace(**fields)  # type: ignore[arg-type]  # as named by each test
+def pod(name: str, cls: WorkloadClass, cpu: int, **fields: Any) -> Pod:
+    """A pod that asks for cpu if it is online, for reclaimed cpu if it is not."""
+    return engine_objects.pod(name, cls=cls, **{"requests": (("cpu" if cls is ONLINE else RECLAIMED, cpu),), **fields})
 
 
 def arrives(name: str, cls: WorkloadClass, cpu: int, **fields: object) -> PodUpserted:

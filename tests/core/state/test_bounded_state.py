@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import engine_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +12,9 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import (
-    Node,
     NodeDeleted,
     NodeTerm,
     NodeUpserted,
-    Pod,
     PodDeleted,
     PodUpserted,
     Requirement,
@@ -35,14 +36,14 @@ from cotide_core.state.snapshot import Snapshot
 CPU = (("cpu", 100),)
 
 
-def node(name: str = "n", *more: tuple[str, int], **fields: object) -> NodeUpserted:
-    offered = tuple(sorted((("cpu", 64_000), ("pods", 5000), *more)))
-    return NodeUpserted(Node(name, offered, **fields))  # type: ignore[arg-type]  # fields are named by each test
+def node(name: str = "n", *more: tuple[str, int], **fields: Any) -> NodeUpserted:
+    """A node that is never full, and offers more resources if a test says so."""
+    return engine_objects.node_upserted(name, 64_000, memory=0, pods=5000, offers=dict(more), **fields)
 
 
-def pod(name: str, requests: tuple[tuple[str, int], ...] = CPU, **fields: object) -> PodUpserted:
-    made = Pod(f"d/{name}", name, WorkloadClass.BATCH, requests, 0.0, ours=True)
-    return PodUpserted(made._replace(**fields))  # type: ignore[arg-type]  # fields are named by each test
+def pod(name: str, requests: tuple[tuple[str, int], ...] = CPU, **fields: Any) -> PodUpserted:
+    """A pod that asks for any resources."""
+    return engine_objects.pod_upserted(name, requests=requests, **fields)
 
 
 def engine(policy: str = "fifo") -> Scheduler:
@@ -69,7 +70,7 @@ def test_what_runs_already_holds_a_resource_that_comes_later() -> None:
     found.handle([node(), held, pod("p", (("cpu", 100), ("x.y/gpu", 1)))], 0.0)
     out = found.handle([node("n", ("x.y/gpu", 1))], 20.0)  # the one that there is, is taken
     assert not [one for one in out if isinstance(one, Bind)]
-    out = found.handle([PodDeleted("d/held", "held")], 40.0)
+    out = found.handle([PodDeleted("d/held", "u-held")], 40.0)
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/p"]
 
 
@@ -88,7 +89,7 @@ def test_types_that_come_and_go_share_columns() -> None:
         one = pod(f"p{number}", type=f"t{number}", node="n")
         found.handle([one, pod(f"w{number}", type=f"t{number}", gates=("g",))], float(number))
         found.handle(
-            [PodDeleted(f"d/p{number}", f"p{number}"), PodDeleted(f"d/w{number}", f"w{number}")], float(number)
+            [PodDeleted(f"d/p{number}", f"u-p{number}"), PodDeleted(f"d/w{number}", f"u-w{number}")], float(number)
         )
     columns = found.state.columns
     assert len(columns.type_names) <= TYPES_MOST + 1
@@ -104,7 +105,7 @@ def test_more_types_at_once_than_there_are_columns_are_counted_without_a_type_an
     assert len(state.columns.type_names) == TYPES_MOST + 1
     assert int(state.columns.type_counts[state.columns.types[""], 0]) == 100
     for name in names:
-        state.apply(PodDeleted(f"d/{name}", name))
+        state.apply(PodDeleted(f"d/{name}", f"u-{name}"))
     assert not state.columns.type_counts.any()
     assert not state.columns.type_bytes.any()
 
@@ -116,7 +117,7 @@ def test_workloads_that_come_and_go_share_numbers() -> None:
         state.apply(WorkloadUpserted(Workload(f"d/w{number}")))
         web = pod("web", workload=f"d/w{number}", workload_class=WorkloadClass.ONLINE, node="n")
         state.apply(web)
-        state.apply(PodDeleted("d/web", "web"))
+        state.apply(PodDeleted("d/web", "u-web"))
         state.apply(WorkloadDeleted(f"d/w{number}"))
     assert len(state.columns.workload_names) == 1
 

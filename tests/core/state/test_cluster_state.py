@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from engine_objects import node, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,6 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     BindRefused,
     HostPort,
-    Node,
     NodeDeleted,
     NodeUpserted,
     Pod,
@@ -28,16 +28,6 @@ from cotide_core.state.node_columns import UNMEASURED_RATE
 BATCH, ONLINE = WorkloadClass.BATCH, WorkloadClass.ONLINE
 
 
-def node(name: str = "a", cpu: int = 8000, **extra: int) -> Node:
-    amounts = {"cpu": cpu, "memory": 1000, "pods": 10, **extra}
-    return Node(name, tuple(sorted(amounts.items())))
-
-
-def pod(key: str = "d/p", at: str | None = None, cpu: int = 1000, **fields: object) -> Pod:
-    base = Pod(key, f"uid-{key}", BATCH, (("cpu", cpu), ("memory", 10)), 0.0, node=at, ours=True)
-    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
-
-
 def free_cpu(state: ClusterState, name: str = "a") -> int:
     columns = state.columns
     return int(columns.free[columns.resources["cpu"], columns.row_of[name]])
@@ -51,54 +41,56 @@ def having(*events: object) -> ClusterState:
 
 
 def test_a_bound_pod_holds_its_requests() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")))
     assert free_cpu(state) == 8000 - 1000
-    assert state.columns.free[state.columns.resources["pods"], 0] == 10 - 1
+    assert state.columns.free[state.columns.resources["pods"], 0] == 110 - 1
 
 
 def test_a_pod_that_arrives_before_its_node_is_counted_when_the_node_comes() -> None:
-    state = having(PodUpserted(pod(at="a")), NodeUpserted(node()))
+    state = having(PodUpserted(pod(node="a")), NodeUpserted(node(cpu=8000)))
     assert free_cpu(state) == 7000
 
 
 def test_a_node_that_registers_again_finds_its_pods_counted() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")), NodeDeleted("a"))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")), NodeDeleted("a"))
     assert "a" not in state.columns.row_of
     state.apply(NodeUpserted(node(cpu=4000)))
     assert free_cpu(state) == 4000 - 1000
 
 
 def test_a_pod_that_is_deleted_while_its_node_is_away_is_not_counted_when_the_node_comes_back() -> None:
-    gone = PodDeleted("d/p", "uid-d/p")
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")), NodeDeleted("a"), gone, NodeUpserted(node()))
+    gone = PodDeleted("d/p", "u-p")
+    state = having(
+        NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")), NodeDeleted("a"), gone, NodeUpserted(node(cpu=8000))
+    )
     assert free_cpu(state) == 8000
 
 
 def test_a_resized_node_keeps_what_its_pods_hold() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")), NodeUpserted(node(cpu=2000)))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")), NodeUpserted(node(cpu=2000)))
     assert free_cpu(state) == 2000 - 1000
 
 
 def test_a_finished_pod_holds_nothing_and_a_terminating_one_still_does() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")))
-    state.apply(PodUpserted(pod(at="a", terminating=True)))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")))
+    state.apply(PodUpserted(pod(node="a", terminating=True)))
     assert free_cpu(state) == 7000
-    state.apply(PodUpserted(pod(at="a", phase=PodPhase.SUCCEEDED)))
+    state.apply(PodUpserted(pod(node="a", phase=PodPhase.SUCCEEDED)))
     assert free_cpu(state) == 8000
 
 
 def test_pods_of_other_schedulers_hold_too() -> None:
-    assert free_cpu(having(NodeUpserted(node()), PodUpserted(pod(at="a", ours=False)))) == 7000
+    assert free_cpu(having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a", ours=False)))) == 7000
 
 
 def test_a_new_resource_gets_a_column_and_other_nodes_have_none_of_it() -> None:
-    state = having(NodeUpserted(node("a")), NodeUpserted(node("b", **{"example.com/gpu": 2})))
+    state = having(NodeUpserted(node("a", 8000)), NodeUpserted(node("b", 8000, offers={"example.com/gpu": 2})))
     column = state.columns.resources["example.com/gpu"]
     assert state.columns.free[column, :2].tolist() == [0, 2]
 
 
 def test_an_assumed_pod_holds_until_it_is_forgotten() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod()))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod()))
     state.assume("d/p", "a", 5.0)
     assert free_cpu(state) == 7000
     assert state.oldest_assumption() == 5.0
@@ -108,52 +100,54 @@ def test_an_assumed_pod_holds_until_it_is_forgotten() -> None:
 
 
 def test_a_confirmed_pod_is_assumed_no_longer() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod()))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod()))
     state.assume("d/p", "a", 5.0)
-    state.apply(PodUpserted(pod(at="a")))
+    state.apply(PodUpserted(pod(node="a")))
     assert state.oldest_assumption() is None
     assert free_cpu(state) == 7000
 
 
 def test_a_report_without_a_node_leaves_the_assumption_in_place() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod()))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod()))
     state.assume("d/p", "a", 5.0)
     state.apply(PodUpserted(pod(priority=5)))
     assert free_cpu(state) == 7000
 
 
 def test_a_pod_that_is_confirmed_elsewhere_is_counted_there() -> None:
-    state = having(NodeUpserted(node("a")), NodeUpserted(node("b")), PodUpserted(pod()))
+    state = having(NodeUpserted(node("a", 8000)), NodeUpserted(node("b", 8000)), PodUpserted(pod()))
     state.assume("d/p", "a", 5.0)
-    state.apply(PodUpserted(pod(at="b")))
+    state.apply(PodUpserted(pod(node="b")))
     assert (free_cpu(state, "a"), free_cpu(state, "b")) == (8000, 7000)
 
 
 def test_a_refusal_of_another_incarnation_changes_nothing() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod()))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod()))
     state.assume("d/p", "a", 5.0)
     state.apply(BindRefused("d/p", "another uid", "a", 409, "conflict", retry=False))
     assert free_cpu(state) == 7000
-    state.apply(BindRefused("d/p", "uid-d/p", "a", 500, "error", retry=True))
+    state.apply(BindRefused("d/p", "u-p", "a", 500, "error", retry=True))
     assert free_cpu(state) == 8000
 
 
 def test_a_late_delete_of_another_incarnation_changes_nothing() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")), PodDeleted("d/p", "another uid"))
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")), PodDeleted("d/p", "another uid"))
     assert free_cpu(state) == 7000
 
 
 def test_a_pod_made_anew_under_the_same_name_replaces_the_old_one() -> None:
-    state = having(NodeUpserted(node()), PodUpserted(pod(at="a")), PodUpserted(pod(uid="new", cpu=3000, at="a")))
+    state = having(
+        NodeUpserted(node(cpu=8000)), PodUpserted(pod(node="a")), PodUpserted(pod(node="a", cpu=3000, uid="new"))
+    )
     assert free_cpu(state) == 8000 - 3000
 
 
 def test_jobs_on_a_node_are_counted_by_type_with_their_input_and_reclaimed_cpu() -> None:
     requests = (("cotide.dev/reclaimed-cpu", 500),)
     state = having(
-        NodeUpserted(node()),
-        PodUpserted(pod("d/1", at="a", type="sort", input_bytes=7)),
-        PodUpserted(pod("d/2", at="a", type="sort", input_bytes=5, requests=requests)),
+        NodeUpserted(node(cpu=8000)),
+        PodUpserted(pod("d/1", node="a", type="sort", input_bytes=7)),
+        PodUpserted(pod("d/2", node="a", type="sort", input_bytes=5, requests=requests)),
     )
     columns = state.columns
     column = columns.types["sort"]
@@ -163,8 +157,8 @@ def test_jobs_on_a_node_are_counted_by_type_with_their_input_and_reclaimed_cpu()
 
 
 def test_an_online_pod_is_a_service_only_while_its_workload_promises_something() -> None:
-    web = pod(at="a", workload_class=ONLINE, workload="d/web")
-    state = having(NodeUpserted(node()), PodUpserted(web), ServiceSampled("d/p", 300.0))
+    web = pod(node="a", workload_class=ONLINE, workload="d/web")
+    state = having(NodeUpserted(node(cpu=8000)), PodUpserted(web), ServiceSampled("d/p", 300.0))
     assert state.columns.service_counts[0] == 0
     state.apply(WorkloadUpserted(Workload("d/web", 5.0, exclusive=True)))
     assert state.columns.service_counts[0] == state.columns.exclusive_counts[0] == 1
@@ -174,8 +168,8 @@ def test_an_online_pod_is_a_service_only_while_its_workload_promises_something()
 
 
 def test_a_rate_that_nobody_measured_is_no_rate_of_zero() -> None:
-    web = pod(at="a", workload_class=ONLINE, workload="d/web")
-    state = having(NodeUpserted(node()), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
+    web = pod(node="a", workload_class=ONLINE, workload="d/web")
+    state = having(NodeUpserted(node(cpu=8000)), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
     assert state.columns.promised_rates[0, 0] == UNMEASURED_RATE
     assert state.expected_rate("d/web") is None
     state.apply(ServiceSampled("d/p", 0.0))
@@ -185,8 +179,8 @@ def test_a_rate_that_nobody_measured_is_no_rate_of_zero() -> None:
 
 
 def test_only_a_first_or_a_falling_rate_is_a_relief() -> None:
-    web = pod(at="a", workload_class=ONLINE, workload="d/web")
-    state = having(NodeUpserted(node()), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
+    web = pod(node="a", workload_class=ONLINE, workload="d/web")
+    state = having(NodeUpserted(node(cpu=8000)), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
     state.apply(ServiceSampled("d/p", 100.0))
     state.eased.clear()
     state.apply(ServiceSampled("d/p", 300.0))
@@ -196,7 +190,7 @@ def test_only_a_first_or_a_falling_rate_is_a_relief() -> None:
 
 
 def test_one_more_replica_is_expected_to_be_as_busy_as_the_busiest() -> None:
-    pods = [pod(f"d/{n}", at="a", workload_class=ONLINE, workload="d/web") for n in range(2)]
+    pods = [pod(f"d/{n}", node="a", workload_class=ONLINE, workload="d/web") for n in range(2)]
     state = having(WorkloadUpserted(Workload("d/web")), *map(PodUpserted, pods))
     for key, rate in (("d/0", 10.0), ("d/1", 30.0)):
         state.apply(ServiceSampled(key, rate))
@@ -205,16 +199,16 @@ def test_one_more_replica_is_expected_to_be_as_busy_as_the_busiest() -> None:
 
 
 def test_a_heartbeat_that_changes_nothing_wakes_nobody() -> None:
-    state = having(NodeUpserted(node()))
+    state = having(NodeUpserted(node(cpu=8000)))
     state.relieved.clear()
     clock = state.columns.clock
-    state.apply(NodeUpserted(node()))
+    state.apply(NodeUpserted(node(cpu=8000)))
     assert state.relieved == set()
     assert state.columns.clock == clock
 
 
 def test_the_table_grows_beyond_its_first_capacity() -> None:
-    state = having(*(NodeUpserted(node(f"n{number}", cpu=number)) for number in range(200)))
+    state = having(*(NodeUpserted(node(f"n{number}", number)) for number in range(200)))
     assert [free_cpu(state, f"n{number}") for number in range(200)] == list(range(200))
 
 

@@ -6,10 +6,10 @@ import itertools
 import math
 
 import pytest
+from engine_objects import node_upserted, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.events import (
@@ -33,15 +33,6 @@ from cotide_core.recording.replay import replay
 from cotide_core.state.node_refusals import LONGEST_SECONDS, Asked, NodeRefusals
 
 FIRST = 10.0
-
-
-def node(name: str = "a", *pressures: str, cpu: int = 4000) -> NodeUpserted:
-    return NodeUpserted(Node(name, (("cpu", cpu), ("memory", 2**34), ("pods", 110)), pressures=pressures))
-
-
-def pod(name: str, cpu: int = 1000, **fields: object) -> Pod:
-    base = Pod(f"d/{name}", f"u-{name}", WorkloadClass.BATCH, (("cpu", cpu),), 0.0, ours=True, requested_seconds=60.0)
-    return base._replace(**fields)  # type: ignore[arg-type]  # fields are named by each test
 
 
 def engine(*events: Event, policy: str = "fifo") -> Scheduler:
@@ -70,7 +61,7 @@ def runs(one: Pod) -> Event:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_a_burst_of_refusals_wastes_two_pods_at_most(policy: str) -> None:
-    scheduler = engine(node(), policy=policy)
+    scheduler = engine(node_upserted("a", 4000), policy=policy)
     moments: list[float] = []
     now, number = 0.0, itertools.count()
     latest = pod(f"p{next(number)}")
@@ -91,7 +82,7 @@ def test_a_burst_of_refusals_wastes_two_pods_at_most(policy: str) -> None:
 
 def test_the_engine_wakes_by_itself_when_a_back_off_is_over() -> None:
     first, second = pod("p0"), pod("p1")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     (message,) = told(scheduler, [*refused(first, 5.0), PodUpserted(second)], 5.0)
     assert message == "0/1 nodes are available: 1 node(s) refused a pod like this lately: MemoryPressure"
     assert scheduler.next_wakeup(5.0) == 5.0 + FIRST
@@ -101,7 +92,7 @@ def test_the_engine_wakes_by_itself_when_a_back_off_is_over() -> None:
 def test_one_pod_tries_a_node_and_the_others_follow_when_it_runs() -> None:
     first = pod("p0")
     waiting = [pod(f"w{number}") for number in range(3)]
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     assert bound(scheduler, [*refused(first, 1.0), *map(PodUpserted, waiting)], 1.0) == []
     assert bound(scheduler, [Tick()], 11.0) == ["w0"]
     assert bound(scheduler, [PodUpserted(waiting[0]._replace(node="a"))], 12.0) == []
@@ -110,7 +101,7 @@ def test_one_pod_tries_a_node_and_the_others_follow_when_it_runs() -> None:
 
 def test_a_trial_that_is_refused_doubles_the_back_off_up_to_five_minutes() -> None:
     first = pod("p0")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     now, waits = 0.0, []
     scheduler.handle(refused(first, now), now)
     for number in range(1, 9):
@@ -127,7 +118,7 @@ def test_a_trial_that_is_refused_doubles_the_back_off_up_to_five_minutes() -> No
 
 def test_pods_that_were_on_their_way_belong_to_the_same_burst() -> None:
     several = [pod(f"p{number}") for number in range(4)]
-    scheduler = engine(node(), *map(PodUpserted, several))
+    scheduler = engine(node_upserted("a", 4000), *map(PodUpserted, several))
     for one in several:
         scheduler.handle(refused(one, 1.0), 1.0)
     assert bound(scheduler, [PodUpserted(pod("next"))], 1.0) == []
@@ -155,7 +146,7 @@ def test_a_refusal_keeps_those_away_whom_its_reason_concerns(
     reason: str, fields: dict[str, object], waits: bool
 ) -> None:
     first = pod("p0")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     scheduler.handle(refused(first, 1.0, reason), 1.0)
     assert bound(scheduler, [PodUpserted(pod("p1", **fields))], 1.0) == ([] if waits else ["p1"])
 
@@ -171,13 +162,13 @@ def test_a_refused_affinity_keeps_those_away_that_select_nodes() -> None:
 
 def test_other_nodes_are_as_open_as_before() -> None:
     first = pod("p0")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     scheduler.handle(refused(first, 1.0), 1.0)
-    assert bound(scheduler, [node("b"), PodUpserted(pod("p1"))], 1.0) == ["p1"]
+    assert bound(scheduler, [node_upserted("b", 4000), PodUpserted(pod("p1"))], 1.0) == ["p1"]
 
 
 def test_nobody_closes_a_node_by_binding_pods_there_himself() -> None:
-    scheduler = engine(node())
+    scheduler = engine(node_upserted("a", 4000))
     own = pod("own", node="a")  # it came with a node: this engine did not choose it
     scheduler.handle([PodUpserted(own), *refused(own, 1.0)], 1.0)
     assert bound(scheduler, [PodUpserted(pod("p1"))], 1.0) == ["p1"]
@@ -186,7 +177,7 @@ def test_nobody_closes_a_node_by_binding_pods_there_himself() -> None:
 @pytest.mark.parametrize("ending", ["deleted", "failed by itself", "never answered"])
 def test_a_trial_that_goes_without_an_answer_makes_way_for_the_next(ending: str) -> None:
     first, trial, third = pod("p0"), pod("p1"), pod("p2")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     scheduler.handle([*refused(first, 0.0), PodUpserted(trial), PodUpserted(third)], 0.0)
     assert bound(scheduler, [Tick()], 10.0) == ["p1"]
     events: list[Event] = [PodUpserted(trial._replace(node="a"))]
@@ -201,28 +192,30 @@ def test_a_trial_that_goes_without_an_answer_makes_way_for_the_next(ending: str)
 
 def test_a_node_that_went_and_came_back_starts_anew() -> None:
     first = pod("p0")
-    scheduler = engine(node(), PodUpserted(first))
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
     scheduler.handle([*refused(first, 1.0), NodeDeleted("a")], 1.0)
-    assert bound(scheduler, [node(), PodUpserted(pod("p1"))], 2.0) == ["p1"]
+    assert bound(scheduler, [node_upserted("a", 4000), PodUpserted(pod("p1"))], 2.0) == ["p1"]
 
 
 @pytest.mark.parametrize("condition", ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"])
 def test_a_condition_keeps_pods_away_unless_they_tolerate_its_taint(condition: str) -> None:
     keys = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressure", "PIDPressure": "pid-pressure"}
     key = "node.kubernetes.io/" + keys.get(condition, "network-unavailable")
-    scheduler = engine(node("a", condition))
+    scheduler = engine(node_upserted("a", 4000, pressures=(condition,)))
     (message,) = told(scheduler, [PodUpserted(pod("p1"))], 1.0)
     assert message == f"0/1 nodes are available: 1 node(s) had condition {condition}"
     tolerant = pod("p2", tolerations=(Toleration(key, "Exists", "", "NoSchedule"),))
     assert bound(scheduler, [PodUpserted(tolerant)], 2.0) == ["p2"]
-    assert bound(scheduler, [node()], 3.0) == ["p1"]
+    assert bound(scheduler, [node_upserted("a", 4000)], 3.0) == ["p1"]
 
 
 def test_the_end_of_a_condition_ends_the_back_off_for_it() -> None:
     first = pod("p0")
-    scheduler = engine(node(), PodUpserted(first))
-    scheduler.handle([*refused(first, 1.0), node("a", "MemoryPressure"), PodUpserted(pod("p1"))], 1.0)
-    assert bound(scheduler, [node()], 2.0) == ["p1"]
+    scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
+    scheduler.handle(
+        [*refused(first, 1.0), node_upserted("a", 4000, pressures=("MemoryPressure",)), PodUpserted(pod("p1"))], 1.0
+    )
+    assert bound(scheduler, [node_upserted("a", 4000)], 2.0) == ["p1"]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "qpsm", "hierarchical", "easy", "conservative"])
@@ -232,11 +225,14 @@ def test_a_ledger_with_refusals_replays_exactly(policy: str) -> None:
     lines = [writer.header()]
     first, trial = pod("p0"), pod("p1")
     calls: list[tuple[list[Event], float]] = [
-        ([node(), PodUpserted(first)], 0.0),
+        ([node_upserted("a", 4000), PodUpserted(first)], 0.0),
         ([*refused(first, 0.5), PodUpserted(trial)], 0.5),
         ([Tick()], 10.5),
-        ([*refused(trial, 11.0), node("a", "MemoryPressure"), PodUpserted(pod("p2"))], 11.0),
-        ([node()], 12.0),
+        (
+            [*refused(trial, 11.0), node_upserted("a", 4000, pressures=("MemoryPressure",)), PodUpserted(pod("p2"))],
+            11.0,
+        ),
+        ([node_upserted("a", 4000)], 12.0),
     ]
     for events, now in calls:
         lines.append(writer.entry(now, events, scheduler.handle(events, now)))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from manifests import container, job_manifest, template
 from operator_world import ALONE, World
 from servers import Server
 
@@ -26,16 +27,14 @@ async def world(server: Server) -> AsyncIterator[World]:
 
 
 def job(name: str, limits: dict[str, str] | None = None) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "c", "image": "x"}
-    if limits is not None:
-        container["resources"] = {"limits": limits}
-    metadata = {"annotations": {"sim.cotide.dev/lone-seconds": "3600"}}
+    """A Job that fetches, then counts."""
+    more = {"resources": {"limits": limits}} if limits is not None else {}
+    body = template(annotations={"sim.cotide.dev/lone-seconds": "3600"}, containers=[container(**more)])
     phases = [
         {"name": "fetch", "resources": {"cpu": "500m", "memory": "256Mi"}},
         {"name": "count", "resources": {"cpu": "3", "memory": "1Gi"}},
     ]
-    spec = {"template": {"metadata": metadata, "spec": {"containers": [container]}}, "phases": phases}
-    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+    return job_manifest(name, template=body, phases=phases)
 
 
 async def pod_of(world: World, name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from manifests import job_manifest
 from operator_world import ALONE, World
 
 from cotide_kube.answers import ApiError
@@ -28,17 +29,11 @@ async def limited(world: World, cpu: str) -> None:
     await world.server.until_accounts(world.client, SPACE)
 
 
-def job() -> dict[str, Any]:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
-    spec = {"class": "batch", "completions": 2, "parallelism": 2, "template": {"spec": {"containers": [container]}}}
-    return {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
-
-
 async def test_a_job_above_the_limit_of_its_namespace_waits_and_says_so_until_the_limit_is_raised(world: World) -> None:
     await world.nodes(2)
     await limited(world, "1500m")
     async with world.operator(ALONE):
-        await world.client.create(JOBS, job())
+        await world.client.create(JOBS, job_manifest("j", "1", **{"class": "batch"}, completions=2, parallelism=2))
 
         async def waiting() -> dict[str, Any] | None:
             pods = await world.client.list(PODS)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from manifests import service_manifest
 from prometheus_server import needs_prometheus, running_prometheus
 from prometheus_stand_in import query_of, stand_in, vector
 from servers import Server
@@ -34,23 +35,6 @@ HOSTILE: dict[str, dict[str, str]] = {
     "no PromQL": {"rpsQuery": "sum by (", "latencyQuery": "}" * 4000},
     "too deep": {"rpsQuery": "(" * 2000 + "x" + ")" * 2000},
 }
-
-
-def workload(namespace: str, **qos: Any) -> dict[str, Any]:
-    container = {"name": "web", "image": "x", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}
-    return {
-        "apiVersion": "cotide.dev/v1alpha1",
-        "kind": "Workload",
-        "metadata": {"name": "web", "namespace": namespace},
-        "spec": {
-            "replicas": 2,
-            "qos": {"latencyP95Milliseconds": 50, **qos},
-            "template": {
-                "metadata": {"annotations": {"sim.cotide.dev/rates": "1200"}},
-                "spec": {"containers": [container]},
-            },
-        },
-    }
 
 
 @contextlib.asynccontextmanager
@@ -99,8 +83,8 @@ async def hold_b_while_a_lies(server: Server, client: KubeClient, operator: Oper
             if error.status != 409:
                 raise
     await server.until_accounts(client, "a", "b")
-    await client.create(path("b"), workload("b"))
-    await client.create(path("a"), workload("a"))
+    await client.create(path("b"), service_manifest(namespace="b"))
+    await client.create(path("a"), service_manifest(namespace="a"))
 
     async def measured(namespace: str) -> bool:
         return (await status_of(client, namespace)).get("rps") == 2400.0  # 2 pods x 1200

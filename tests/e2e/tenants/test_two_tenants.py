@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from aiohttp import web
+from manifests import our_pod_manifest
 from operator_world import ALONE, World
 
 from cotide_kube.answers import ApiError
@@ -59,8 +60,8 @@ def container(cpu: str = "100m", **requests: str) -> Object:
 
 
 def pod(name: str, cpu: str = "100m", **metadata: Any) -> Object:
-    spec = {"schedulerName": "cotide", "containers": [container(cpu)]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+    """A pod of ours that a quota takes: it names what it uses."""
+    return our_pod_manifest(name, spec={"containers": [container(cpu)]}, **metadata)
 
 
 def ours(kind: str, name: str, **spec: Any) -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from manifests import job_manifest
 from real_nodes import SHELL
 
 SMALL: Final = {"cpu": "50m", "memory": "16Mi"}
@@ -39,15 +40,6 @@ def batch_pod(name: str, container: dict[str, Any], **spec: Any) -> dict[str, An
 def job(
     name: str, container: dict[str, Any], *, completions: int = 1, parallelism: int = 1, **spec: Any
 ) -> dict[str, Any]:
-    """Return a Job of ours."""
-    return {
-        "apiVersion": "cotide.dev/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "completions": completions,
-            "parallelism": parallelism,
-            "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
-            **spec,
-        },
-    }
+    """Return a Job of ours whose container goes at once when it is asked to."""
+    body = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+    return job_manifest(name, **{"completions": completions, "parallelism": parallelism, "template": body, **spec})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from manifests import job_manifest, workload_manifest
 
 from cotide_core.errors import InputError
 from cotide_operator.apis.types import LabelSelector, read_job, read_workload
@@ -13,11 +14,8 @@ TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "busybox", "resour
 
 
 def job(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "count"}, "spec": {"template": TEMPLATE, **spec}}
-
-
-def workload(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "web"}, "spec": spec}
+    """A Job of this page's template, unless a test brings none."""
+    return job_manifest(**{"template": TEMPLATE, **spec})
 
 
 def test_a_job_with_nothing_but_a_template_gets_the_documented_defaults() -> None:
@@ -82,8 +80,8 @@ def test_a_name_that_is_too_long_for_a_label_is_refused() -> None:
 
 
 def test_a_workload_adopts_or_runs_its_pods() -> None:
-    assert read_workload(workload(selector={"matchLabels": {"app": "web"}})).template is None
-    running = read_workload(workload(template=TEMPLATE, replicas=3, qos={"latencyP95Milliseconds": 5}))
+    assert read_workload(workload_manifest(selector={"matchLabels": {"app": "web"}})).template is None
+    running = read_workload(workload_manifest(template=TEMPLATE, replicas=3, qos={"latencyP95Milliseconds": 5}))
     assert (running.replicas, running.qos.latency_p95_milliseconds, running.exclusive) == (3, 5.0, False)
 
 
@@ -104,7 +102,7 @@ def test_a_workload_adopts_or_runs_its_pods() -> None:
 )
 def test_a_workload_that_cannot_be_is_refused_in_a_sentence(spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        read_workload(workload(**spec))
+        read_workload(workload_manifest(**spec))
 
 
 def test_a_selector_selects_by_all_its_requirements() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import owner, pod_object, workload_manifest
 
 from cotide_kube.objects import PodObject
 from cotide_operator.cache import object_cache
@@ -16,14 +17,14 @@ from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache,
 
 
 def pod(name: str, labels: dict[str, str] | None = None, job: str | None = None, namespace: str = "ns") -> PodObject:
-    owners = [{"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": job, "uid": "o", "controller": True}]
-    metadata = {"name": name, "namespace": namespace, "uid": name, "labels": labels or {}}
-    return msgspec.convert({"metadata": {**metadata, "ownerReferences": owners if job else []}}, PodObject)
+    """A pod, a Job's if one is named."""
+    return pod_object(name, labels=labels, namespace=namespace, uid=name, ownerReferences=[owner(job)] if job else [])
 
 
 def workload(name: str, labels: dict[str, str] | None, namespace: str = "ns") -> CustomObject:
+    """A Workload that adopts by labels, as our client reads it."""
     spec: dict[str, Any] = {"selector": {"matchLabels": labels}} if labels is not None else {}
-    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, CustomObject)
+    return msgspec.convert(workload_manifest(name, namespace=namespace, **spec), CustomObject)
 
 
 def names(pods: list[PodObject]) -> list[str]:

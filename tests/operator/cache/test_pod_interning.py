@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from manifests import container, pod_object
 from msgspec.structs import replace
 
 from cotide_kube.objects import PodObject
@@ -14,19 +15,16 @@ from cotide_operator.cache.pod_interning import PodKeeping
 
 
 def pod(name: str = "p", node: str = "", volume: str = "", **metadata: Any) -> PodObject:
+    """A pod that runs, with the parts that pods share."""
     spec: dict[str, Any] = {
-        "containers": [{"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}],
+        "containers": [container("1", name="main", image="nginx")],
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "nodeName": node,
         "volumes": [{"name": volume}] if volume else [],
     }
-    meta = {"name": name, "namespace": "shop", "uid": f"u-{name}", "labels": {"app": "web"}, **metadata}
-    status = {
-        "phase": "Running",
-        "podIP": "10.0.0.1",
-        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T13:00:00Z"}],
-    }
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, PodObject)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T13:00:00Z"}
+    status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
+    return pod_object(name, spec=spec, status=status, **{"namespace": "shop", "labels": {"app": "web"}, **metadata})
 
 
 def test_pods_of_one_template_share_what_is_equal() -> None:

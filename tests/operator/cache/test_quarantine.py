@@ -6,6 +6,7 @@ import logging
 
 import msgspec
 import pytest
+from manifests import pod_object
 
 from cotide_core.events import NodeUpserted, PodUpserted
 from cotide_kube.objects import NodeObject, PodObject
@@ -17,9 +18,8 @@ from cotide_operator.translation.event_source import EventSource
 
 
 def pod(name: str, version: str = "1", **annotations: str) -> PodObject:
-    metadata = {"name": name, "namespace": "shop", "uid": f"u-{name}", "resourceVersion": version}
-    body = {"metadata": {**metadata, "annotations": annotations}, "spec": {"schedulerName": "cotide"}}
-    return msgspec.convert(body, PodObject)
+    """A pod of a version."""
+    return pod_object(name, namespace="shop", resourceVersion=version, annotations=annotations)
 
 
 @pytest.fixture

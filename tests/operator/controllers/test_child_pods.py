@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+import manifests
 import pytest
+from manifests import pod_object
 
 from cotide_core.classes import WorkloadClass
 from cotide_kube.objects import Metadata, PodObject
@@ -26,11 +27,10 @@ def seen_children(pods: list[PodObject], owner: str) -> list[SeenPod]:
 
 
 def pod(name: str, owner: str, index: str | None = "0", **more: Any) -> PodObject:
-    labels = {"cotide.dev/index": index} if index is not None else {}
-    reference = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "count", "uid": owner, "controller": True}
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, "ownerReferences": [reference]}
-    metadata |= more.pop("metadata", {})
-    return msgspec.convert({"metadata": metadata, "status": more.pop("status", {}), "spec": more}, PodObject)
+    """A pod of the index of a Job ``count`` with this uid."""
+    metadata = {"namespace": "", "uid": f"uid-{name}", "ownerReferences": [manifests.owner("count", owner)]}
+    metadata |= {"labels": {"cotide.dev/index": index} if index is not None else {}, **more.pop("metadata", {})}
+    return pod_object(name, status=more.pop("status", {}), spec=more, **metadata)
 
 
 def test_pods_of_an_earlier_job_of_the_same_name_are_not_its_children() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from seen_pods import seen_pod
 
 from cotide_core.instructions import Forecast
 from cotide_operator.apis.types import JobSpec
@@ -43,8 +44,8 @@ def spec(completions: int = 1, parallelism: int = 1) -> JobSpec:
 
 
 def pod(index: int, node: str | None = None, phase: str = "Running", **more: Any) -> SeenPod:
-    phase = phase if node else "Pending"
-    return SeenPod(name=f"count-{index}", uid=f"u{index}", index=index, phase=phase, node=node, **more)
+    """A pod that waits, or that is in a phase on a node."""
+    return seen_pod(index, phase if node else "Pending", **{"uid": f"u{index}", "node": node, **more})
 
 
 def decision(index: int, **more: Any) -> Decision:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from seen_pods import seen_pod
+
 from cotide_operator.apis.types import WorkloadSpec
 from cotide_operator.controllers.child_pods import SeenPod, template_hash
 from cotide_operator.controllers.workload_reconciler import ReconcilerCache, WorkloadPlan, plan_workload
@@ -14,11 +18,11 @@ def spec(replicas: int | None = 3, image: str = "web:1") -> WorkloadSpec:
     return WorkloadSpec.model_validate(body)
 
 
-def pod(index: int, wanted: WorkloadSpec | None = None, **more: object) -> SeenPod:
-    wanted = wanted or spec()
-    assert wanted.template is not None
-    values: dict[str, object] = {"phase": "Running", "ready": True, "uid": f"uid-{index}"}
-    return SeenPod(name=f"web-{index}", index=index, template=template_hash(wanted.template), **{**values, **more})  # type: ignore[arg-type]  # a builder
+def pod(index: int, wanted: WorkloadSpec | None = None, **more: Any) -> SeenPod:
+    """A pod that is ready, made from the template of the spec."""
+    template = template_hash((wanted or spec()).template or {})
+    known = {"phase": "Running", "ready": True, "uid": f"uid-{index}", "template": template}
+    return seen_pod(index, of="web", **{**known, **more})
 
 
 def plan(

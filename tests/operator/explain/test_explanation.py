@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from manifests import our_pod_manifest
 
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
@@ -40,21 +41,17 @@ def note(**more: Any) -> str:
 
 
 def pod(text: str | None = None, **more: Any) -> dict[str, Any]:
-    annotations = {DECISION_ANNOTATION: text} if text else {}
+    """A pod that waits; ``text`` is the decision that its annotation tells."""
+    spec, status = more.pop("spec", {}), {"phase": "Pending", **more.pop("status", {})}
     metadata = {
-        "name": "count-0",
         "namespace": "shop",
         "uid": "u0",
-        "annotations": annotations,
+        "annotations": {DECISION_ANNOTATION: text} if text else {},
         "labels": more.pop("labels", {}),
         "creationTimestamp": "2026-11-20T13:00:00Z",
         "ownerReferences": more.pop("owners", []),
     }
-    return {
-        "metadata": metadata,
-        "spec": {"schedulerName": "cotide", **more.pop("spec", {})},
-        "status": {"phase": "Pending", **more.pop("status", {})},
-    }
+    return our_pod_manifest("count-0", spec=spec, status=status, **metadata)
 
 
 JOB = {

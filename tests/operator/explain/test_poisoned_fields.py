@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pytest
+from manifests import our_pod_manifest
 from rich.console import Console
 
 from cotide_cli.commands.explain_command import show
@@ -14,11 +15,6 @@ from cotide_operator.explain.explanation import explain_job, explain_pod
 
 NOW = 1_790_000_000.0
 EVENT = {"reason": "Waiting", "message": "no room", "metadata": {}, "involvedObject": {"name": "p"}}
-
-
-def pod(**status: Any) -> dict[str, Any]:
-    metadata = {"namespace": "ns", "name": "p", "uid": "u"}
-    return {"metadata": metadata, "spec": {"schedulerName": "cotide", "nodeName": "n"}, "status": status}
 
 
 def owned(status: Any) -> ClassContext:
@@ -40,7 +36,9 @@ def owned(status: Any) -> ClassContext:
 def test_a_poisoned_field_of_a_pod_or_what_it_belongs_to_spoils_its_own_line(
     around: ClassContext, status: dict[str, Any], what: str
 ) -> None:
-    told = explain_pod(pod(**status), around, NOW)
+    told = explain_pod(
+        our_pod_manifest("p", namespace="ns", uid="u", spec={"nodeName": "n"}, status={**status}), around, NOW
+    )
     unread = [words for name, words in told.facts if name == "Not read"]
     assert [words.split(":")[0] for words in unread] == [what]
     assert "none written yet" in dict(told.facts)["Decision"]
@@ -57,7 +55,11 @@ def test_a_poisoned_status_of_a_job_leaves_its_work_and_its_events(status: dict[
 
 
 def test_words_of_an_event_that_look_like_markup_are_printed_as_they_stand() -> None:
-    told = explain_pod(pod(), ClassContext(events=[{**EVENT, "reason": "[/red]", "lastTimestamp": "[/x]"}]), NOW)
+    told = explain_pod(
+        our_pod_manifest("p", namespace="ns", uid="u", spec={"nodeName": "n"}, status={}),
+        ClassContext(events=[{**EVENT, "reason": "[/red]", "lastTimestamp": "[/x]"}]),
+        NOW,
+    )
     out = io.StringIO()
     show(told, Console(file=out, width=120, highlight=False))
     assert "[/red]" in out.getvalue()

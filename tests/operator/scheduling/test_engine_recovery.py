@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from manifests import pod_object
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
@@ -47,9 +48,8 @@ class Heard:
 
 
 def pod(name: str, version: str = "1", priority: int = 0) -> PodObject:
-    metadata = {"name": name, "namespace": "shop", "uid": f"u-{name}", "resourceVersion": version}
-    spec = {"schedulerName": "cotide", "priority": priority, "containers": [{"name": "c"}]}
-    return msgspec.convert({"metadata": metadata, "spec": spec}, PodObject)
+    """A pod of a version and a priority."""
+    return pod_object(name, namespace="shop", resourceVersion=version, spec={"priority": priority})
 
 
 def operator() -> SimpleNamespace:

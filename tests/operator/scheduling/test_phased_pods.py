@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from manifests import container, job_manifest, template
 from repository import ROOT
 
 from cotide_core.classes import WorkloadClass
@@ -25,9 +26,10 @@ PHASES = [
 
 
 def job(phases: list[dict[str, Any]], requests: dict[str, str]) -> Any:
-    container = {"name": "work", "image": "none", "resources": {"requests": requests}}
-    spec = {"phases": phases, "template": {"spec": {"containers": [container]}}}
-    return read_job({"metadata": {"name": "count"}, "spec": spec})
+    """A Job of phases, read, whose pods ask for so much."""
+    return read_job(
+        job_manifest(phases=phases, template=template(containers=[container(resources={"requests": requests})]))
+    )
 
 
 @pytest.mark.parametrize("reclaim", [False, True])

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from manifests import pod_object
 
 from cotide_core.errors import InputError
 from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, EXACT, INT32_MOST, NOTE_BYTES, SECONDS_MOST
@@ -30,9 +31,8 @@ HOSTILE_NUMBERS = (0, -1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 +
 
 
 def pod(spec: dict | None = None, annotations: dict | None = None, status: dict | None = None) -> PodObject:
-    metadata = {"name": "p", "namespace": "shop", "uid": "u", "annotations": annotations or {}}
-    body = {"metadata": metadata, "spec": {"schedulerName": "cotide", **(spec or {})}, "status": status or {}}
-    return msgspec.convert(body, PodObject)
+    """A pod whose parts are the test's."""
+    return pod_object("p", namespace="shop", uid="u", annotations=annotations or {}, spec=spec, status=status or {})
 
 
 def translated(found: PodObject):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import pod_object
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Namespace, NamespaceDeleted, NamespaceUpserted, Pod, PodUpserted
@@ -33,11 +34,8 @@ def namespace(labels: dict[str, str] | None = None, **annotations: str) -> Names
 
 
 def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject:
-    body = {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u", **metadata},
-        "spec": {"schedulerName": "cotide", "containers": [{"name": "c"}], **(spec or {})},
-    }
-    return msgspec.convert(body, PodObject)
+    """A pod whose parts are the test's."""
+    return pod_object("p", spec=spec, **{"uid": "u", **metadata})
 
 
 def translated(one: PodObject, *, of: NamespaceObject | None = None, default: str = "unraised") -> Pod:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manifests import owner, pod_object
 
 from cotide_core.events import PodUpserted
 from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
@@ -24,17 +25,11 @@ class StoppedClock(ScaledClock):
 
 
 def pod(name: str, uid: str, phase: str, job: str | None, labels: dict[str, str]) -> PodObject:
-    owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": job, "uid": "o", "controller": True}
-    metadata = {
-        "name": name,
-        "namespace": "ns",
-        "uid": uid,
-        "labels": labels,
-        "creationTimestamp": "2026-11-20T13:00:00Z",
-        "ownerReferences": [owner] if job else [],
-    }
-    spec = {"schedulerName": "cotide", "priorityClassName": "p"}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, PodObject)
+    """A pod, a Job's if one is named."""
+    owners = [owner(job)] if job else []
+    spec = {"priorityClassName": "p"}
+    made = {"creationTimestamp": "2026-11-20T13:00:00Z", "ownerReferences": owners}
+    return pod_object(name, uid=uid, labels=labels, spec=spec, status={"phase": phase}, **made)
 
 
 def around(kind: str, name: str, value: int) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from manifests import container, pod_object
 
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.pod_interning import PodKeeping
@@ -17,17 +18,11 @@ DEFERRED = {"conditions": [{"type": "PodResizePending", "status": "True", "reaso
 
 
 def pod(asked: str, set_: str | None = None, aside: str | None = None, **status: Any) -> PodObject:
-    one: dict[str, Any] = {"name": "c"}
-    if set_ is not None:
-        one["resources"] = {"requests": {"cpu": set_}}
+    """A pod that asks for ``asked``; its kubelet has ``set_`` in force and holds ``aside`` for it."""
+    one: dict[str, Any] = container(set_)
     if aside is not None:
         one["allocatedResources"] = {"cpu": aside}
-    body = {
-        "metadata": {"name": "p", "namespace": "s", "uid": "u"},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": asked}}}]},
-        "status": {"containerStatuses": [one], **status},
-    }
-    return msgspec.convert(body, PodObject)
+    return pod_object("p", asked, namespace="s", uid="u", status={"containerStatuses": [one], **status})
 
 
 CASES = [

@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import engine_objects
 import pytest
 
 from cotide_core.classes import WorkloadClass
@@ -71,7 +72,8 @@ class Scene:
 
 
 def pod(name: str) -> Pod:
-    return Pod(f"ns/{name}", name, WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
+    """A pod of the service, on the one node."""
+    return engine_objects.pod(f"ns/{name}", cls=WorkloadClass.ONLINE, uid=name, node="n", workload="ns/web")
 
 
 def reading(key: str, rate: float = 5.0) -> Reading:

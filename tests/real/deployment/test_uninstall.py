@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from binaries import Binaries
 from control_plane import ControlPlane, control_plane
+from manifests import pod_manifest
 from real_cluster import ALONE, DEPLOY, RealCluster, apply, until_served
 
 from cotide_core.units import resource_amount
@@ -103,10 +104,9 @@ def uninstall(plane: ControlPlane, *options: str) -> str:
 
 
 def pod(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}}
+    """A pod that runs for long and uses less than it asks for."""
     notes = {"sim.cotide.dev/used-millicores": "300", "sim.cotide.dev/lone-seconds": "100000"}
-    metadata = {"name": name, "labels": {"app": name, **(labels or {})}, "annotations": notes}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+    return pod_manifest(name, "500m", "64Mi", labels={"app": name, **(labels or {})}, annotations=notes, spec=spec)
 
 
 async def install_and_use(cluster: RealCluster, port: int, origin: float) -> None:

@@ -35,7 +35,7 @@ class PlainInterference:
         return "{}"
 
 
-def job(key="job", seconds: float | None = 10.0, millicores=1000, **more) -> PodLoad:
+def job_load(key="job", seconds: float | None = 10.0, millicores=1000, **more) -> PodLoad:
     return PodLoad(key, WorkloadClass.BATCH, millicores, 1 << 30, lone_seconds=seconds, **more)
 
 
@@ -51,7 +51,7 @@ def park(millicores=2000, interference=None, **more) -> MachinePark:
 
 def test_a_job_alone_takes_its_lone_seconds():
     machines = park()
-    machines.start_pod("node", job(seconds=10.0), 100.0)
+    machines.start_pod("node", job_load(seconds=10.0), 100.0)
     assert machines.next_finish() == 110.0
     assert [(f.key, f.at_seconds) for f in machines.advance(200.0)] == [("job", 110.0)]
     assert machines.next_finish() is None
@@ -61,14 +61,14 @@ def test_a_service_on_one_of_two_cores_slows_a_job_to_three_quarters():
     # q = 1 of 2 cores is the service's; there the job runs at 1/2, elsewhere at 1: 0.5 + 0.5 / 2 = 0.75.
     machines = park()
     machines.start_pod("node", service(), 0.0)
-    machines.start_pod("node", job(seconds=7.5), 0.0)
+    machines.start_pod("node", job_load(seconds=7.5), 0.0)
     assert machines.advance(100.0)[0].at_seconds == pytest.approx(10.0)
 
 
 def test_progress_adds_up_when_the_speed_changes():
     # 4 s alone at speed 1 leave 6 of 10; then 4 s beside a service at 0.75 leave 3; then alone again: 3 s. 11 in all.
     machines = park()
-    machines.start_pod("node", job(seconds=10.0), 0.0)
+    machines.start_pod("node", job_load(seconds=10.0), 0.0)
     machines.start_pod("node", service(), 4.0)
     assert machines.remaining_lone_seconds("job") == pytest.approx(6.0)
     machines.stop_pod("web", 8.0)
@@ -80,7 +80,7 @@ def test_cpu_asked_for_beyond_capacity_slows_all_jobs_in_proportion():
     # 4 jobs of one core on two cores: each gets half, so 10 s take 20.
     machines = park()
     for number in range(4):
-        machines.start_pod("node", job(f"job-{number}"), 0.0)
+        machines.start_pod("node", job_load(f"job-{number}"), 0.0)
     assert {f.at_seconds for f in machines.advance(100.0)} == {20.0}
 
 
@@ -89,7 +89,7 @@ def test_a_finish_speeds_up_those_that_stay():
     # and go on at full speed: 3 + 8 = 11.
     machines = park()
     for key, seconds in (("short", 2.0), ("a", 10.0), ("b", 10.0)):
-        machines.start_pod("node", job(key, seconds), 0.0)
+        machines.start_pod("node", job_load(key, seconds), 0.0)
     finished = [(f.key, round(f.at_seconds, 9)) for f in machines.advance(100.0)]
     assert finished == [("short", 3.0), ("a", 11.0), ("b", 11.0)]
 
@@ -97,8 +97,8 @@ def test_a_finish_speeds_up_those_that_stay():
 def test_a_job_without_work_ends_at_the_moment_at_which_it_starts():
     machines = park()
     machines.advance(50.0)
-    machines.start_pod("node", job("nothing", seconds=0.0), 50.0)
-    machines.start_pod("node", job("something", seconds=5.0), 50.0)
+    machines.start_pod("node", job_load("nothing", seconds=0.0), 50.0)
+    machines.start_pod("node", job_load("something", seconds=5.0), 50.0)
     assert machines.next_finish() == 50.0
     assert [(f.key, f.at_seconds) for f in machines.advance(50.0)] == [("nothing", 50.0)]
     assert machines.next_finish() == 55.0
@@ -106,15 +106,15 @@ def test_a_job_without_work_ends_at_the_moment_at_which_it_starts():
 
 def test_run_time_comes_from_the_type_or_the_default():
     machines = park(8000)
-    machines.start_pod("node", job("typed", None, type="work", input_bytes=5_000_000_000), 0.0)
-    machines.start_pod("node", job("unknown", None, type="other"), 0.0)
+    machines.start_pod("node", job_load("typed", None, type="work", input_bytes=5_000_000_000), 0.0)
+    machines.start_pod("node", job_load("unknown", None, type="other"), 0.0)
     assert [(f.key, f.at_seconds) for f in machines.advance(100.0)] == [("typed", 5.0), ("unknown", 30.0)]
 
 
 def test_online_pods_never_finish_and_exit_codes_are_kept():
     machines = park()
     machines.start_pod("node", service(lone_seconds=1.0), 0.0)
-    machines.start_pod("node", job(exit_code=3), 0.0)
+    machines.start_pod("node", job_load(exit_code=3), 0.0)
     assert [(f.key, f.exit_code) for f in machines.advance(1e5)] == [("job", 3)]
     assert machines.service_samples(1e5)[0].key == "web"
 
@@ -122,7 +122,7 @@ def test_online_pods_never_finish_and_exit_codes_are_kept():
 def test_samples_show_rate_and_latency_of_the_moment():
     machines = park()
     machines.start_pod("node", service(rates=(100.0, 300.0), rates_step_seconds=10.0), 0.0)
-    machines.start_pod("node", job(millicores=500, seconds=1e6), 0.0)
+    machines.start_pod("node", job_load(millicores=500, seconds=1e6), 0.0)
     sample = machines.service_samples(5.0)[0]
     # Half way from 100 to 300; latency 200 / 100 + 500 / 2000.
     assert (sample.requests_per_second, sample.latency_p95_milliseconds) == (200.0, 2.25)
@@ -131,23 +131,23 @@ def test_samples_show_rate_and_latency_of_the_moment():
 def test_usage_is_the_service_s_rate_plus_what_jobs_ask_for_up_to_capacity():
     machines = park()
     machines.start_pod("node", service(rates=(500.0,)), 0.0)
-    machines.start_pod("node", job(millicores=500, seconds=1e6), 0.0)
+    machines.start_pod("node", job_load(millicores=500, seconds=1e6), 0.0)
     usage = machines.node_usage(1.0)[0]
     assert (usage.cpu_millicores, usage.memory_bytes) == (1000.0, 2 << 30)
-    machines.start_pod("node", job("more", millicores=2000, seconds=1e6), 1.0)
+    machines.start_pod("node", job_load("more", millicores=2000, seconds=1e6), 1.0)
     assert machines.node_usage(1.0)[0].cpu_millicores == 2000.0
 
 
 def test_the_same_pod_started_twice_runs_once():
     machines = park()
-    machines.start_pod("node", job(seconds=10.0), 0.0)
-    machines.start_pod("node", job(seconds=10.0), 5.0)
+    machines.start_pod("node", job_load(seconds=10.0), 0.0)
+    machines.start_pod("node", job_load(seconds=10.0), 5.0)
     assert [f.at_seconds for f in machines.advance(100.0)] == [10.0]
 
 
 def test_a_removed_node_takes_its_pods_with_it():
     machines = park()
-    machines.start_pod("node", job(), 0.0)
+    machines.start_pod("node", job_load(), 0.0)
     assert machines.remove_node("node") == ("job",)
     assert machines.next_finish() is None
     assert machines.advance(100.0) == []
@@ -178,7 +178,7 @@ def test_what_happens_does_not_depend_on_how_often_time_is_advanced(jobs, looks)
         machines.start_pod("node", service(rates=(20e3, 120e3, 60e3), rates_step_seconds=20.0), 0.0)
         done = []
         todo = sorted(
-            [(at, number, job(f"job-{number}", seconds, 100 * hundreds), ("node", "other")[where])
+            [(at, number, job_load(f"job-{number}", seconds, 100 * hundreds), ("node", "other")[where])
              for number, (at, seconds, hundreds, where) in enumerate(jobs)],
             key=lambda entry: entry[:2],
         )  # fmt: skip
@@ -203,7 +203,7 @@ def test_each_job_works_off_its_lone_seconds_exactly_once(jobs):
     machines.start_pod("node", service(rates=(20e3, 120e3), rates_step_seconds=20.0), 0.0)
     lone = {f"job-{number}": seconds for number, (_, seconds, _, _) in enumerate(jobs)}
     for number, (_, seconds, hundreds, _) in enumerate(jobs):
-        machines.start_pod("node", job(f"job-{number}", seconds, 100 * hundreds), 0.0)
+        machines.start_pod("node", job_load(f"job-{number}", seconds, 100 * hundreds), 0.0)
     left, worked, finished = dict(lone), dict.fromkeys(lone, 0.0), set()
     now = 0.0
     while left:
@@ -233,7 +233,7 @@ def test_request_rates_are_read_anew_at_every_step():
     # 5 + 15 x .75 + 5 + 10 x .75 = 28.75 lone seconds are worked by 35.
     machines = park()
     machines.start_pod("node", service(rates=(0.0, 600.0), rates_step_seconds=10.0), 0.0)
-    machines.start_pod("node", job(seconds=28.75), 0.0)
+    machines.start_pod("node", job_load(seconds=28.75), 0.0)
     assert machines.advance(100.0)[0].at_seconds == pytest.approx(35.0)
 
 
@@ -266,7 +266,7 @@ def test_what_the_pods_of_a_node_use_adds_up_to_what_the_node_uses():
     # Two cores: a service that could use 2.5 keeps 1.9, since 5 % of the node are the job's whatever comes.
     machines = park()
     machines.start_pod("node", service(used_millicores=(2500.0,)), 0.0)
-    machines.start_pod("node", job(seconds=1e6, millicores=1500), 0.0)
+    machines.start_pod("node", job_load(seconds=1e6, millicores=1500), 0.0)
     used = {usage.key: usage.cpu_millicores for usage in machines.pod_usage(10.0)}
     assert used == pytest.approx({"web": 1900.0, "job": 100.0})
     node = machines.node_usage(10.0)[0]
@@ -278,7 +278,7 @@ def test_a_service_may_use_more_than_it_asks_for_and_slows_the_jobs_beside_it_on
     for used, left in ((1500.0, 1.0), (3000.0, 0.5)):
         machines = park(millicores=4000)
         machines.start_pod("node", service(rates=(), used_millicores=(used,)), 0.0)
-        machines.start_pod("node", job(seconds=1e6, millicores=2000), 0.0)
+        machines.start_pod("node", job_load(seconds=1e6, millicores=2000), 0.0)
         usage = {one.key: one for one in machines.pod_usage(10.0)}
         assert usage["job"].cpu_millicores == pytest.approx(2000.0 * left)
         assert usage["job"].cpu_core_seconds == pytest.approx(20.0 * left)
@@ -289,7 +289,7 @@ def test_looking_at_use_changes_nothing_that_happens():
     def finish(look):
         machines = park(interference=GeneratedInterference())
         machines.start_pod("node", service(rates=(1e5, 2e4, 9e4), rates_step_seconds=7.0), 0.0)
-        machines.start_pod("node", job(seconds=50.0, type="sort"), 1.0)
+        machines.start_pod("node", job_load(seconds=50.0, type="sort"), 1.0)
         for second in range(2, 40):
             if look:
                 machines.pod_usage(second + 0.3)

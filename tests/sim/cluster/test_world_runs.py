@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from simulated_work import planned_job
 
-from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
@@ -14,15 +14,9 @@ from cotide_core.instructions import Bind, Wait
 from cotide_sim.cluster.world import World
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads.generated import generate
-from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
+from cotide_sim.workloads.plan import Plan, PlannedService
 
 MODEL = GeneratedInterference()
-
-
-def job(name: str, at: float, seconds: float, millicores: int = 8000, completions: int = 1) -> PlannedJob:
-    return PlannedJob(
-        name, at, WorkloadClass.BATCH, "grep", 1_000_000_000, 100, completions, millicores, 1 << 30, seconds, None
-    )
 
 
 def play(plan: Plan, policy: str = "fifo", nodes: int = 1, **more):
@@ -31,7 +25,7 @@ def play(plan: Plan, policy: str = "fifo", nodes: int = 1, **more):
 
 def test_waiting_and_finishing_by_hand():
     # One node of 8 cores, jobs of 8 cores: a runs 11-31, b (arrived at 16) 31-51, c (at 61) is still running at 70.
-    plan = Plan((), (job("a", 11, 20), job("b", 16, 20), job("c", 61, 50)), 70.0)
+    plan = Plan((), (planned_job("a", 11, 20), planned_job("b", 16, 20), planned_job("c", 61, 50)), 70.0)
     summary = play(plan).summary
     assert summary["waiting_seconds_total"] == pytest.approx(15.0)
     assert summary["waiting_seconds_mean"] == pytest.approx(5.0)
@@ -41,7 +35,7 @@ def test_waiting_and_finishing_by_hand():
 
 
 def test_a_pod_that_never_starts_waits_to_the_end():
-    plan = Plan((), (job("a", 0, 1000), job("b", 10, 5)), 60.0)
+    plan = Plan((), (planned_job("a", 0, 1000), planned_job("b", 10, 5)), 60.0)
     assert play(plan).summary["waiting_seconds_total"] == pytest.approx(50.0)
 
 
@@ -98,4 +92,4 @@ def test_a_binding_beyond_capacity_is_a_fault_not_a_result(monkeypatch):
 
     monkeypatch.setattr(Scheduler, "handle", bind_everything)
     with pytest.raises(RuntimeError, match="node-000 would hold 16000 of 8000 cpu"):
-        play(Plan((), (job("a", 0, 10, completions=2),), 60.0))
+        play(Plan((), (planned_job("a", 0, 10, completions=2),), 60.0))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulated_work import planned_job
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
@@ -17,7 +18,7 @@ from cotide_sim.cluster.slot_forecasts import NodeLoads, PeakRule, SlotForecasts
 from cotide_sim.cluster.world import NODE_MILLICORES, World
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.workloads import slack
-from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
+from cotide_sim.workloads.plan import Plan, PlannedService
 from cotide_sim.workloads.scenarios import SLOT_SECONDS, plan_of, usual_scenario, watchful
 
 NODES = 12
@@ -32,10 +33,6 @@ def play(plan: Plan, policy: str = "hierarchical", nodes: int = 1, **more):
 
 def service(used: tuple[float, ...], millicores: int = 2000, step: float = 25.0) -> PlannedService:
     return PlannedService("web", 1, millicores, GIB, 1e6, (), step, used_millicores=used)
-
-
-def job(name: str, at: float, millicores: int, cls=WorkloadClass.BATCH, seconds: float = 1000.0) -> PlannedJob:
-    return PlannedJob(name, at, cls, "grep", 10**9, 100, 1, millicores, GIB, seconds, None)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +89,7 @@ def test_no_decision_fills_a_node_beyond_what_its_forecast_and_its_measurement_l
 def test_a_burst_takes_gratis_work_off_the_node_and_never_the_service():
     # 1000 of 8000 m in use let gratis pods have 5000 m; at 200 s the service needs 4000 m: 9000 of 8000.
     used = (1000.0,) * 8 + (4000.0,) * 3 + (1000.0,) * 3
-    jobs = tuple(job(f"gratis-{n}", 100.0, 2500, WorkloadClass.GRATIS) for n in range(2))
+    jobs = tuple(planned_job(f"gratis-{n}", 100.0, 1000.0, 2500, WorkloadClass.GRATIS) for n in range(2))
     evicted: list[str] = []
     run = play(
         Plan((service(used),), jobs, 300.0),
@@ -105,7 +102,7 @@ def test_a_burst_takes_gratis_work_off_the_node_and_never_the_service():
 
 def test_pods_of_jobs_ask_for_reclaimed_capacity_and_are_offered_what_requests_leave_unused():
     # The service asks for 6000 of 8000 m and uses 500: a job of 5000 m fits on the node by its forecast alone.
-    plan = Plan((service((500.0,), 6000),), (job("big", 100.0, 5000, seconds=50.0),), 200.0)
+    plan = Plan((service((500.0,), 6000),), (planned_job("big", 100.0, 50.0, 5000),), 200.0)
     assert play(plan, "fifo").summary["jobs_finished"] == 0
     assert play(plan).summary["jobs_finished"] == 1
 
@@ -157,7 +154,7 @@ def test_an_evicted_pod_runs_out_its_grace_and_starts_over():
         seen.extend((now, f"evict {one.key}") for one in out if isinstance(one, Evict))
         seen.extend((now, f"again {e.pod.key}") for e in events if isinstance(e, PodUpserted) and "again" in e.pod.key)
 
-    play(Plan((service(used),), (job("work", 100.0, 5000),), 300.0), knobs=knobs, listener=listen)
+    play(Plan((service(used),), (planned_job("work", 100.0, 1000.0, 5000),), 300.0), knobs=knobs, listener=listen)
     at, what = seen[0]
     assert what == "evict demo/work-0"
     assert seen[1] == (at + 1.0, "again demo/work-0-again")

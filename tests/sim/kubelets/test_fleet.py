@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
+from manifests import pod_manifest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cotide_core.errors import ClusterError
@@ -42,21 +43,10 @@ async def cluster(**more):
 
 
 def pod(name, cpu="1", lone_seconds=4, annotations=None, labels=None, **spec):
+    """A batch pod that ends by itself after so long alone on a node."""
     notes = {"sim.cotide.dev/lone-seconds": str(lone_seconds)} if lone_seconds is not None else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"cotide.dev/class": "batch", **(labels or {})},
-            "annotations": notes | (annotations or {}),
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}],
-            **spec,
-        },
-    }
+    spec = {"restartPolicy": "Never", **spec}
+    return pod_manifest(name, cpu, cls="batch", labels=labels, annotations=notes | (annotations or {}), spec=spec)
 
 
 def service(name, rate, cpu="1"):

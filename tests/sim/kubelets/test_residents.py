@@ -2,8 +2,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import pod_object
 
-from cotide_kube.objects import PodObject, PodStatus
+from cotide_kube.objects import PodStatus
 from cotide_kube.timestamps import format_timestamp
 from cotide_sim.cluster.machine import MachinePark
 from cotide_sim.interference.model import GeneratedInterference
@@ -18,14 +19,10 @@ ORIGIN = 1_000_000.0
 def pod(name="a", cpu="1", uid=None, node="n0", **more):
     """A batch pod of ten lone seconds, unless told otherwise."""
     annotations = {"sim.cotide.dev/lone-seconds": "10"} | more.pop("annotations", {})
-    metadata = {"namespace": "d", "name": name, "uid": uid or f"u-{name}", "labels": {"cotide.dev/class": "batch"}}
+    metadata = {"namespace": "d", "uid": uid or f"u-{name}", "labels": {"cotide.dev/class": "batch"}}
     metadata |= {"annotations": annotations} | more.pop("metadata", {})
-    spec = {
-        "nodeName": node,
-        "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
-    } | more.pop("spec", {})
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": more.pop("status", {})}, PodObject)
+    spec = {"nodeName": node, "restartPolicy": "Never"} | more.pop("spec", {})
+    return pod_object(name, cpu, spec=spec, status=more.pop("status", {}), **metadata)
 
 
 class World:
@@ -328,7 +325,7 @@ def test_an_online_pod_uses_what_its_annotation_says_and_not_what_it_asks_for():
     notes = {"labels": {"cotide.dev/class": "online"}, "annotations": course}
     world.see(replace_spec(pod("web", cpu="2", metadata=notes), "Always"))
     (used,) = world.park.pod_usage(ORIGIN + 10.0)
-    assert (used.key, used.container, used.cpu_millicores) == ("d/web", "main", pytest.approx(1000.0))
+    assert (used.key, used.container, used.cpu_millicores) == ("d/web", "c", pytest.approx(1000.0))
     assert used.cpu_core_seconds == pytest.approx(7.5)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manifests import pod_object
 
 from cotide_kube.objects import PodObject
 from cotide_sim.cluster.machine import MachinePark
@@ -22,18 +22,9 @@ ORIGIN = 1_000_000.0
 
 def pod(name: str, cpu: int, status: Any = None, restart: str = "Never") -> PodObject:
     """A pod of 100 lone seconds."""
-    body = {
-        "metadata": {
-            "namespace": "d", "name": name, "uid": f"u-{name}", "annotations": {"sim.cotide.dev/lone-seconds": "100"}
-        },
-        "spec": {
-            "nodeName": "n0",
-            "restartPolicy": restart,
-            "containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": f"{cpu}m"}}}],
-        },
-        "status": status or {},
-    }  # fmt: skip
-    return msgspec.convert(body, PodObject)
+    spec = {"nodeName": "n0", "restartPolicy": restart}
+    notes = {"sim.cotide.dev/lone-seconds": "100"}
+    return pod_object(name, f"{cpu}m", namespace="d", annotations=notes, spec=spec, status=status or {})
 
 
 class Node:
@@ -118,7 +109,7 @@ def test_a_pod_that_is_found_running_holds_what_its_status_says_and_its_wish_is_
     status = {
         "phase": "Running",
         "startTime": "1970-01-12T13:46:40Z",
-        "containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "1000m"}}}],
+        "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1000m"}}}],
     }
     (granted,) = node.see(pod("a", 2000, status))
     assert told(granted) == ("1000m", {"PodResizeInProgress": ""})

@@ -16,7 +16,7 @@ from cotide_sim.phases.world import bound, run, slowed_share
 NARROW = Profile((Phase("shuffle", (1000, 1), 10_000), Phase("reduce", (4000, 1), 5000)))
 
 
-def workload(*stages: Stage, submitted: tuple[int, ...] = (0,), cores: int = 4) -> Workload:
+def phased(*stages: Stage, submitted: tuple[int, ...] = (0,), cores: int = 4) -> Workload:
     tasks = sum(stage.tasks for stage in stages)
     return Workload(
         name="by hand",
@@ -29,7 +29,7 @@ def workload(*stages: Stage, submitted: tuple[int, ...] = (0,), cores: int = 4) 
 
 
 def test_task_level_runs_one_after_the_other_where_phases_overlap() -> None:
-    two = workload(Stage(0, NARROW, 2, reduces=False))
+    two = phased(Stage(0, NARROW, 2, reduces=False))
     # The largest phase takes all four cores: 15 s + 15 s.
     assert run(two, "task").job_seconds.tolist() == [30.0]
     # Both shuffle at once, then reduce in turn: 10 + 5 + 5 s; one paused for 5 s.
@@ -42,7 +42,7 @@ def test_task_level_runs_one_after_the_other_where_phases_overlap() -> None:
 
 def test_a_stage_opens_when_the_one_before_is_done() -> None:
     quick = Profile((Phase("map", (1000, 1), 3000),))
-    both = workload(Stage(0, quick, 4, reduces=False), Stage(0, quick, 1, reduces=True))
+    both = phased(Stage(0, quick, 4, reduces=False), Stage(0, quick, 1, reduces=True))
     assert run(both, "phases").job_seconds.tolist() == [6.0]
 
 
@@ -58,7 +58,7 @@ def test_the_same_workload_gives_the_same_run_and_no_rule_beats_the_bound(rule: 
 def test_slots_are_as_large_as_the_largest_task() -> None:
     wide = Profile((Phase("map", (2000, 60), 3000),))
     _, capacity = groups_of(
-        "slots", workload(Stage(0, NARROW, 2, reduces=False), Stage(0, wide, 1, reduces=True), cores=8)
+        "slots", phased(Stage(0, NARROW, 2, reduces=False), Stage(0, wide, 1, reduces=True), cores=8)
     )
     assert capacity.sum() == 1  # 100 bytes hold one task of 60, 8 cores two of 4
 
@@ -97,13 +97,13 @@ def test_two_equal_jobs_that_share_equally_are_not_slowed_and_one_that_waits_is(
 def test_the_bound_serves_the_job_with_the_least_left_first() -> None:
     # 4 cores: jobs of 8 and 2 core-seconds at 0: the short one ends after 0.5 s, the long one after 2.5 s.
     long = Profile((Phase("map", (1000, 1), 1000),))
-    two = workload(Stage(0, long, 8, reduces=False), Stage(1, long, 2, reduces=False), submitted=(0, 0))
+    two = phased(Stage(0, long, 8, reduces=False), Stage(1, long, 2, reduces=False), submitted=(0, 0))
     assert bound(two) == pytest.approx(1.5)
 
 
 def test_the_bound_lets_a_shorter_job_come_before_one_that_runs() -> None:
     long = Profile((Phase("map", (1000, 1), 1000),))
-    two = workload(Stage(0, long, 16, reduces=False), Stage(1, long, 4, reduces=False), submitted=(0, 1000))
+    two = phased(Stage(0, long, 16, reduces=False), Stage(1, long, 4, reduces=False), submitted=(0, 1000))
     # The first has 3 of 4 s left at 1 s; the second takes 1 s, and the first ends at 5 s: (5 + 1) / 2.
     assert bound(two) == pytest.approx(3.0)
 

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import given, settings
-from replay_reference import Job, Pool, columns_of, logs, reference_platform
+from hypothesis import strategies as st
+from replay_reference import Job, Pool, columns_of, logs, reference_platform, reference_printed_platform
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_sim.trace_replay.kernels.kept import kept_of
-from cotide_sim.trace_replay.kernels.platform import PATIENCE, platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.platform import (
+    PATIENCE,
+    PATIENCE_SECONDS,
+    PlatformSettings,
+    platform_rule,
+    replay_platform,
+)
+from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 
 DAY = 86_400
 
 
-def platform(jobs, capacity, mode=GIVEN):
+def platform(jobs, capacity, mode=GIVEN, settings=None, printed=False):
     """Return the starts and which jobs counted as predictable."""
     log = columns_of(jobs)
     upper, predictable = (np.array([getattr(job, name) for job in jobs]) for name in ("upper", "predictable"))
     past = past_of(LEARNED, 2, log.user, log.demand, log.request)
-    rule = platform_rule(capacity, mode, past, upper, predictable)
-    replay_platform(log, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
+    rule = platform_rule(capacity, mode, past, upper, predictable, settings=settings)
+    kernel, rule = (replay_printed, printed_rule(rule)) if printed else (replay_platform, rule)
+    kernel(log, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
     return log.start.tolist(), predictable.tolist()
 
 
@@ -40,6 +49,38 @@ def test_the_platform_equals_the_reference_job_by_job(log):
     found = platform(jobs, capacity, mode)
     reference_platform(Pool(jobs, capacity, mode))
     assert found == ([job.start for job in jobs], [job.predictable for job in jobs])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    log=logs(), patience=st.tuples(st.integers(0, 3), st.integers(0, 3)), cap=st.integers(0, 20), most=st.integers(0, 3)
+)
+def test_settings_of_the_platform_mean_in_the_kernel_what_they_mean_in_the_reference(log, patience, cap, most):
+    jobs, capacity, mode = log
+    mode = GIVEN if mode == LAST_TWO else mode
+    found = platform(jobs, capacity, mode, PlatformSettings(patience, cap, most))
+    reference_platform(Pool(jobs, capacity, mode), patience, cap, most)
+    assert found == ([job.start for job in jobs], [job.predictable for job in jobs])
+
+
+@settings(max_examples=120, deadline=None)
+@given(log=logs())
+def test_the_platform_as_printed_equals_its_reference_job_by_job(log):
+    jobs, capacity, mode = log
+    mode = GIVEN if mode == LAST_TWO else mode
+    found = platform(jobs, capacity, mode, printed=True)
+    reference_printed_platform(Pool(jobs, capacity, mode))
+    assert found == ([job.start for job in jobs], [job.predictable for job in jobs])
+
+
+def test_as_printed_a_planned_job_goes_first_and_backfilling_leaves_its_start_alone():
+    """Two processors, so a share of one. A runs on one until 10; B (predictable, 1) is planned for 0 on the other.
+
+    C (unpredictable, asks 20 s on both) has its start reserved for 20, when B ends; D (asks 5 s on one) finds no
+    processor at 0 and starts when A ends, at 10, since it is over before 20; E, which asks 15 s, would delay C.
+    """
+    rows = [(0, 10, 1, 10, 0), (0, 20, 1, 20, 1), (1, 20, 2, 20, 0), (2, 15, 1, 15, 0), (3, 5, 1, 5, 0)]
+    assert platform(by_hand(*rows), 2, printed=True)[0] == [0, 0, 20, 40, 10]
 
 
 def test_the_predictable_hold_their_share_and_are_lent_what_nobody_else_can_use():
@@ -76,6 +117,18 @@ def test_small_volumes_overtake_a_wide_job_until_it_is_overdue():
     rows = sorted([*narrow, wide])
     starts, _ = platform(by_hand(*rows), 2)
     assert starts[rows.index(wide)] == 56
+
+
+def test_after_ten_days_a_job_has_a_start_reserved_whatever_it_asks_for():
+    """The wide job asks for thirty days, so five times that is far away; narrow jobs of a day come twice a day."""
+    half = DAY // 2
+    narrow = [(half * place, DAY, 1, DAY, 1) for place in range(40)]
+    wide = (1, 10, 2, 30 * DAY, 0)
+    rows = sorted([*narrow, wide])
+    starts, _ = platform(by_hand(*rows), 2)
+    # It is overdue at ten days and a second; the narrow job that started at ten days runs until eleven.
+    assert starts[rows.index(wide)] == 11 * DAY
+    assert PATIENCE_SECONDS == 10 * DAY
 
 
 def test_forecasts_of_the_platform_use_nothing_that_is_not_over():

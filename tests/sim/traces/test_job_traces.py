@@ -7,12 +7,13 @@ import itertools
 
 import numpy as np
 import pytest
+from engine_objects import pod_upserted
 from repository import DATA
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.events import Node, NodeUpserted, Pod, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Node, NodeUpserted, PodDeleted, PodPhase
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU
 from cotide_sim.traces.jobs.any_log import format_of, read_any_log
@@ -145,9 +146,10 @@ def test_a_demand_is_rounded_up_but_not_by_the_noise_of_a_division():
     assert [pool.processors_for({"cpu": cpu}) for cpu in (0.3, 0.31, 0.0)] == [3, 4, 0]
 
 
-def pod(name, phase, created, started=None, ended=None, *, kind=WorkloadClass.BATCH, requests=((CPU, 500),), **more):
-    times = {"started_seconds": started, "finished_seconds": ended}
-    return PodUpserted(Pod(f"team/{name}", name, kind, requests, created, phase=phase, **times, **more))
+def pod(name, phase, created, started=None, ended=None, *, cls=WorkloadClass.BATCH, requests=((CPU, 500),), **more):
+    """A pod at a moment of its life."""
+    times = {"created_seconds": created, "started_seconds": started, "finished_seconds": ended}
+    return pod_upserted(f"team/{name}", cls=cls, requests=requests, uid=name, ours=False, phase=phase, **times, **more)
 
 
 def ledger(directory, *calls):
@@ -159,7 +161,7 @@ def ledger(directory, *calls):
 def two_days(directory):
     """One node of 8 cores on which an online pod holds 2 cores half of the time; three jobs, one of them evicted."""
     node = Node("a", ((CPU, 8000), (MEMORY, 1 << 30)))
-    web = {"kind": WorkloadClass.ONLINE, "requests": ((CPU, 2000),), "node": "a"}
+    web = {"cls": WorkloadClass.ONLINE, "requests": ((CPU, 2000),), "node": "a"}
     return ledger(
         directory,
         (1000.0, [NodeUpserted(node), pod("web", PodPhase.RUNNING, 990.0, 990.0, **web)]),

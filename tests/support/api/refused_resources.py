@@ -20,7 +20,7 @@ AT_MOST: Final = "should be less than or equal to"
 AT_LEAST: Final = "should be greater than or equal to"
 
 
-def _job(**fields: Any) -> dict[str, Any]:
+def _job_spec(**fields: Any) -> dict[str, Any]:
     return {"template": TEMPLATE, **fields}
 
 
@@ -46,85 +46,85 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
     "an empty selector": ("workloads", "w", {"selector": {}}, NO_LABEL),
     "a selector without a label": ("workloads", "w", {"selector": {"matchLabels": {}}}, NO_LABEL),
     "a Workload's name of 64": ("workloads", "w" * 64, {"template": TEMPLATE}, TOO_LONG),
-    "a Job's name of 64": ("jobs", "j" * 64, _job(), TOO_LONG),
+    "a Job's name of 64": ("jobs", "j" * 64, _job_spec(), TOO_LONG),
     "two phases of a name": (
         "jobs",
         "j",
-        _job(phases=[{"name": "map", "resources": {"cpu": "1"}}, {"name": "map", "resources": {"cpu": 2}}]),
+        _job_spec(phases=[{"name": "map", "resources": {"cpu": "1"}}, {"name": "map", "resources": {"cpu": 2}}]),
         "spec.phases: Invalid value: spec.phases must have different names",
     ),
     "a phase without cpu": (
         "jobs",
         "j",
-        _job(phases=[{"name": "map", "resources": {"memory": "1Gi"}}]),
+        _job_spec(phases=[{"name": "map", "resources": {"memory": "1Gi"}}]),
         "spec.phases[0].resources.cpu: Required value",
     ),
     "no template": ("jobs", "j", {}, "spec.template: Required value"),
     "no container": (
         "jobs",
         "j",
-        _job(template=_pods(containers=[])),
+        _job_spec(template=_pods(containers=[])),
         "spec.template.spec.containers: Invalid value: 0",
     ),
     "a container without an image": (
         "jobs",
         "j",
-        _job(template=_pods(containers=[{"name": "c"}])),
+        _job_spec(template=_pods(containers=[{"name": "c"}])),
         "spec.template.spec.containers[0].image: Required value",
     ),
     "a class of its own": (
         "jobs",
         "j",
-        _job(**{"class": "online"}),
+        _job_spec(**{"class": "online"}),
         'spec.class: Unsupported value: "online": supported values: "batch", "gratis"',
     ),
     "a priority too high": (
         "jobs",
         "j",
-        _job(priority=1001),
+        _job_spec(priority=1001),
         f"spec.priority: Invalid value: 1001: spec.priority in body {AT_MOST} 1000",
     ),
     "no completions": (
         "jobs",
         "j",
-        _job(completions=0),
+        _job_spec(completions=0),
         f"spec.completions: Invalid value: 0: spec.completions in body {AT_LEAST} 1",
     ),
     "a parallelism in words": (
         "jobs",
         "j",
-        _job(parallelism="two"),
+        _job_spec(parallelism="two"),
         'spec.parallelism: Invalid value: "string": spec.parallelism in body must be of type integer',
     ),
     "an estimate of nothing": (
         "jobs",
         "j",
-        _job(requestedSeconds=0),
+        _job_spec(requestedSeconds=0),
         "spec.requestedSeconds: Invalid value: 0: spec.requestedSeconds in body should be greater than 0",
     ),
-    "a size that is no quantity": ("jobs", "j", _job(inputSize="4 GB"), 'spec.inputSize: Invalid value: "4 GB"'),
+    "a size that is no quantity": ("jobs", "j", _job_spec(inputSize="4 GB"), 'spec.inputSize: Invalid value: "4 GB"'),
     "a negative size": (
         "jobs",
         "j",
-        _job(inputSize=-1),
+        _job_spec(inputSize=-1),
         f"spec.inputSize: Invalid value: -1: spec.inputSize in body {AT_LEAST} 0",
     ),
     "a type that is no label": (
         "jobs",
         "j",
-        _job(type="word count"),
+        _job_spec(type="word count"),
         'spec.type: Invalid value: "word count": spec.type in body should match',
     ),
     "another scheduler": (
         "jobs",
         "j",
-        _job(template=_pods(schedulerName="default-scheduler")),
+        _job_spec(template=_pods(schedulerName="default-scheduler")),
         'spec.template.spec.schedulerName: Unsupported value: "default-scheduler": supported values: "cotide"',
     ),
     "a Job that restarts": (
         "jobs",
         "j",
-        _job(template=_pods(restartPolicy="Always")),
+        _job_spec(template=_pods(restartPolicy="Always")),
         'spec.template.spec.restartPolicy: Unsupported value: "Always": supported values: "Never", "OnFailure"',
     ),
     "a service that ends": (

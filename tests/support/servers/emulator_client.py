@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+from manifests import container, pod_manifest
 
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server
@@ -18,8 +19,9 @@ MERGE = "application/merge-patch+json"
 
 
 def pod(name: str = "web", **changes: Any) -> dict[str, Any]:
-    spec = {"containers": [{"name": "main", "image": "example/image:1"}], **changes.pop("spec", {})}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **changes}, "spec": spec}
+    """A pod with an image, as a user of the API would write it."""
+    spec = {"containers": [container(name="main", image="example/image:1")], **changes.pop("spec", {})}
+    return pod_manifest(name, spec=spec, **changes)
 
 
 def definition(schema: dict[str, Any] | None = None, **version: Any) -> dict[str, Any]:

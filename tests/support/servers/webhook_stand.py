@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from manifests import pod_manifest
 
 from cotide_sim.apiserver.http.certificates import Certificates, self_signed
 from cotide_sim.apiserver.server import ApiServer
@@ -128,7 +129,8 @@ def configuration(*hooks: dict[str, Any], name: str = "hooks") -> dict[str, Any]
 
 
 def pod(name: str = "web", **metadata: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    """A pod for the webhooks to see."""
+    return pod_manifest(name, **metadata)
 
 
 async def register(user: User, *hooks: dict[str, Any], path: str = MUTATING, name: str = "hooks") -> None:

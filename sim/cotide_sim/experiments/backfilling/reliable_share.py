@@ -6,11 +6,15 @@ source of run times, each source learning from that replay's own completions; th
 logs. Each schedule passes the feasibility check, or the experiment stops. Invariant: same logs and seed, same figures,
 whatever the number of workers; ``wall_seconds`` alone is measured.
 
-What is judged (issue 4): on three of five logs the platform is below *every* rival in mean wait and in mean bounded
-slowdown; and it closes on average at least 80 % of the gap between EASY and shortest-job backfill that knows all run
-times, in bounded slowdown. A log whose gap is below `LEAST_GAP` of EASY's figure has none to close and is left out of
-that mean. The seed's own statements compare the platform with its rivals on the same forecasts; they are shown beside
-ours, not judged, since three of its four logs are other logs or other years.
+What is judged of ours: on three of five logs the platform is below *every* rival in mean wait and in mean bounded
+slowdown; it closes on average at least 80 % of the gap between EASY and shortest-job backfill that knows all run times,
+and 90 % of that to the better plan that knows them, in bounded slowdown; and its jobs wait no longer than under the
+best backfilling on any log. A log whose gap is below `LEAST_GAP` of EASY's figure has none to close and is left out of
+that mean; one on which EASY's is below `LEAST_SLOWDOWN` has no queue and is left out of what follows, too.
+
+What is judged of the paper's: on the same forecasts the platform *as printed* is below the best backfilling and the
+best plan, on average over the logs, by a fifth in wait and by half in bounded slowdown (section 4.5.2). Rows in which
+nobody or everybody counts as predictable say what the distinction is worth.
 """
 
 from __future__ import annotations
@@ -25,22 +29,26 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import CotideError
+from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.scores import accuracy
 from cotide_sim.experiments.side_by_side import Watch, side_by_side
 from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.metrics import Figure, figures_of
+from cotide_sim.trace_replay.metrics import Figure, bounded_slowdown, figures_of
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Reliability, Runtime, run_policy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 PLATFORM: Final = "hybrid"
+PRINTED: Final = "hybrid-printed"
 BY_TREES: Final[tuple[tuple[Runtime, Reliability], ...]] = (
     ("learned", "trees"),
     ("trees", "mixture"),
     ("trees", "trees"),
 )
-"""Forecasts and reliability of the platform's further rows, where asked for; the first row has learned and mixture."""
+"""Forecasts and reliability of the platforms' further rows, where asked for; the first row has learned and mixture."""
+ABLATIONS: Final[tuple[Reliability, ...]] = ("nobody", "everybody")
+"""Rows of both platforms without the distinction."""
 BACKFILLING: Final = ("easy", "easy-sjbf", "easy-svbf", "conservative", "slack")
 """Pure backfilling; easy-sjbf and easy-svbf are the seed's FCFS-BF1 and FCFS-BF2 (section 4.5.2)."""
 PLANS: Final = ("sjf", "svf")
@@ -54,6 +62,15 @@ GAP_CLOSED: Final = 0.8
 """Mean share of the gap (issue 4)."""
 LEAST_GAP: Final = 0.01
 """Of EASY's bounded slowdown (chosen: less is a few jobs more or less)."""
+PLAN_GAP_CLOSED: Final = 0.9
+"""Mean share of the gap to the plan that knows all run times (chosen as the goal for one configuration)."""
+CLASSES: Final = ("narrow", "wide", "occasional users", "frequent users")
+"""Jobs of less than an eighth of the processors and others; of users with less than a hundredth of the jobs and others
+(chosen)."""
+NARROW_SHARE: Final = 1 / 8
+OCCASIONAL_SHARE: Final = 1 / 100
+LEAST_SLOWDOWN: Final = 2.0
+"""EASY's mean bounded slowdown below which a log has no queue to tell policies by (chosen)."""
 PAPER_LOWER: Final = {"wait_seconds": 0.2, "bounded_slowdown": 0.5}
 """By how much the seed's platform is below its rivals (section 4.5.2: "about 20%", "more than 50%")."""
 PAPER_TABLE_4_3: Final = {
@@ -66,6 +83,19 @@ Progress = Callable[[str, float], object]
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """Some jobs of one replay: how many, and what happened to the unlucky among them; waits in seconds."""
+
+    jobs: int
+    wait_mean: float
+    wait_p99: float
+    wait_longest: int
+    slowdown_mean: float
+    slowdown_p99: float
+    slowdown_largest: float
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One replay.
 
@@ -73,6 +103,8 @@ class Row:
     ----------
     accuracy : mean of eq. 4.2 over all jobs, of the forecasts that this schedule was made with.
     wait_interval, slowdown_interval : ends of 95 % intervals over drawn weeks, or None for too few weeks.
+    all_jobs : the tail of all jobs.
+    classes : that of each of `CLASSES` in which there are jobs.
     """
 
     policy: str
@@ -83,7 +115,8 @@ class Row:
     bounded_slowdown: float
     slowdown_interval: tuple[float, float] | None
     utilisation: float
-    longest_wait_seconds: int
+    all_jobs: Tail
+    classes: dict[str, Tail]
     wall_seconds: float
 
 
@@ -99,6 +132,8 @@ class LogResult:
     wins : whether the platform is below every rival in both measures.
     gap : EASY's bounded slowdown less that of clairvoyant shortest-job backfill, as a share of EASY's.
     gap_closed : share of it that the platform closes; None where the gap is below `LEAST_GAP`.
+    plan_gap_closed : the same of the gap between EASY and the better plan that knows all run times.
+    same_forecasts : by platform, family and measure, by what share it is below the family's best on learned run times.
     """
 
     trace: str
@@ -110,6 +145,8 @@ class LogResult:
     wins: bool
     gap: float
     gap_closed: float | None
+    plan_gap_closed: float | None
+    same_forecasts: dict[str, dict[str, dict[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +155,9 @@ class Report:
 
     logs: tuple[LogResult, ...]
     mean_lower: dict[str, dict[str, float]]
+    mean_same_forecasts: dict[str, dict[str, dict[str, float]]]
     mean_gap_closed: float | None
+    mean_plan_gap_closed: float | None
     missed: tuple[str, ...]
 
 
@@ -135,7 +174,7 @@ def run(
 
     Parameters
     ----------
-    trees : also replay the platform on boosted trees, which takes minutes a log; judged is the first row alone.
+    trees : also replay the platforms on boosted trees, which takes minutes a log; judged are the first rows alone.
     seed : of the drawn weeks and of the trees.
     workers : replays at a time; kernels hold no interpreter lock, so threads do.
     progress : told what was replayed and the share that is done.
@@ -153,13 +192,16 @@ def run(
 
 
 def _cells(trees: bool) -> Iterator[tuple[str, Runtime, Reliability]]:
-    yield PLATFORM, "learned", "mixture"
-    for source, reliability in BY_TREES if trees else ():
-        yield PLATFORM, source, reliability
+    for platform in (PLATFORM, PRINTED):
+        yield platform, "learned", "mixture"
+        for reliability in ABLATIONS:
+            yield platform, "learned", reliability
+        for source, reliability in BY_TREES if trees else ():
+            yield platform, source, reliability
     for policy in (*BACKFILLING, *PLANS):
         for source in SOURCES:
             yield policy, source, "mixture"
-    for policy in ("easy-sjbf", *PLANS, PLATFORM):
+    for policy in ("easy-sjbf", *PLANS, PLATFORM, PRINTED):
         yield policy, "clairvoyant", "mixture"
 
 
@@ -179,8 +221,32 @@ def _row(jobs: BatchJobs, policy: str, source: Runtime, reliability: Reliability
         bounded_slowdown=slowdown.value,
         slowdown_interval=_interval(slowdown),
         utilisation=figures["utilisation"].value,
-        longest_wait_seconds=int((schedule.start - jobs.submit).max()),
+        all_jobs=_tail(jobs, schedule.start, np.ones(len(jobs), np.bool_)),
+        classes={
+            name: _tail(jobs, schedule.start, chosen) for name, chosen in job_classes(jobs).items() if chosen.any()
+        },
         wall_seconds=schedule.wall_seconds,
+    )
+
+
+def job_classes(jobs: BatchJobs) -> dict[str, Booleans]:
+    """Return which jobs are of each of `CLASSES`; a job without a known user is nobody's, so occasional."""
+    narrow = jobs.demand < NARROW_SHARE * jobs.processors
+    _, user, counts = np.unique(jobs.user, return_inverse=True, return_counts=True)
+    frequent = (counts[user] >= OCCASIONAL_SHARE * len(jobs)) & (jobs.user >= 0)
+    return dict(zip(CLASSES, (narrow, ~narrow, ~frequent, frequent), strict=True))
+
+
+def _tail(jobs: BatchJobs, start: Integers, chosen: Booleans) -> Tail:
+    wait, slowdown = (start - jobs.submit)[chosen], bounded_slowdown(jobs, start)[chosen]
+    return Tail(
+        jobs=int(chosen.sum()),
+        wait_mean=float(wait.mean()),
+        wait_p99=float(np.quantile(wait, 0.99)),
+        wait_longest=int(wait.max()),
+        slowdown_mean=float(slowdown.mean()),
+        slowdown_p99=float(np.quantile(slowdown, 0.99)),
+        slowdown_largest=float(slowdown.max()),
     )
 
 
@@ -204,7 +270,7 @@ def _result(jobs: BatchJobs, rows: list[Row]) -> LogResult:
     }
     by_name = {(row.policy, row.source): row.bounded_slowdown for row in rows}
     easy, clairvoyant = by_name["easy", "request"], by_name["easy-sjbf", "clairvoyant"]
-    gap = (easy - clairvoyant) / easy
+    plan = min(by_name[name, "clairvoyant"] for name in PLANS)
     return LogResult(
         trace=Path(jobs.name).name,
         jobs=len(jobs),
@@ -213,18 +279,46 @@ def _result(jobs: BatchJobs, rows: list[Row]) -> LogResult:
         best=best,
         lower=lower,
         wins=all(share > 0 for shares in lower.values() for share in shares.values()),
-        gap=gap,
-        gap_closed=(easy - platform.bounded_slowdown) / (easy - clairvoyant) if gap >= LEAST_GAP else None,
+        gap=(easy - clairvoyant) / easy,
+        gap_closed=_closed(easy, clairvoyant, platform.bounded_slowdown),
+        plan_gap_closed=_closed(easy, plan, platform.bounded_slowdown) if easy >= LEAST_SLOWDOWN else None,
+        same_forecasts={name: _lower_on_learned(name, rows) for name in (PLATFORM, PRINTED)},
     )
+
+
+def _closed(easy: float, best: float, ours: float) -> float | None:
+    """Return the share of a gap in bounded slowdown that is closed; None where there is none to close."""
+    return (easy - ours) / (easy - best) if (easy - best) / easy >= LEAST_GAP else None
+
+
+def _lower_on_learned(platform: str, rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Return by what share a platform is below the best of each family where all have learned run times."""
+    learned = {row.policy: row for row in rows if row.source == "learned"}
+    return {
+        family: {
+            name: 1.0 - getattr(learned[platform], name) / max(min(getattr(learned[one], name) for one in these), 1e-9)
+            for name in MEASURES
+        }
+        for family, these in FAMILIES.items()
+    }
 
 
 def _report(logs: tuple[LogResult, ...]) -> Report:
     mean_lower = {
-        family: {name: sum(log.lower[family][name] for log in logs) / len(logs) for name in MEASURES}
-        for family in FAMILIES
+        family: {name: _mean([log.lower[family][name] for log in logs]) for name in MEASURES} for family in FAMILIES
+    }
+    queued = [log for log in logs if log.plan_gap_closed is not None] or logs
+    same = {
+        platform: {
+            family: {name: _mean([log.same_forecasts[platform][family][name] for log in queued]) for name in MEASURES}
+            for family in FAMILIES
+        }
+        for platform in (PLATFORM, PRINTED)
     }
     closed = [log.gap_closed for log in logs if log.gap_closed is not None]
-    mean_closed = sum(closed) / len(closed) if closed else None
+    plan_closed = [log.plan_gap_closed for log in logs if log.plan_gap_closed is not None]
+    mean_closed = _mean(closed) if closed else None
+    mean_plan_closed = _mean(plan_closed) if plan_closed else None
     missed = []
     needed = math.ceil(LOGS_WON_SHARE * len(logs))
     won = sum(log.wins for log in logs)
@@ -232,4 +326,26 @@ def _report(logs: tuple[LogResult, ...]) -> Report:
         missed.append(f"below every rival in wait and bounded slowdown on {won} of {len(logs)} logs, not on {needed}")
     if mean_closed is not None and mean_closed < GAP_CLOSED:
         missed.append(f"closes {mean_closed:.0%} of the gap to clairvoyant backfill on average, not {GAP_CLOSED:.0%}")
-    return Report(logs, mean_lower, mean_closed, tuple(missed))
+    if mean_plan_closed is not None and mean_plan_closed < PLAN_GAP_CLOSED:
+        missed.append(f"closes {mean_plan_closed:.0%} of the gap to the clairvoyant plan, not {PLAN_GAP_CLOSED:.0%}")
+    longer = [log.trace for log in logs if log.lower["backfilling"]["wait_seconds"] < 0]
+    if longer:
+        missed.append(f"waits longer than the best backfilling on {', '.join(longer)}")
+    missed += _paper_missed(same[PRINTED])
+    return Report(logs, mean_lower, same, mean_closed, mean_plan_closed, tuple(missed))
+
+
+def _paper_missed(printed: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Say which of the paper's statements the platform as printed does not reach."""
+    for family, shares in printed.items():
+        for name, words in (("wait_seconds", "wait"), ("bounded_slowdown", "bounded slowdown")):
+            if shares[name] < PAPER_LOWER[name]:
+                side = "below" if shares[name] >= 0 else "above"
+                yield (
+                    f"the platform as printed is {abs(shares[name]):.0%} {side} the"
+                    f" best of {family} in {words}, not {PAPER_LOWER[name]:.0%} below (Naghshnejad 2019, section 4.5.2)"
+                )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

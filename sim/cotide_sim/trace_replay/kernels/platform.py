@@ -13,9 +13,9 @@ Where this departs from the seed, for what it gains (docs/replay.md has the figu
   forecast. The processors that the predictable may not hold but nobody else can use are lent to them.
 - A job is planned to take its upper forecast if predictable, else what its user asked for.
 - Selective reservations (Srinivasan et al. 2002): a job has a start reserved once it has waited `PATIENCE` times as
-  long as it is planned to take, the first submitted first, at most `RESERVED` of each kind; what can't be foreseen is
-  protected earlier. Before that a job may be overtaken: reserving for everyone, as a plan does, or for whoever is
-  first, as EASY does, holds processors idle.
+  long as it is planned to take, or ten days, the first submitted first, at most `RESERVED` of each kind; what can't be
+  foreseen is protected earlier (see `PlatformSettings`). Before that a job may be overtaken: reserving for everyone, as
+  a plan does, or for whoever is first, as EASY does, holds processors idle.
 
 Invariant: a job starts only when its processors are free for as long as it is planned to take, reservations of the
 same round left alone; the predictable hold no more than alpha, what they are lent apart.
@@ -29,7 +29,15 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
-from cotide_core.kernels.machine_platform import FIRST_DEMAND, FIRST_SHARE, PATIENCE, PREDICTABLE, RECENT_JOBS, RESERVED
+from cotide_core.kernels.machine_platform import (
+    FIRST_DEMAND,
+    FIRST_SHARE,
+    PATIENCE,
+    PATIENCE_SECONDS,
+    PREDICTABLE,
+    RECENT_JOBS,
+    RESERVED,
+)
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
@@ -42,13 +50,30 @@ LENGTHS: Final = SPARE + 1
 """Place of the number of waiting jobs that are not predictable; behind it that of those who are."""
 
 
+class PlatformSettings(NamedTuple):
+    """What can be chosen of the platform; the defaults are those of the live engine.
+
+    Attributes
+    ----------
+    patience : times its planned length that an unpredictable and a predictable job waits for a reservation.
+    patience_seconds : after which it has one in any case.
+    reserved : reservations of each kind that a round makes.
+    """
+
+    patience: tuple[int, int] = PATIENCE
+    patience_seconds: int = PATIENCE_SECONDS
+    reserved: int = RESERVED
+
+
 class PlatformRule(NamedTuple):
     """The hybrid platform on one pool.
 
     Attributes
     ----------
     capacity : processors.
+    settings : of the platform.
     mode : of `run_forecasts`.
+    threshold : estimated accuracy from which a job counts as predictable; read from `LEARNED` on.
     learned_upper, reliability : of `Past`; read from `LEARNED` on.
     upper, predictable : (n,) the seconds that few runs outlive, and 1 or 0; read, or filled where forecasts are
         learned. A job too large for the share is set to 0 either way.
@@ -58,7 +83,9 @@ class PlatformRule(NamedTuple):
     """
 
     capacity: int
+    settings: PlatformSettings
     mode: int
+    threshold: float
     learned_upper: Integers
     reliability: Floats
     upper: Integers
@@ -69,11 +96,33 @@ class PlatformRule(NamedTuple):
     shares: Floats
 
 
-def platform_rule(capacity: int, mode: int, past: Past, upper: Integers, predictable: Integers) -> PlatformRule:
+def platform_rule(
+    capacity: int,
+    mode: int,
+    past: Past,
+    upper: Integers,
+    predictable: Integers,
+    *,
+    threshold: float = PREDICTABLE,
+    settings: PlatformSettings | None = None,
+) -> PlatformRule:
     """Return the rule for the jobs of these columns, with empty lists."""
     keys, lines = (np.empty((2, len(upper)), np.int64) for _ in range(2))
     volume, shares = np.empty(len(upper), np.int64), np.array([FIRST_SHARE * FIRST_DEMAND, FIRST_DEMAND])
-    return PlatformRule(capacity, mode, past.upper, past.reliability, upper, predictable, keys, lines, volume, shares)
+    return PlatformRule(
+        capacity,
+        settings or PlatformSettings(),
+        mode,
+        threshold,
+        past.upper,
+        past.reliability,
+        upper,
+        predictable,
+        keys,
+        lines,
+        volume,
+        shares,
+    )
 
 
 @compiled
@@ -89,27 +138,36 @@ def is_free(times: Integers, free: Integers, size: int, seconds: int, demand: in
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def share_of(rule: PlatformRule) -> int:
+    """Return the processors that the predictable may hold."""
+    return int(rule.capacity * rule.shares[0] / rule.shares[1])
+
+
+@inlined
+def prepare_platform(jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    """Have no order among the waiting but that of submission."""
     if kept.counts[ROUNDS] == 0:
         kept.queues[0, 0, :] = 0  # all in order of submission
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def ended_on_platform(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    """Let go of what a predictable job held."""
     kept.counts[HELD] -= jobs.demand[job] * rule.predictable[job]
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def submitted_to_platform(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+    """Tell whether a job is predictable, let the share follow, and have it wait among its kind."""
     counts, shares, predictable, demand = kept.counts, rule.shares, rule.predictable, jobs.demand[job]
     if rule.mode >= LEARNED:
         rule.upper[job] = rule.learned_upper[job]
-        predictable[job] = 1 if rule.reliability[job] >= PREDICTABLE else 0
+        predictable[job] = 1 if rule.reliability[job] >= rule.threshold else 0
     shares[1] += demand - shares[1] / RECENT_JOBS
     shares[0] += demand * predictable[job] - shares[0] / RECENT_JOBS
-    if demand > int(rule.capacity * shares[0] / shares[1]):
+    if demand > share_of(rule):
         predictable[job] = 0
     kind = predictable[job]
     rule.volume[job] = (jobs.forecast[job] if kind == 1 else rule.upper[job]) * demand
@@ -126,7 +184,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRul
     free = rule.capacity - counts[TAKEN]
     if counts[WAITING] == 0 or free == 0:
         return rule
-    share = int(rule.capacity * rule.shares[0] / rule.shares[1])
+    share = share_of(rule)
     times, levels = kept.profile[0], kept.profile[1]
     size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
     size = _overdue(now, size, jobs, kept, rule)
@@ -143,17 +201,17 @@ def _planned(job: int, jobs: Jobs, rule: PlatformRule) -> int:
 
 
 @inlined
-def _start(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> None:
-    """Start a waiting job."""
+def start_on_platform(now: int, job: int, length: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> None:
+    """Start a waiting job, which is planned to take ``length`` seconds."""
     counts, kind = kept.counts, rule.predictable[job]
     no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
     index = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
     counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], index)
-    length = counts[LENGTHS + kind]
-    index = place_of(rule.keys[kind], rule.lines[kind], length, rule.volume[job], job)
-    counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], length, index)
+    waiting = counts[LENGTHS + kind]
+    index = place_of(rule.keys[kind], rule.lines[kind], waiting, rule.volume[job], job)
+    counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], waiting, index)
     counts[HELD] += jobs.demand[job] * kind
-    begun(now, job, _planned(job, jobs, rule), jobs, kept)
+    begun(now, job, length, jobs, kept)
 
 
 @inlined
@@ -161,17 +219,19 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
     """Start or reserve the overdue in order of submission; return the profile's segments."""
     counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
+    most = rule.settings.reserved
     index = 0
     reserved_others = 0
     reserved_predictable = 0
     while counts[TAKEN] < rule.capacity and index < counts[WAITING]:
-        if reserved_others == RESERVED and reserved_predictable == RESERVED:
+        if reserved_others == most and reserved_predictable == most:
             break
         job = queue[index]
         kind = rule.predictable[job]
         length = _planned(job, jobs, rule)
         reserved = reserved_predictable if kind == 1 else reserved_others
-        if reserved == RESERVED or now - jobs.submit[job] < PATIENCE[kind] * length:
+        patience = min(rule.settings.patience[kind] * length, rule.settings.patience_seconds)
+        if reserved == most or now - jobs.submit[job] < patience:
             index += 1
             continue
         begin = earliest_start(times, levels, size, now, length, demand[job])
@@ -181,7 +241,7 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
             reserved_others += 1 - kind
             index += 1
             continue
-        _start(now, job, jobs, kept, rule)
+        start_on_platform(now, job, length, jobs, kept, rule)
     return size
 
 
@@ -217,11 +277,16 @@ def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, k
             second += 1 - kind
             continue
         size = change(times, levels, size, now, now + length, -demand[job])
-        _start(now, job, jobs, kept, rule)
+        start_on_platform(now, job, length, jobs, kept, rule)
     return size
 
 
 replay_platform = with_steps(
-    replay, "replay_platform", prepare=_prepare, ended=_ended, submitted=_submitted, decide=_decide
+    replay,
+    "replay_platform",
+    prepare=prepare_platform,
+    ended=ended_on_platform,
+    submitted=submitted_to_platform,
+    decide=_decide,
 )
 """Replays a log under the hybrid platform, see `event_loop.replay`."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import container, our_pod_manifest
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import Metadata, NamespaceObject, PriorityClassObject
@@ -50,9 +51,11 @@ def owner(api_version: str, kind: str, name: str = "count") -> list[Json]:
 
 
 def pod(resources: Json | None = None, spec: Json | None = None, **metadata: Any) -> Json:
-    container = {"name": "main", "image": "none", "resources": copy.deepcopy(ASKED if resources is None else resources)}
-    body = {"schedulerName": "cotide", "containers": [container], **(spec or {})}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **metadata}, "spec": body}
+    """A pod as a user applies it: what it asks for is what a review changes."""
+    asked = copy.deepcopy(ASKED if resources is None else resources)
+    return our_pod_manifest(
+        "p", spec={"containers": [container(name="main", resources=asked)], **(spec or {})}, **metadata
+    )
 
 
 def review(obj: Any, namespace: str = "team", **request: Any) -> bytes:

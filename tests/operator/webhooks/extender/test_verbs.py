@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from manifests import node_object, pod_manifest
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
@@ -14,7 +15,7 @@ from cotide_core.events import BindRefused, PodAssumed
 from cotide_core.instructions import Bind
 from cotide_core.limits import NODES_ASKED_MOST
 from cotide_kube.answers import Answer
-from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -26,19 +27,9 @@ from cotide_operator.webhooks.extender.verbs import Told, Verbs
 ASSISTED = "cotide-assisted"
 
 
-def node(name: str, cpu: str = "4") -> NodeObject:
-    offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offered}}, NodeObject)
-
-
 def pod(name: str = "p", scheduler: str = ASSISTED, uid: str = "", cls: str = "batch") -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "d", "uid": uid or f"u-{name}", "labels": {"cotide.dev/class": cls}},
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}],
-        },
-    }
+    """A pod that kube-scheduler binds, of three cpus."""
+    return pod_manifest(name, "3", cls=cls, namespace="d", uid=uid or f"u-{name}", spec={"schedulerName": scheduler})
 
 
 class Scene:
@@ -47,7 +38,7 @@ class Scene:
     def __init__(self, *pods: dict[str, Any], answer: Answer | None = None) -> None:
         self.mirror = ObjectCache()
         for name in ("a", "b"):
-            self.mirror.apply("nodes", "ADDED", node(name))
+            self.mirror.apply("nodes", "ADDED", node_object(name, "4"))
         for kind in KINDS:
             self.mirror.mark_synced(kind)
         self.told: list[Told] = []

@@ -1,0 +1,193 @@
+"""Batch jobs as pods on the service's node, through the official client.
+
+Used by `campaign` and `passive`. Pods are put on the node by name, so that no scheduler has to agree, with the labels
+and annotations that Cotide learns by. One that ended is made again. Invariant: every pod that was made has the label
+`CAMPAIGN`, and is deleted when the context is left, after a failure, too.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from cotide_cli.profile.plan import BatchJob
+from cotide_core.classes import CLASS_LABEL, WorkloadClass
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.official import ask, connect
+from cotide_predictors.profiling.design import Mix
+
+CAMPAIGN: Final = "cotide.dev/profile"
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at the pods (chosen)."""
+START_SECONDS: Final = 120.0
+"""How long pods may take until they run: an image may have to be pulled (chosen)."""
+
+
+class PodMix:
+    """Pods that are kept running; what ended since `mark`. Their cpu is not known here."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self._ended: list[tuple[str, float]] = []
+        self._lock = threading.Lock()
+
+    def mark(self) -> None:
+        """Begin the window: forget what ended so far."""
+        with self._lock:
+            self._ended = []
+
+    def take(self) -> tuple[tuple[tuple[str, float], ...], float]:
+        """Return the pods that succeeded since the mark, with their seconds, and nan for their cpu."""
+        with self._lock:
+            return tuple(self._ended), float("nan")
+
+    def ended(self, name: str, seconds: float) -> None:
+        """Note a pod that succeeded."""
+        with self._lock:
+            self._ended.append((name, seconds))
+
+
+class ClusterMachine:
+    """Where the jobs run: one node of a cluster.
+
+    Parameters
+    ----------
+    image : of every job; its command is run by ``/bin/sh -c``.
+
+    Raises
+    ------
+    ClusterError
+        When the cluster can't be reached, or there is no such node.
+    """
+
+    def __init__(
+        self, node: str, namespace: str, image: str, *, kubeconfig: str | None = None, context: str | None = None
+    ) -> None:
+        from kubernetes import client
+
+        self._core: Any = client.CoreV1Api(connect(kubeconfig, context))
+        self._node, self._namespace, self._image = node, namespace, image
+        self._made = 0
+        self._run = f"{int(time.time())}"
+        try:
+            ask(self._core.read_node, node)
+        except ApiError as error:
+            raise ClusterError(f"node {node}: {error}") from error
+
+    @contextmanager
+    def running(self, mix: Mix, jobs: Sequence[BatchJob]) -> Iterator[PodMix]:
+        """Keep a mix running inside the context."""
+        found, stop, there = PodMix(), threading.Event(), threading.Event()
+        by_name = {job.kind.name: job for job in jobs}
+        wanted = [by_name[name] for name, count in mix for _ in range(count)]
+        thread = threading.Thread(target=self._keep, args=(wanted, found, stop, there), daemon=True)
+        thread.start()
+        try:
+            if not there.wait(START_SECONDS):
+                raise ClusterError(f"the jobs did not run on {self._node} within {START_SECONDS:g} s")
+            yield found
+        finally:
+            stop.set()
+            thread.join()
+            self._clear()
+
+    def pods_of_node(self) -> list[dict[str, Any]]:
+        """Return what runs on the node, as the API has it."""
+        selector = f"spec.nodeName={self._node}"
+        body = json.loads(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))
+        return list(body.get("items") or [])
+
+    def _keep(self, wanted: Sequence[BatchJob], found: PodMix, stop: threading.Event, there: threading.Event) -> None:
+        """Make pods, and make them again when they ended, in a thread of its own, until told to stop."""
+        try:
+            names = [self._make(job) for job in wanted]
+            while not stop.is_set():
+                own = {one["metadata"]["name"]: one for one in self._own_pods()}
+                for index, job in enumerate(wanted):
+                    pod = own.get(names[index])
+                    phase = "" if pod is None else pod.get("status", {}).get("phase", "")
+                    if phase == "Failed":
+                        found.fault = f"pod {names[index]} failed: {_why(pod or {})}"
+                        return
+                    if phase == "Succeeded":
+                        seconds = _lasted(pod or {})
+                        if seconds is not None:
+                            found.ended(job.kind.name, seconds)
+                        self._delete(names[index])
+                        names[index] = self._make(job)
+                if all(own.get(name, {}).get("status", {}).get("phase") == "Running" for name in names):
+                    there.set()
+                stop.wait(LOOK_SECONDS)
+        except ClusterError as error:
+            found.fault = str(error)
+        finally:
+            there.set()
+
+    def _make(self, job: BatchJob) -> str:
+        self._made += 1
+        name = f"cotide-profile-{self._run}-{self._made}"
+        ask(self._core.create_namespaced_pod, self._namespace, self._pod(name, job))
+        return name
+
+    def _pod(self, name: str, job: BatchJob) -> dict[str, Any]:
+        labels = {CLASS_LABEL: WorkloadClass.BATCH.value, CAMPAIGN: self._run}
+        notes = {"cotide.dev/type": job.kind.name, "cotide.dev/input-size": str(job.kind.input_bytes)}
+        container = {
+            "name": "job",
+            "image": self._image,
+            "command": ["/bin/sh", "-c", job.command],
+            "resources": {"requests": {"cpu": f"{job.kind.millicores}m"}},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "annotations": notes},
+            "spec": {
+                "nodeName": self._node,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
+        }
+
+    def _own_pods(self) -> list[dict[str, Any]]:
+        selector = f"{CAMPAIGN}={self._run}"
+        body = json.loads(ask(self._core.list_namespaced_pod, self._namespace, label_selector=selector))
+        return list(body.get("items") or [])
+
+    def _delete(self, name: str) -> None:
+        try:
+            ask(self._core.delete_namespaced_pod, name, self._namespace, grace_period_seconds=0)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _clear(self) -> None:
+        for pod in self._own_pods():
+            self._delete(pod["metadata"]["name"])
+
+
+def _lasted(pod: Mapping[str, Any]) -> float | None:
+    """Return how long a pod's container ran, in seconds; None when nobody says."""
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if ended.get("startedAt") and ended.get("finishedAt"):
+            begin, end = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
+            # Whole seconds in a cluster: a job that ends within one says nothing.
+            return (end - begin).total_seconds() or None
+    return None
+
+
+def _why(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status", {})
+    reasons = [
+        str(((one.get("state") or {}).get("terminated") or {}).get("reason") or "")
+        for one in status.get("containerStatuses") or []
+    ]
+    return status.get("message") or status.get("reason") or ", ".join(filter(None, reasons)) or "no reason is given"

@@ -1,0 +1,145 @@
+"""Who makes load and measures latency: a process that prints one JSON line, ours or the user's own.
+
+Used by `campaign`. A load command has ``{rate}``, ``{seconds}`` and ``{warm_up}`` put in and ends with a line such as
+``{"p95_ms": 4.2, "requests_per_second": 999, "requests": 9990}``; all but the first may be missing. Our generators
+(`tcp_load`, `http_load`) are such commands. Invariant: an answer that is no positive p95 is an error that quotes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cotide_core.errors import InputError
+
+GRACE_SECONDS: Final = 60.0
+"""What a load command may take beyond warm-up and window: filling a cache, connecting (chosen)."""
+GENERATORS: Final = {
+    "memcached": "cotide_cli.profile.tcp_load",
+    "tcp": "cotide_cli.profile.tcp_load",
+    "http": "cotide_cli.profile.http_load",
+    "https": "cotide_cli.profile.http_load",
+}
+QUOTED: Final = 300
+"""Characters of a broken answer that an error quotes (chosen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a load command said of one window; nan and 0 where it did not say."""
+
+    p95_milliseconds: float
+    achieved_rate: float
+    requests: int
+    seconds: float
+    cut: bool
+    lag_milliseconds: float
+
+
+class LoadCommand:
+    """Measures by a command.
+
+    Parameters
+    ----------
+    command : a shell command of the user's, or the address of a target that our own generators know.
+    request : of a ``tcp`` target: what is sent, its answer being one line.
+    cores : that the command runs on; empty for all.
+    """
+
+    def __init__(self, command: str, *, request: str = r"PING\r\n", cores: Sequence[int] = ()) -> None:
+        scheme = command.partition("://")[0]
+        self._cores = tuple(cores)
+        self._field = "--load-command"
+        if "://" in command and "{" not in command and " " not in command:
+            self._field = "--target"
+            address_of(command)
+            sent = ["--request", request] if scheme == "tcp" else []
+            ours = [sys.executable, "-m", GENERATORS[scheme], "--target", command, *sent]
+            command = f"exec {shlex.join(ours)} --rate {{rate}} --seconds {{seconds}} --warm-up {{warm_up}}"
+            command += " --harm-ms {harm_ms} --seed {seed}"
+        elif "{rate}" not in command:
+            raise InputError(f"{command!r} has no {{rate}}, so that every window would be the same", field=self._field)
+        self._command = command
+
+    def measure(self, rate: float, warm_up: float, seconds: float, harm_milliseconds: float, seed: int) -> Reading:
+        """Measure one window; blocks.
+
+        Raises
+        ------
+        InputError
+            When the command fails, takes too long, or says no p95.
+        """
+        parts = {"rate": f"{rate:g}", "seconds": f"{seconds:g}", "warm_up": f"{warm_up:g}"}
+        parts |= {"harm_ms": f"{harm_milliseconds:g}", "seed": str(seed)}
+        command = self._command
+        for name, value in parts.items():
+            command = command.replace(f"{{{name}}}", value)
+        found: list[subprocess.CompletedProcess[str] | Exception] = []
+        thread = threading.Thread(target=self._run, args=(command, warm_up + seconds + GRACE_SECONDS, found))
+        thread.start()
+        thread.join()
+        done = found[0]
+        if isinstance(done, subprocess.TimeoutExpired):
+            raise InputError(f"took over {done.timeout:g} s", field=self._field)
+        if isinstance(done, Exception):
+            raise done
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip()[-QUOTED:]
+            raise InputError(f"failed with exit code {done.returncode}: {said}", field=self._field)
+        return self._reading(done.stdout, seconds)
+
+    def _run(self, command: str, timeout: float, found: list[Any]) -> None:
+        """Run the command, in a thread that is bound to its cores."""
+        if self._cores:
+            os.sched_setaffinity(0, self._cores)
+        try:
+            # The user's own command, as the user typed it.
+            found.append(
+                subprocess.run(  # noqa: S603
+                    ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=timeout, check=False
+                )
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            found.append(error)
+
+    def _reading(self, stdout: str, seconds: float) -> Reading:
+        last = next((line for line in reversed(stdout.splitlines()) if line.strip()), "")
+        try:
+            said = json.loads(last)
+            p95 = float(said["p95_ms"])
+            lag, lasted = float(said.get("lag_ms", math.nan)), float(said.get("seconds", seconds))
+            rate, requests = float(said.get("requests_per_second", math.nan)), int(said.get("requests", 0))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            message = f'the last line is {last[:QUOTED]!r}, not such as {{"p95_ms": 4.2}}'
+            raise InputError(message, field=self._field) from None
+        if not (math.isfinite(p95) and p95 > 0 and lasted > 0):
+            raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is no measurement", field=self._field)
+        return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag)
+
+
+def address_of(target: str) -> tuple[str, int]:
+    """Return host and port of a target.
+
+    Raises
+    ------
+    InputError
+        When it is none that can be measured.
+    """
+    try:
+        parts = urlsplit(target)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as error:
+        raise InputError(f"{target!r} is no address: {error}", field="--target") from error
+    if parts.scheme not in GENERATORS or not parts.hostname or port is None:
+        known = ", ".join(f"{scheme}://HOST:PORT" for scheme in GENERATORS)
+        raise InputError(f"{target!r} is none of {known}", field="--target")
+    return parts.hostname, port

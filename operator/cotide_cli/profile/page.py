@@ -1,0 +1,208 @@
+"""The page of a campaign: p95 against rate by mix, predicted against measured, what fits, what the limit costs.
+
+Called by `profile_command`, last step of a campaign. Pure but for the file that is written. Invariant: cells that were
+cut short, left out or stayed noisy are named; where there is no model, the page says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cotide_cli.profile.journal import Journal
+from cotide_cli.profile.results import THRESHOLD, Results
+from cotide_core.errors import InputError
+from cotide_core.units import counted, format_seconds
+from cotide_predictors.profiling.design import Mix, Standing
+from cotide_predictors.profiling.findings import CellFinding, mixes_in
+from cotide_sim.pages.line_chart import Axis, Series, line_chart
+from cotide_sim.pages.page import Made, chart, charts, page, table
+
+MIXES_OF_A_CHART: Final = 7
+"""Lines that a reader can tell apart, beside the service alone and the limit (chosen)."""
+MUCH_LAG: Final = 0.2
+"""A generator later than this share of the p95 is named (chosen)."""
+
+
+def write_page(path: Path, journal: Journal, results: Results, made: Made) -> None:
+    """Write the page.
+
+    Raises
+    ------
+    InputError
+        When the file can't be written.
+    """
+    try:
+        path.write_text(page("A service beside batch work", _sections(journal, results), made), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
+
+
+def lead(journal: Journal, results: Results) -> str:
+    """Return what was found, in two sentences."""
+    limit = journal.plan.limit_milliseconds
+    own = next((one for one in results.costs if one.limit_milliseconds == limit), None)
+    rates = sorted({one.cell.rate for one in results.cells})
+    beside = [one for one in results.fits if one.measured]
+    if own is None or own.rate_alone is None:
+        return f"Not even alone is the p95 within {limit:g} ms at any measured rate."
+    highest = max((one.rate for one in beside), default=None)
+    words = "beside no measured job at any rate" if highest is None else f"beside batch jobs up to {highest:,.0f}/s"
+    whole = "the highest that was measured" if own.rate_alone == rates[-1] else "not above"
+    return f"Alone the service keeps its p95 within {limit:g} ms up to {own.rate_alone:,.0f}/s ({whole}); {words}."
+
+
+def _sections(journal: Journal, results: Results) -> list[str]:
+    plan = journal.plan
+    measured = (
+        f"{counted(len(journal.windows), 'window')} of {plan.window_seconds:g} s, "
+        f"{counted(len(results.cells), 'cell')} of rate and mix, {plan.source}. A cell is known when the 95 % interval "
+        f"of its p95 ends within {plan.rule.width:.0%} of the middle (Student's t on the logs of its windows), after "
+        f"{plan.rule.least} to {plan.rule.most} windows."
+    )
+    return [
+        f'<p class="lead">{escape(lead(journal, results))}</p>',
+        f"<p>{escape(measured)}</p>",
+        *(f"<p>{escape(line)}</p>" for line in _notes(journal, results)),
+        charts(*_latency_charts(results, plan.limit_milliseconds), _predicted_chart(results)),
+        "<h2>How much batch fits</h2>",
+        "<p>Most jobs of one type at once: as measured (the interval's upper end is within the limit), and by the "
+        f"model (probability at most {THRESHOLD:g}). 0: only the service alone; -: not even that.</p>",
+        _fits(results),
+        "<h2>What the limit costs</h2>",
+        "<p>Cores of batch work in the mean over the measured rates, with the most that holds the limit at each.</p>",
+        table(
+            ["p95 limit", "batch cores", "highest rate alone"],
+            [
+                [
+                    f"{one.limit_milliseconds:g} ms" if math.isfinite(one.limit_milliseconds) else "none",
+                    f"{one.batch_cores:.2f}",
+                    "-" if one.rate_alone is None else f"{one.rate_alone:,.0f}/s",
+                ]
+                for one in results.costs
+            ],
+        ),
+        "<h2>Cells</h2>",
+        _cells(results),
+    ]
+
+
+def _notes(journal: Journal, results: Results) -> list[str]:
+    """Return what a reader must know before believing the figures."""
+    found = [f"Ended early: {results.note}."] if results.note else []
+    for standing, words in (
+        (Standing.SKIPPED, "left out, because something easier was above the harm"),
+        (Standing.HARMFUL, "above the harm, and not repeated"),
+        (Standing.NOISY, "with a wide interval after as many windows as were allowed"),
+        (Standing.OPEN, "not measured to the end"),
+    ):
+        count = sum(one is standing for one in results.where.values())
+        found += [f"{counted(count, 'cell')} {words}."] if count else []
+    late = [one for one in journal.windows if one.lag_milliseconds > MUCH_LAG * one.p95_milliseconds]
+    if late:
+        worst = max(one.lag_milliseconds for one in late)
+        found.append(
+            f"In {counted(len(late), 'window')} the load generator itself was late (up to {worst:.2f} ms in the mean), "
+            "which counts as latency: give it a core of its own."
+        )
+    if results.refused:
+        found.append(f"There is no model: {results.refused}.")
+    elif results.model_metrics:
+        brier, constant = results.model_metrics.get("held_out_brier"), results.model_metrics.get("constant_brier")
+        if brier is not None and constant is not None:
+            found.append(f"Held-out Brier score of the model {brier:.4f}; {constant:.4f} by always saying the same.")
+    if results.error is not None:
+        found.append(f"Held-out and measured p95 differ by a factor of {math.exp(results.error):.2f} in the median.")
+    return found
+
+
+def _latency_charts(results: Results, limit: float) -> list[str]:
+    mixes = [mix for mix in mixes_in(results.cells) if mix]
+    pieces = [mixes[begin : begin + MIXES_OF_A_CHART] for begin in range(0, max(1, len(mixes)), MIXES_OF_A_CHART)]
+    return [_latency_chart(results, piece, limit) for piece in pieces]
+
+
+def _latency_chart(results: Results, mixes: Sequence[Mix], limit: float) -> str:
+    rates = np.array(sorted({one.cell.rate for one in results.cells}))
+    series = [_course(results.cells, mix) for mix in [(), *mixes]]
+    series = [one for one in series if len(one.x)]
+    series.append(Series("limit", rates, np.full(len(rates), limit)))
+    lowest = min(float(one.y.min()) for one in series)
+    highest = max(float(one.y.max()) for one in series)
+    return chart(
+        "p95 latency by rate",
+        "Each line a mix of batch jobs on the service's node; both axes are logarithmic.",
+        line_chart(series, _decades("requests/s", rates), Axis("p95, ms", lowest / 1.3, highest * 1.3, True)),
+    )
+
+
+def _course(found: Sequence[CellFinding], mix: Mix) -> Series:
+    own = sorted((one.cell.rate, one.p95.middle) for one in found if one.cell.mix == mix)
+    name = " + ".join(f"{count} {kind}" for kind, count in mix) or "alone"
+    return Series(name, np.array([rate for rate, _ in own]), np.array([p95 for _, p95 in own]))
+
+
+def _decades(title: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Axis:
+    return Axis(title, float(values.min()) / 1.1, float(values.max()) * 1.1, logarithmic=True)
+
+
+def _predicted_chart(results: Results) -> str:
+    pairs = sorted(
+        (one.p95.middle, results.predicted[one.cell]) for one in results.cells if one.cell in results.predicted
+    )
+    if len(pairs) < 2:
+        return chart("Predicted and measured", "Too few cells, or no model passed the gate.", "<p>nothing to show</p>")
+    measured, predicted = (np.array(column) for column in zip(*pairs, strict=True))
+    low, high = float(min(measured.min(), predicted.min())) / 1.2, float(max(measured.max(), predicted.max())) * 1.2
+    both = [Series("as predicted", measured, predicted), Series("equal", np.array([low, high]), np.array([low, high]))]
+    return chart(
+        "Predicted and measured p95",
+        "Of cells that the model did not see (four folds), in the order of the measured p95; logarithmic.",
+        line_chart(both, Axis("measured p95, ms", low, high, True), Axis("predicted p95, ms", low, high, True)),
+    )
+
+
+def _fits(results: Results) -> str:
+    names = list(dict.fromkeys(one.name for one in results.fits))
+    if not names:
+        return "<p>No job was named.</p>"
+    by_key = {(one.rate, one.name): one for one in results.fits}
+    rows = []
+    for rate in sorted({one.rate for one in results.fits}):
+        cells = [by_key[(rate, name)] for name in names]
+        shown = [f"{_count(one.measured)}<small>model {_count(one.predicted)}</small>" for one in cells]
+        rows.append([f"{rate:,.0f}/s", *shown])
+    return table(["rate", *names], rows)
+
+
+def _cells(results: Results) -> str:
+    rows = [
+        [
+            escape(one.cell.named()),
+            f"{one.cell.rate:,.0f}/s",
+            f"{one.p95.middle:.3g} ms" + ("<small>at least</small>" if one.cut else ""),
+            f"{one.p95.low:.3g} to {one.p95.high:.3g}",
+            f"{results.predicted[one.cell]:.3g} ms" if one.cell in results.predicted else "-",
+            f"{one.p95.windows}",
+            f"{one.broken_share:.0%}",
+            "-" if math.isnan(one.batch_cores) else f"{one.batch_cores:.2f}",
+            results.where.get(one.cell, Standing.OPEN).value,
+        ]
+        for one in results.cells
+    ]
+    heads = ["mix", "rate", "p95", "95 % interval", "predicted", "windows", "over the limit", "batch cores", "standing"]
+    return table(heads, rows)
+
+
+def _count(count: int | None) -> str:
+    return "-" if count is None else f"{count}"
+
+
+def described(journal: Journal) -> str:
+    """Return how long was measured, in words."""
+    return f"{counted(len(journal.windows), 'window')}, {format_seconds(sum(one.seconds for one in journal.windows))}"

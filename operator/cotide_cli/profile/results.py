@@ -1,0 +1,209 @@
+"""What a campaign leaves: samples for `cotide train`, a model, what was found, and the page.
+
+Called by `profile_command` after a campaign, and to make everything again from the journal. Invariant: all of it
+follows from the journal; the same journal gives the same samples and findings.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cotide_cli.commands.train_command import LEAST_JOBS, write_model
+from cotide_cli.profile.journal import Journal
+from cotide_core.config import SchedulerConfig
+from cotide_core.errors import InputError, ModelError
+from cotide_predictors.profiling.design import Cell, Standing, standings
+from cotide_predictors.profiling.findings import (
+    CellFinding,
+    Cost,
+    Fit,
+    by_cell,
+    cell_findings,
+    costs,
+    fits,
+    held_out_p95,
+    log_error,
+    train,
+)
+from cotide_predictors.profiling.windows import Circumstances, Window, completion_samples
+
+SAMPLES: Final = "samples.csv"
+COMPLETIONS: Final = "completions.csv"
+MODEL: Final = "qos"
+COMPLETION_MODEL: Final = "completion"
+PAGE: Final = "profile.html"
+THRESHOLD: Final = SchedulerConfig().qos_risk_threshold
+"""A probability above which the model's column says no: the operator's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was found; ``refused`` says why there is no model."""
+
+    cells: list[CellFinding]
+    where: dict[Cell, Standing]
+    fits: list[Fit]
+    costs: list[Cost]
+    predicted: dict[Cell, float]
+    error: float | None
+    model_metrics: dict[str, float]
+    refused: str
+    note: str
+
+    def as_document(self, journal: Journal) -> dict[str, Any]:
+        """Return everything as JSON would have it."""
+        plan = journal.plan
+        return {
+            "limit_milliseconds": plan.limit_milliseconds,
+            "windows": len(journal.windows),
+            "ended_early": self.note,
+            "cells": [
+                {
+                    "requests_per_second": one.cell.rate,
+                    "jobs": dict(one.cell.mix),
+                    "p95_milliseconds": _finite(one.p95.middle),
+                    "p95_low": _finite(one.p95.low),
+                    "p95_high": _finite(one.p95.high),
+                    "windows": one.p95.windows,
+                    "broken_share": one.broken_share,
+                    "batch_cores": _finite(one.batch_cores),
+                    "cut": one.cut,
+                    "standing": self.where.get(one.cell, Standing.OPEN).value,
+                    "predicted_p95_milliseconds": self.predicted.get(one.cell),
+                }
+                for one in self.cells
+            ],
+            "skipped": [
+                {"requests_per_second": cell.rate, "jobs": dict(cell.mix)}
+                for cell, standing in self.where.items()
+                if standing is Standing.SKIPPED
+            ],
+            "fits": [
+                {"requests_per_second": one.rate, "type": one.name, "measured": one.measured, "model": one.predicted}
+                for one in self.fits
+            ],
+            "costs": [
+                {
+                    "limit_milliseconds": _finite(one.limit_milliseconds),
+                    "batch_cores": one.batch_cores,
+                    "highest_rate_alone": one.rate_alone,
+                }
+                for one in self.costs
+            ],
+            "held_out_median_log_error": self.error,
+            "model": self.model_metrics or None,
+            "model_refused": self.refused or None,
+        }
+
+
+def make_results(directory: Path, journal: Journal, note: str, progress: Callable[[str, float], object]) -> Results:
+    """Write samples and model, and return what was found.
+
+    Raises
+    ------
+    InputError
+        When nothing was measured, or the directory can't be written.
+    """
+    from cotide_predictors.serialisation import to_files
+
+    plan, windows = journal.plan, journal.windows
+    if not windows:
+        raise InputError("holds no window: nothing was measured", file=str(journal.path))
+    around = plan.circumstances()
+    _write(directory / SAMPLES, samples_csv(windows, around))
+    _write(directory / COMPLETIONS, completions_csv(windows, around))
+    progress("training", 0.0)
+    model, refused = None, ""
+    try:
+        model = train(windows, around, plan.seed)
+        _write_model(directory / MODEL, to_files(model))
+    except ModelError as error:
+        refused = str(error)
+    _train_completion(directory / COMPLETION_MODEL, windows, around, plan.seed)
+    found = cell_findings(windows, plan.limit_milliseconds)
+    predicted = held_out_p95(
+        windows, around, plan.seed, lambda done, all_: progress("held-out predictions", done / all_)
+    )
+    measured = by_cell(windows)
+    cells = plan.cells() if plan.rates else tuple(sorted(measured))
+    return Results(
+        cells=found,
+        where=standings(cells, measured, plan.rule),
+        fits=fits(found, around, model, THRESHOLD),
+        costs=costs(found, plan.limit_milliseconds),
+        predicted=predicted,
+        error=log_error(found, predicted),
+        model_metrics={} if model is None else dict(model.metrics_),
+        refused=refused,
+        note=note,
+    )
+
+
+def samples_csv(windows: list[Window], around: Circumstances) -> str:
+    """Return the windows as `cotide train qos --samples` reads them."""
+    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    heads = ["requests_per_second", "other_requests_per_second", "limit_ms", "cpu_pressure", "latency_p95_ms", "jobs"]
+    rows = [
+        [
+            f"{one.cell.rate:g}", "0", f"{around.limit_milliseconds:g}", f"{around.pressure(one.cell):.6g}",
+            f"{one.p95_milliseconds:.6g}", ";".join(f"{name}:{n}:{n * size[name]}" for name, n in one.cell.mix),
+        ]
+        for one in windows
+    ]  # fmt: skip
+    if around.service:
+        heads, rows = [*heads, "service"], [[*row, around.service] for row in rows]
+    return _csv(heads, rows)
+
+
+def completions_csv(windows: list[Window], around: Circumstances) -> str:
+    """Return the jobs that ended as `cotide train completion --samples` reads them."""
+    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    return _csv(
+        ["type", "input_bytes", "requests_per_second", "cpu_pressure", "seconds"],
+        [
+            [name, str(size[name]), f"{one.cell.rate:g}", f"{around.pressure(one.cell):.6g}", f"{seconds:.6g}"]
+            for one in windows
+            for name, seconds in one.job_seconds
+        ],
+    )
+
+
+def _train_completion(directory: Path, windows: list[Window], around: Circumstances, seed: int) -> None:
+    from cotide_predictors.completion.completion_model import train_completion
+    from cotide_predictors.serialisation import to_files
+
+    ended = completion_samples(windows, around)
+    if len(ended.types) >= LEAST_JOBS:
+        _write_model(directory, to_files(train_completion(ended, random_state=seed)))
+
+
+def _csv(heads: list[str], rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror or error}", file=str(path)) from error
+
+
+def _write_model(directory: Path, files: dict[str, bytes]) -> None:
+    try:
+        write_model(directory, files)
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror or error}", file=str(directory)) from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

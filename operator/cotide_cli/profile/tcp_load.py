@@ -1,0 +1,223 @@
+"""An open-loop load generator for memcached and for any protocol whose answers end with a line.
+
+Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have a core for
+itself: it polls without a pause, and never sleeps through an arrival. memcached is filled first, and each request is a
+hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks.
+
+Prints one JSON line (`open_loop.LoadReport`), or one sentence on stderr and exit code 1. Invariant: a request is sent
+once it is due, whatever became of those before.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import BinaryIO, Final
+
+import click
+import numpy as np
+
+from cotide_cli.profile.open_loop import LoadReport, arrivals, latencies, report
+
+VALUE_BYTES: Final = 100
+KEYS: Final = 100_000
+CONNECTIONS: Final = 16
+LATE_SHARE: Final = 0.05
+"""More than this share above the harm is a p95 above the harm, by what a p95 is."""
+DRAIN_SECONDS: Final = 1.0
+"""How long answers are waited for after the last request (chosen)."""
+TIMEOUT_SECONDS: Final = 10.0
+"""For connecting and filling (chosen)."""
+_CHUNK: Final = 1 << 18
+
+
+class Refused(Exception):
+    """The server does not do what it must for a measurement; one sentence."""
+
+
+class _Connection:
+    """One connection: its requests in order, and how many answers had come by when."""
+
+    def __init__(self, host: str, port: int, answer_bytes: int) -> None:
+        self.socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.answer_bytes = answer_bytes
+        self.unsent = b""
+        self.due: list[float] = []
+        self.bytes = 0
+        self.answers = 0
+        self.answered: list[int] = []
+        self.read_at: list[float] = []
+
+    def send(self, data: bytes) -> None:
+        """Send as much as the kernel takes; the rest goes first the next time."""
+        data = self.unsent + data
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        self.unsent = data[sent:]
+
+    def read(self, now: float) -> int:
+        """Take in what came; return the answers in it."""
+        try:
+            data = self.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return 0
+        if not data:
+            raise Refused("the server closed a connection")
+        before = self.answers
+        if self.answer_bytes:
+            self.bytes += len(data)
+            self.answers = self.bytes // self.answer_bytes
+        else:
+            self.answers += data.count(b"\n")
+        self.answered.append(self.answers)
+        self.read_at.append(now)
+        return self.answers - before
+
+
+def fill_memcached(host: str, port: int) -> tuple[list[bytes], int]:
+    """Put the keys into memcached; return the requests and the bytes of each answer."""
+    keys = [f"cotide{number:07d}" for number in range(KEYS)]
+    value = b"x" * VALUE_BYTES
+    length = len(f"VALUE {keys[0]} 0 {VALUE_BYTES}\r\n") + VALUE_BYTES + len("\r\nEND\r\n")
+    requests = [f"get {key}\r\n".encode() for key in keys]
+    with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
+        stored = connection.makefile("rb")
+        if _has(connection, stored, keys[0]) and _has(connection, stored, keys[-1]):
+            return requests, length  # an earlier window filled it
+        for begin in range(0, KEYS, 500):
+            some = keys[begin : begin + 500]
+            connection.sendall(b"".join(b"set %b 0 0 %d\r\n%b\r\n" % (k.encode(), VALUE_BYTES, value) for k in some))
+            if any(stored.readline() != b"STORED\r\n" for _ in some):
+                raise Refused("memcached did not store a key: give it 64 MB or more")
+        if not _has(connection, stored, keys[0]):
+            raise Refused("memcached forgot a key at once: give it 64 MB or more")
+    return requests, length
+
+
+def _has(connection: socket.socket, answers: BinaryIO, key: str) -> bool:
+    """Whether a key is stored with a value of our length."""
+    connection.sendall(f"get {key}\r\n".encode())
+    first = answers.readline()
+    if not first.startswith(b"VALUE "):
+        return False
+    length = int(first.split()[3])
+    answers.read(length + len(b"\r\nEND\r\n"))
+    return length == VALUE_BYTES
+
+
+def drive(
+    connections: Sequence[_Connection], due: Sequence[float], requests: Sequence[bytes], warm_up: float, harm: float
+) -> tuple[float, float, bool]:
+    """Send requests when they are due until the last one is answered or nobody waits any more.
+
+    Parameters
+    ----------
+    due : seconds from the beginning, rising.
+    harm : seconds; once more than `LATE_SHARE` of the window's requests took longer for sure, the rest is left out.
+
+    Returns
+    -------
+    when it ended, the mean lag of the generator itself, and whether it was cut short; times in seconds.
+    """
+    poll = select.epoll()
+    at = {one.socket.fileno(): one for one in connections}
+    for one in connections:
+        one.socket.setblocking(False)
+        poll.register(one.socket.fileno(), select.EPOLLIN)
+    count, many, last = len(due), len(connections), due[-1] + DRAIN_SECONDS
+    kinds, draw = len(requests), random.Random(1).random
+    allowed = LATE_SHARE * sum(moment >= warm_up for moment in due)
+    sent, got, late, turn, lag = 0, 0, 0, 0, 0.0
+    stuck: list[_Connection] = []
+    clock = time.perf_counter
+    begin = clock()
+    while True:
+        now = clock() - begin
+        if sent < count and due[sent] <= now:
+            # All that is due goes out at once on one connection: the busier, the fewer calls of the kernel a request.
+            one, batch = connections[turn % many], []
+            while sent < count and due[sent] <= now:
+                one.due.append(due[sent])
+                lag += now - due[sent]
+                batch.append(requests[int(draw() * kinds)])
+                sent += 1
+            one.send(b"".join(batch))
+            turn += 1
+            if one.unsent and one not in stuck:
+                stuck.append(one)
+        for number, _ in poll.poll(0):
+            one = at[number]
+            now = clock() - begin
+            answers = one.read(now)
+            got += answers
+            newest = one.due[min(one.answers, len(one.due)) - 1] if one.answers else now
+            # All of these are at least as late as the newest of them.
+            if now - newest > harm and newest - warm_up >= 0:
+                late += answers
+        if got >= count or now >= last or late > allowed:
+            return now, lag / max(1, sent), late > allowed
+        for one in stuck:
+            one.send(b"")
+        stuck = [one for one in stuck if one.unsent]
+
+
+def measure(
+    target: str, rate: float, warm_up: float, seconds: float, *, request: str, harm: float, seed: int
+) -> LoadReport:
+    """Measure one window."""
+    scheme, _, address = target.partition("://")
+    host, _, port = address.rpartition(":")
+    if scheme == "memcached":
+        requests, answer_bytes = fill_memcached(host, int(port))
+    else:
+        requests, answer_bytes = [request.encode().decode("unicode_escape").encode("latin-1")], 0
+    connections = [_Connection(host, int(port), answer_bytes) for _ in range(CONNECTIONS)]
+    due = arrivals(rate, warm_up + seconds, seed)
+    if not (due >= warm_up).any():
+        raise Refused(f"no request is due within {seconds:g} s at {rate:g}/s: the window is too short")
+    gc.disable()
+    end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm)
+    found, missing = [], 0
+    for one in connections:
+        own = np.asarray(one.due)
+        if answer_bytes and one.answers >= len(own) and one.bytes != len(own) * answer_bytes:
+            raise Refused("memcached gave answers of another length: it forgets keys, give it 64 MB or more")
+        taken, _ = latencies(own, np.asarray(one.answered), np.asarray(one.read_at), end)
+        inside = own >= warm_up
+        found.append(taken[inside])
+        missing += int(inside[one.answers :].sum())
+        one.socket.close()
+    lasted = seconds if not cut else max(end - warm_up, 1e-3)
+    return report(np.concatenate(found), missing, lasted, lag, cut=cut)
+
+
+@click.command()
+@click.option("--target", required=True)
+@click.option("--rate", type=float, required=True)
+@click.option("--seconds", type=float, required=True)
+@click.option("--warm-up", type=float, default=0.0)
+@click.option("--request", default=r"PING\r\n")
+@click.option("--harm-ms", type=float, default=float("inf"))
+@click.option("--seed", type=int, default=0)
+def main(target: str, rate: float, seconds: float, warm_up: float, request: str, harm_ms: float, seed: int) -> None:
+    """Measure the p95 latency of TARGET (memcached://HOST:PORT or tcp://HOST:PORT) at RATE requests a second."""
+    try:
+        found = measure(target, rate, warm_up, seconds, request=request, harm=harm_ms / 1000.0, seed=seed)
+    except (OSError, Refused) as error:
+        click.echo(f"{target}: {error}", err=True)
+        sys.exit(1)
+    click.echo(json.dumps(asdict(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Consolidation that goes on by itself: what to do now, given a plan and what the nodes show of what was done.
+
+Called by the operator's `consolidation.controller` at each look. What we do to a node is written on it, and read back
+from there, so that a process that was killed has forgotten nothing that binds the next one::
+
+    (open) --a plan frees it, for `stable_seconds`--> draining --empty--> freed --taken by an autoscaler--> gone
+                                                         |                 |
+       ^-- undone: surprise, stop, start after a kill <--'                 |
+       ^-- given back: pods wait that would run there, nobody took it <----'
+    (open) --its pods all end soon--> emptying --empty--> freed;  --not empty in time--> (open)
+
+What keeps a load that breathes from moving pods to and fro: nodes are freed only when each look of `stable_seconds`
+could have freed them; `cooldown_seconds` after a node was given back because pods waited nothing is drained, nor is a
+node that was; no more than `moves_per_hour` pods are moved, whatever was planned. Pure; times are seconds of one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Freed
+from cotide_core.events import Node, Pod
+from cotide_core.placement.node_predicates import refusal
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import FitShape, ShapeTable
+
+HOUR_SECONDS: Final = 3600.0
+
+
+class Mark(StrEnum):
+    """What we did to a node, as it is written on it."""
+
+    NONE = ""
+    DRAINING = "draining"
+    EMPTYING = "emptying"
+    FREED = "freed"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A node that we have to do with.
+
+    Attributes
+    ----------
+    mark, since : what we did and when.
+    pods : on it now that would need a place.
+    p50_seconds, p90_seconds : of an `EMPTYING` node, from `since` on.
+    given_back, demanded : when it was last uncordoned by us, and whether because pods waited.
+    moved : when pods were evicted from it by us, by uid.
+    """
+
+    mark: Mark = Mark.NONE
+    since: float = -inf
+    pods: int = 0
+    p50_seconds: float = inf
+    p90_seconds: float = inf
+    given_back: float = -inf
+    demanded: bool = False
+    moved: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRules:
+    """How fast, and how willing to change its mind.
+
+    Attributes
+    ----------
+    moves_per_hour, moves_at_once : pods.
+    stable_seconds : for how long each look must have been able to free a node.
+    cooldown_seconds : see the module.
+    keep_freed_seconds : after it a freed node that nobody took is given back.
+    spare_nodes : empty nodes that stay open: whoever comes next need not wait for one.
+    """
+
+    moves_per_hour: int = 60
+    moves_at_once: int = 1
+    stable_seconds: float = 600.0
+    cooldown_seconds: float = 3600.0
+    keep_freed_seconds: float = 3600.0
+    spare_nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """A node to uncordon, and why; `demanded`: because pods wait."""
+
+    node: str
+    why: str
+    demanded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """What to do now: nodes to drain, to leave to empty, to mark as freed, to give back."""
+
+    drain: tuple[Freed, ...] = ()
+    leave: tuple[Emptying, ...] = ()
+    freed: tuple[str, ...] = ()
+    give_back: tuple[GivenBack, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The cluster at one moment.
+
+    Attributes
+    ----------
+    plan : of the nodes that are open; None when there was no time for one, or pods wait.
+    standings : of the nodes that carry our mark or our record.
+    draining : nodes that are being drained by this process.
+    wanted : our nodes that pods wait for (`wanted_nodes`).
+    """
+
+    now: float
+    plan: DrainPlan | None
+    standings: Mapping[str, Standing]
+    draining: frozenset[str] = frozenset()
+    wanted: tuple[str, ...] = ()
+
+
+def moves_left(standings: Mapping[str, Standing], now: float, per_hour: int) -> int:
+    """Return how many pods may still be moved in the hour up to now."""
+    lately = sum(now - HOUR_SECONDS < at for one in standings.values() for at in one.moved.values())
+    return max(0, per_hour - lately)
+
+
+class Watch:
+    """Decides at each look; remembers only since when nodes could have been freed, which a restart may forget."""
+
+    def __init__(self, rules: WatchRules) -> None:
+        self._rules = rules
+        self._since: dict[str, float] = {}
+
+    def decide(self, look: Look) -> Acts:
+        """Return what to do now."""
+        give_back = self._give_back(look)
+        freed = tuple(
+            name for name, one in look.standings.items() if one.mark is Mark.EMPTYING and not one.pods
+        )  # fmt: skip
+        back = {one.node for one in give_back}
+        drain, leave = ((), ()) if look.plan is None or look.wanted else self._drain(look, look.plan)
+        return Acts(drain, leave, tuple(name for name in freed if name not in back), give_back)
+
+    def _give_back(self, look: Look) -> tuple[GivenBack, ...]:
+        found = [GivenBack(name, "pods wait that would run there", demanded=True) for name in look.wanted]
+        for name, one in look.standings.items():
+            why = self._over(name, one, look)
+            if why and name not in look.wanted:
+                found.append(GivenBack(name, why))
+        return tuple(found)
+
+    def _over(self, name: str, one: Standing, look: Look) -> str:
+        """Return why a node of ours is given back without anybody waiting for it; empty when it is not."""
+        age = look.now - one.since
+        if one.mark is Mark.DRAINING and name not in look.draining:
+            return "an operator that was killed left it draining"
+        if one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0):
+            return f"it was to be empty in {one.p90_seconds:.0f} s nine times in ten, and is not after {age:.0f} s"
+        if one.mark is Mark.FREED and one.pods:
+            return "pods came to it although it is cordoned"
+        if one.mark is Mark.FREED and age > self._rules.keep_freed_seconds:
+            return f"nobody took it in {age:.0f} s"
+        return ""
+
+    def _drain(self, look: Look, plan: DrainPlan) -> tuple[tuple[Freed, ...], tuple[Emptying, ...]]:
+        rules, now = self._rules, look.now
+        candidates = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
+        self._since = {name: self._since.get(name, now) for name in candidates}
+        demanded = max((one.given_back for one in look.standings.values() if one.demanded), default=-inf)
+        if now - demanded < rules.cooldown_seconds:
+            return (), ()
+        ripe = {name for name, since in self._since.items() if now - since >= rules.stable_seconds}
+        ripe -= {name for name, one in look.standings.items() if now - one.given_back < rules.cooldown_seconds}
+        left = moves_left(look.standings, now, rules.moves_per_hour)
+        lanes = rules.moves_at_once - len(look.draining)
+        spare = rules.spare_nodes
+        drain: list[Freed] = []
+        for one in plan.freed:
+            moves = len(one.moves)
+            if not moves and spare:
+                spare -= 1
+                continue
+            if one.node not in ripe or moves > left or (moves and lanes <= 0):
+                continue
+            lanes -= moves > 0
+            left -= moves
+            drain.append(one)
+        return tuple(drain), tuple(one for one in plan.emptying if one.node in ripe)
+
+
+def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Return which idle nodes of ours the waiting pods need, and whether any of them has hope at all.
+
+    First fit in the order given. A pod that no node of the cluster could take even if it were empty has no hope: it
+    wants nothing of us, and keeps nobody from consolidating.
+    """
+    table = ShapeTable(by_job=False)
+    nodes = {name: replace(node, unschedulable=False) for name in idle if (node := state.node(name)) is not None}
+    left = {name: _free(state, name) for name in nodes}
+    wanted: dict[str, None] = {}
+    hopeless: dict[FitShape, bool] = {}
+    for pod in waiting:
+        fit = table.of(pod, state).fit
+        target = next(
+            (name for name, node in nodes.items() if _holds(left[name], fit) and _takes(node, fit)), None
+        )  # fmt: skip
+        if target is not None:
+            wanted[target] = None
+            for column, amount in fit.demanded:
+                left[target][column] -= amount
+        if fit not in hopeless:
+            hopeless[fit] = target is None and not _somewhere(state, fit)
+    return tuple(wanted), any(not one for one in hopeless.values())
+
+
+def _takes(node: Node, fit: FitShape) -> bool:
+    return refusal(node, fit.constraints) is None
+
+
+def _free(state: ClusterState, name: str) -> list[int]:
+    row = state.columns.row_of[name]
+    found: list[int] = state.columns.free[:, row].tolist()
+    return found
+
+
+def _holds(free: list[int], fit: FitShape) -> bool:
+    return not fit.missing and all(free[column] >= amount for column, amount in fit.demanded if amount)
+
+
+def _somewhere(state: ClusterState, fit: FitShape) -> bool:
+    """Whether any node could take such a pod, were it empty and open."""
+    columns = state.columns
+    for node in columns.nodes:
+        if node is None:
+            continue
+        whole: list[int] = columns.allocatable[:, columns.row_of[node.name]].tolist()
+        if _holds(whole, fit) and _takes(replace(node, unschedulable=False), fit):
+            return True
+    return False

@@ -1,0 +1,79 @@
+"""The section of the configuration file about consolidation that goes on by itself.
+
+Part of `settings`; read by `consolidation.controller`. Off unless it is enabled; the operator then needs the right to
+patch nodes (deploy/consolidation). Seconds are those of the operator's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, model_validator
+
+from cotide_core.consolidation.removal.stays import MoveRules
+from cotide_core.consolidation.removal.watching import WatchRules
+from cotide_operator.config.section import Section
+
+_MOVES = MoveRules()
+_WATCH = WatchRules()
+
+
+class ConsolidationSettings(Section):
+    """Nodes are freed and cordoned by the operator, within budgets."""
+
+    enabled: bool = False
+    interval_seconds: float = Field(default=60.0, ge=1, le=86_400)
+    """Between two plans; waiting pods are looked at every second of the wall."""
+    moves_per_hour: int = Field(default=_WATCH.moves_per_hour, ge=0, le=100_000)
+    moves_at_once: int = Field(default=_WATCH.moves_at_once, ge=1, le=100)
+    moves_per_node: int = Field(default=_MOVES.moves_per_node, ge=0, le=1000)
+    minimum_age_seconds: float = Field(default=_MOVES.minimum_age_seconds, ge=0)
+    stable_seconds: float = Field(default=_WATCH.stable_seconds, ge=0)
+    """For how long each plan must have been able to free a node."""
+    cooldown_seconds: float = Field(default=_WATCH.cooldown_seconds, ge=0)
+    """After a node was given back: it is not drained again, and none is where pods waited for it."""
+    keep_freed_seconds: float = Field(default=_WATCH.keep_freed_seconds, gt=0)
+    """After it a freed node that nobody took is given back."""
+    spare_nodes: int = Field(default=_WATCH.spare_nodes, ge=0, le=10_000)
+    """Empty nodes that stay open."""
+    reserve_share: float = Field(default=_MOVES.reserve_share, ge=0, le=0.9)
+    pays_after_seconds: float = Field(default=_MOVES.pays_after_seconds, ge=0)
+    empties_within_seconds: float = Field(default=_MOVES.empties_within_seconds, ge=0)
+    timeout_seconds: float = Field(default=300.0, ge=1, le=86_400)
+    """For each pod to be gone and ready again elsewhere."""
+    excluded_namespaces: tuple[str, ...] = ("kube-system",)
+    excluded_nodes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Label to its values: nodes of these pools are not freed, but may take pods."""
+    move_local_storage: bool = False
+    move_unwilling: bool = False
+
+    @model_validator(mode="after")
+    def _moves_a_node(self) -> ConsolidationSettings:
+        if self.enabled and self.stable_seconds and self.stable_seconds < self.interval_seconds:
+            raise ValueError("stableSeconds must not be below intervalSeconds: one plan is no proof of a stable load")
+        return self
+
+    def moves(self) -> MoveRules:
+        """Return which pods may be moved."""
+        return MoveRules(
+            excluded_namespaces=frozenset(self.excluded_namespaces),
+            minimum_age_seconds=self.minimum_age_seconds,
+            pays_after_seconds=self.pays_after_seconds,
+            empties_within_seconds=self.empties_within_seconds,
+            local_storage=self.move_local_storage,
+            prefer_no_eviction=self.move_unwilling,
+            reserve_share=self.reserve_share,
+            most_moves=max(self.moves_per_hour, 1),
+            moves_per_node=min(self.moves_per_node, self.moves_per_hour),
+        )
+
+    def pace(self) -> WatchRules:
+        """Return how fast nodes are freed."""
+        return WatchRules(
+            moves_per_hour=self.moves_per_hour,
+            moves_at_once=self.moves_at_once,
+            stable_seconds=self.stable_seconds,
+            cooldown_seconds=self.cooldown_seconds,
+            keep_freed_seconds=self.keep_freed_seconds,
+            spare_nodes=self.spare_nodes,
+        )

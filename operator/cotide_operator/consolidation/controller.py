@@ -1,0 +1,314 @@
+"""`Consolidator`: consolidation that goes on by itself, on the replica that leads.
+
+Started by `assembly`. Every second it looks whether pods wait, and at each interval it plans::
+
+    cache, engine --copies--> live_plan (a thread) --plan--> Watch.decide --acts--> Carrier --> API server --> cache
+                                                                  ^                                             |
+                                                                  `---- marks and records of the nodes <--------'
+
+Decisions are `removal.watching.Acts`; what is drained is carried out by the same `Carrier` as ``cotide consolidate
+--apply``, a task for each node. Where pods wait that one of our nodes could take, that node is given back at once, and
+what is being drained is undone. On a stop, drains are undone before the lease is given up; what a killed operator left
+draining is uncordoned at the next one's first look, and what one that consolidated holds where consolidation is turned
+off. Invariants: no node without a record of ours is uncordoned; nothing is drained while pods wait in vain; a refused
+write ends a drain and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.consolidation.removal.drain_plan import Freed
+from cotide_core.consolidation.removal.watching import Acts, Look, Mark, Watch, moves_left, wanted_nodes
+from cotide_core.cycle import Scheduler
+from cotide_core.errors import ClusterError, CotideError
+from cotide_core.events import Pod
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import WaitReason
+from cotide_core.units import counted
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.config.consolidation_settings import ConsolidationSettings
+from cotide_operator.consolidation.carrier import ENDED, Carrier
+from cotide_operator.consolidation.live_hands import LiveHands
+from cotide_operator.consolidation.live_plan import LivePlan, plan_of, told_by
+from cotide_operator.consolidation.node_record import left_behind
+from cotide_operator.consolidation.predictions import Predictions
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.event_recorder import EventRecorder
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Wall seconds between two looks whether pods wait; chosen: so long a pod waits for a node of ours at most."""
+WAITING_MOST: Final = 500
+"""Waiting pods that are looked at; chosen: the nodes that these want are given back, then the next are looked at."""
+CAPACITY: Final = frozenset({WaitReason.QOS_AT_RISK, WaitReason.INSUFFICIENT_SLACK, WaitReason.NO_MATCHING_NODE})
+"""Why a pod waits that another node could help."""
+UNDO_SECONDS: Final = 5.0
+"""Wall seconds for what is undone at a stop; chosen below what the lease is held for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationDependencies:
+    """What consolidation needs of the operator.
+
+    Attributes
+    ----------
+    engine : the scheduler as it is now. pods : as it was told of them. forecaster : of latency limits, as in use.
+    note : keeps a line of what was done or came of a prediction (`consolidation.jsonl`).
+    """
+
+    client: KubeClient
+    mirror: ObjectCache
+    board: DecisionStore
+    clock: Clock
+    recorder: EventRecorder
+    telemetry: Metrics
+    engine: Callable[[], Scheduler]
+    pods: Mapping[str, Pod]
+    forecaster: Callable[[], QosForecaster]
+    note: Callable[[Mapping[str, Any]], object]
+    scheduler_name: str
+    risk_threshold: float
+    slot_seconds: float
+
+
+class Consolidator:
+    """One term of leadership; see the module."""
+
+    def __init__(self, around: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
+        self._around, self._settings = around, settings
+        self._hands = LiveHands(around.client, around.mirror, around.clock, self._undone)
+        self._watch = Watch(settings.pace())
+        self._goes: set[str] = set()
+        self._carrier = Carrier(
+            self._hands,
+            timeout_seconds=settings.timeout_seconds,
+            now=around.clock.now,
+            sleep=self._hands.sleep,
+            goes=self._goes,
+            say=_LOG.info,
+        )
+        self._drains: dict[str, asyncio.Task[None]] = {}
+        self._next_plan = float("-inf")
+        self._complained = float("-inf")
+        self.predictions = Predictions(
+            self._scored, horizon_seconds=around.slot_seconds, pays_after_seconds=settings.pays_after_seconds
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        if not self._settings.enabled:
+            await self._leave()
+            return
+        await self._hands.index()
+        while True:
+            try:
+                await self.look()
+            except ClusterError as error:
+                self._complain(error)
+            except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
+                _LOG.exception("consolidation could not look")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def stop(self) -> None:
+        """Undo what is being drained; nothing is begun any more."""
+        drains = list(self._drains.values())
+        for drain in drains:
+            drain.cancel()
+        if drains:
+            await asyncio.wait(drains, timeout=UNDO_SECONDS)
+
+    async def look(self) -> None:
+        """Look once: give back, and plan where it is time."""
+        around, now = self._around, self._around.clock.now()
+        for name in self._hands.taken_out_of_our_hands():
+            await self._hands.write(name, Mark.NONE, cordoned=False)
+        standings = self._hands.standings()
+        ours = [name for name, one in standings.items() if one.mark is not Mark.NONE and name not in self._drains]
+        waiting = self._waiting()
+        wanted, hope = wanted_nodes(around.engine().state, waiting, ours) if waiting else ((), False)
+        if hope and self._drains:
+            self._hands.demanded = True
+            await self.stop()
+            self._hands.demanded = False
+            standings = self._hands.standings()
+        planned = None
+        if now >= self._next_plan and not hope:
+            self._next_plan = now + self._settings.interval_seconds
+            planned = await self._plan(now)
+        draining = frozenset(self._drains)
+        acts = self._watch.decide(
+            Look(now, None if planned is None else planned.plan, standings, draining, wanted)
+        )  # fmt: skip
+        await self._act(acts, planned)
+        self._follow(now)
+        self._show()
+
+    def _waiting(self) -> list[Pod]:
+        """Return pods that no node would take, as the engine or another scheduler said."""
+        found: list[Pod] = []
+        for key, pod in self._around.mirror.pods.items():
+            if not pod.spec.node_name and self._refused(key, pod):
+                told = self._around.pods.get(key)
+                if told is not None:
+                    found.append(told)
+                if len(found) >= WAITING_MOST:
+                    break
+        return found
+
+    def _refused(self, key: str, pod: PodObject) -> bool:
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
+            return False
+        if pod.spec.scheduler_name == self._around.scheduler_name:
+            decision = self._around.board.get(key)
+            return decision is not None and decision.node is None and decision.reason in CAPACITY
+        return any(
+            one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable"
+            for one in pod.status.conditions
+        )
+
+    async def _plan(self, now: float) -> LivePlan:
+        around = self._around
+        told = told_by(around.engine().state, around.forecaster(), around.risk_threshold, now)
+        started = time.perf_counter()
+        planned = await asyncio.to_thread(
+            plan_of, around.mirror.copied(), dict(around.pods), told, self._settings, now
+        )  # fmt: skip
+        around.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
+        for view, nodes in (
+            ("used", planned.plan.used_before),
+            ("after", planned.plan.used_after),
+            ("least", planned.plan.fewest),
+        ):
+            around.telemetry.consolidation_plan_nodes.labels(view).set(nodes)
+        self._goes.clear()
+        self._goes.update(planned.goes)
+        for key, (uid, p50, p90) in planned.ending.items():
+            self.predictions.ends(key, uid, p50, p90, now)
+        for refusal in planned.refused:
+            self.predictions.refused(refusal, now)
+        return planned
+
+    async def _act(self, acts: Acts, planned: LivePlan | None) -> None:
+        now = self._around.clock.now()
+        for back in acts.give_back:
+            self.predictions.gave_up(back.node, now, late="was to be empty" in back.why)
+            await self._hands.write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
+            self._tell(back.node, "Warning" if back.demanded else "Normal", "GivenBack", f"uncordoned: {back.why}")
+        for name in acts.freed:
+            self.predictions.emptied(name, now)
+            await self._hands.write(name, Mark.FREED, cordoned=True)
+            self._freed(name, "it emptied by itself")
+        for one in acts.leave:
+            forecast = (one.p50_seconds, one.p90_seconds)
+            await self._hands.write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
+            self.predictions.empties(one.node, *forecast, now)
+            self._tell(
+                one.node,
+                "Normal",
+                "LeftToEmpty",
+                f"cordoned: will be empty in {one.p50_seconds / 60:.0f} min, p90 {one.p90_seconds / 60:.0f} min",
+            )
+        for step in acts.drain:
+            if planned is not None and step.node not in self._drains:
+                uids = {move.pod: planned.uids[move.pod] for move in step.moves}
+                self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
+
+    async def _drain(self, step: Freed, uids: Mapping[str, str]) -> None:
+        moves = self._around.telemetry.consolidation_moves
+        try:
+            if step.moves:
+                self._tell(step.node, "Normal", "Draining", f"cordoned: {counted(len(step.moves), 'pod')} to move")
+            carried = await self._carrier.carry_out((step,), uids)
+            moves.labels("moved").inc(len(carried.moved))
+            if carried.surprise:
+                moves.labels("surprise").inc()
+                self._tell(step.node, "Warning", "DrainStopped", carried.surprise)
+            else:
+                self._freed(step.node, f"{counted(len(step.moves), 'pod')} moved" if step.moves else "it was empty")
+        except CotideError as error:
+            moves.labels("surprise").inc()
+            self._complain(error)
+        finally:
+            self._drains.pop(step.node, None)
+
+    def _freed(self, node: str, why: str) -> None:
+        self._around.telemetry.consolidation_freed.inc()
+        self._tell(node, "Normal", "Freed", f"free and cordoned: {why}")
+
+    def _undone(self, _node: str, demanded: bool) -> None:
+        """Count a node that is open again."""
+        self._around.telemetry.consolidation_given_back.labels("demand" if demanded else "other").inc()
+
+    def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+        found = self._around.mirror.nodes.get(node)
+        if found is not None:
+            self._around.recorder.node(node, found.metadata.uid, kind, reason, message)
+        self._around.note({"now": self._around.clock.now(), "node": node, "did": reason, "why": message})
+
+    def _follow(self, now: float) -> None:
+        """Score what was predicted."""
+        for name, one in self._hands.standings().items():
+            if one.mark is Mark.EMPTYING:  # also of an operator before us
+                self.predictions.empties(name, one.p50_seconds, one.p90_seconds, one.since)
+        self.predictions.follow_pods(*self._pods_of_predictions(), now)
+        state = self._around.engine().state
+        used, fresh = state.host_load.used(now, self._around.slot_seconds)
+        loads = used + state.host_load.batch_load(now)
+        rows = state.columns.row_of
+        known = {name: row for name in self.predictions.loads() if (row := rows.get(name)) is not None and fresh[row]}
+        self.predictions.follow_loads(
+            {name: (float(loads[0, row]), float(loads[1, row])) for name, row in known.items()}, now
+        )  # fmt: skip
+
+    def _pods_of_predictions(self) -> tuple[dict[str, str], dict[str, str]]:
+        running: dict[str, str] = {}
+        ended: dict[str, str] = {}
+        for key in self.predictions.pods():
+            pod = self._around.mirror.pods.get(key)
+            if pod is not None:
+                (ended if pod.status.phase in ENDED else running)[key] = pod.metadata.uid
+        return running, ended
+
+    def _scored(self, kind: str, subject: str, outcome: str, figures: Mapping[str, Any]) -> None:
+        self._around.telemetry.consolidation_predictions.labels(kind, outcome).inc()
+        self._around.note(
+            {"now": self._around.clock.now(), "predicted": kind, "of": subject, "came": outcome, **figures}
+        )  # fmt: skip
+
+    def _show(self) -> None:
+        standings = self._hands.standings()
+        for mark in (Mark.DRAINING, Mark.EMPTYING, Mark.FREED):
+            count = sum(one.mark is mark for one in standings.values())
+            self._around.telemetry.consolidation_nodes.labels(mark.value).set(count)
+        left = moves_left(standings, self._around.clock.now(), self._settings.moves_per_hour)
+        self._around.telemetry.consolidation_moves_left.set(left)
+
+    async def _leave(self) -> None:
+        """Give back what an operator that consolidated holds: this one does not."""
+        for name in left_behind(self._around.mirror):
+            try:
+                await self._hands.write(name, Mark.NONE, cordoned=False)
+                self._tell(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
+            except ClusterError as error:
+                self._complain(error)
+
+    def _complain(self, error: CotideError) -> None:
+        """Say what went wrong, at most once a minute: an outage must not fill the log."""
+        if time.monotonic() - self._complained >= 60.0:
+            self._complained = time.monotonic()
+            hint = ""
+            if isinstance(error, ApiError) and error.status == 403:
+                hint = " (deploy/consolidation grants the right to patch nodes)"
+            _LOG.warning("consolidation goes on later: %s%s", error, hint)

@@ -1,0 +1,223 @@
+"""`LiveHands`: what a `Carrier` does and sees, through the operator's own client and cache.
+
+Made by `controller` for one term of leadership. Every cordon and every eviction is written into the node's record
+before, or together with, what it is about: a process that is killed at any point leaves a record that says at least
+what it did. Invariants: a node without our record is never uncordoned; writes pass the fence of the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark, Standing
+from cotide_core.errors import ClusterError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of
+from cotide_operator.clock import Clock
+from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
+from cotide_operator.consolidation.node_record import (
+    RECORD,
+    NodeRecord,
+    left_behind,
+    moved,
+    record_of,
+    standing_of,
+)
+from cotide_operator.consolidation.picture import goes_with_node
+
+INDEXED_TOGETHER: Final = 2000
+"""Pods that are indexed in one go at the start; chosen: a few milliseconds."""
+SHORTEST_SLEEP_SECONDS: Final = 0.1
+"""Of the wall, however fast simulated time runs; chosen: the cache follows the server by tens of milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    uid: str
+    mark: str
+    record: NodeRecord
+
+
+class LiveHands:
+    """The calls of `carrier.ClusterHands`.
+
+    Parameters
+    ----------
+    client, mirror, clock : the operator's.
+    gave_back : told of a node that was uncordoned again, and whether because pods wait.
+    """
+
+    def __init__(
+        self, client: KubeClient, mirror: ObjectCache, clock: Clock, gave_back: Callable[[str, bool], object]
+    ) -> None:
+        self._client, self._mirror, self._clock = client, mirror, clock
+        self._gave_back = gave_back
+        self.demanded = False
+        """Whether what a carrier undoes now, it undoes because pods wait."""
+        self._by_owner: dict[str, dict[str, None]] = {}
+        self._by_node: dict[str, dict[str, None]] = {}
+        self._indexed: dict[str, tuple[str, str]] = {}
+        self._written: dict[str, _Written] = {}
+        """What was written to nodes and is not seen in the cache yet."""
+        mirror.subscribe(self._changed)
+
+    async def index(self) -> None:
+        """Take in the pods that are there already."""
+        for number, key in enumerate(list(self._mirror.pods)):
+            self._changed("pods", key)
+            if number % INDEXED_TOGETHER == 0:
+                await asyncio.sleep(0)
+
+    def _changed(self, kind: Kind, key: str) -> None:
+        if kind != "pods" or not key:
+            return
+        pod = self._mirror.pods.get(key)
+        owner = controller_of(pod.metadata) if pod is not None else None
+        now = ("" if owner is None else owner.uid, pod.spec.node_name) if pod is not None else ("", "")
+        before = self._indexed.get(key, ("", ""))
+        if now == before:
+            return
+        for index, old, new in zip((self._by_owner, self._by_node), before, now, strict=True):
+            if old:
+                index[old].pop(key, None)
+                if not index[old]:
+                    del index[old]
+            if new:
+                index.setdefault(new, {})[key] = None
+        if now == ("", ""):
+            self._indexed.pop(key, None)
+        else:
+            self._indexed[key] = now
+
+    async def sleep(self, clock_seconds: float) -> None:
+        """Sleep for seconds of the clock."""
+        await asyncio.sleep(max(SHORTEST_SLEEP_SECONDS, clock_seconds / self._clock.speed))
+
+    async def node(self, name: str) -> NodeNow | None:
+        """Return a node as the cache has it."""
+        found = self._mirror.nodes.get(name)
+        return None if found is None else NodeNow(found.spec.unschedulable, found.metadata.annotations.get(MARK, ""))
+
+    async def marked(self) -> dict[str, str]:
+        """Return the nodes that carry our mark and our record."""
+        return {
+            name: node.metadata.annotations[MARK]
+            for name, node in self._mirror.nodes.items()
+            if MARK in node.metadata.annotations and RECORD in node.metadata.annotations
+        }
+
+    async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
+        """Return the pods that have not ended: those on a node, those of an owner, or all."""
+        return [pod_now(pod) for pod in self._living(node=node, owner=owner)]
+
+    def load(self, node: str) -> int:
+        """Return how many pods of a node would need another."""
+        pods = self._living(node=node, owner="")
+        return sum(pod.metadata.deletion_timestamp is None and not goes_with_node(pod) for pod in pods)
+
+    def _living(self, *, node: str, owner: str) -> list[PodObject]:
+        pods = self._mirror.pods
+        keys: Iterable[str] = pods
+        if node or owner:
+            keys = self._by_node.get(node, ()) if node else self._by_owner.get(owner, ())
+        return [pod for key in keys if (pod := pods.get(key)) is not None and pod.status.phase not in ENDED]
+
+    async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
+        """Cordon or uncordon a node with our mark and record, in one patch.
+
+        Raises
+        ------
+        ClusterError
+            When it is refused, or no answer comes.
+        """
+        await self.write(name, Mark(mark or ""), cordoned=cordoned, demanded=self.demanded)
+
+    async def write(
+        self,
+        name: str,
+        mark: Mark,
+        *,
+        cordoned: bool,
+        demanded: bool = False,
+        forecast: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        """Do the same with what else a record holds: p50 and p90 seconds of a node that empties by itself."""
+        node = self._mirror.nodes.get(name)
+        if node is None:
+            return
+        now = self._clock.to_wall(self._clock.now())
+        record = replace(self.record(node) or NodeRecord(), since=now)
+        if cordoned:
+            record = replace(record, p50_seconds=forecast[0], p90_seconds=forecast[1])
+        else:
+            record = replace(record, given_back=now, demanded=demanded)
+        body = {
+            "metadata": {"annotations": {MARK: mark.value or None, RECORD: record.text()}},
+            "spec": {"unschedulable": cordoned or None},
+        }
+        await self._patch(node, _Written(node.metadata.uid, mark.value, record), body)
+        if not cordoned:
+            self._gave_back(name, demanded)
+
+    async def evict(self, key: str, uid: str) -> int:
+        """Write the eviction into the record of the pod's node, then ask for it; return the HTTP status, 0 for none."""
+        pod = self._mirror.pods.get(key)
+        node = self._mirror.nodes.get(pod.spec.node_name) if pod is not None else None
+        if node is not None:
+            record = self.record(node) or NodeRecord()
+            if uid not in record.moved:
+                now = self._clock.to_wall(self._clock.now())
+                after = moved(record, uid, now, HOUR_SECONDS / self._clock.speed)
+                written = _Written(node.metadata.uid, self._mark(node), after)
+                await self._patch(node, written, {"metadata": {"annotations": {RECORD: after.text()}}})
+        namespace, _, name = key.partition("/")
+        return (await self._client.evict(namespace, name, uid)).code
+
+    async def _patch(self, node: NodeObject, written: _Written, body: dict[str, Any]) -> None:
+        name = node.metadata.name
+        self._written[name] = written
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}", body)
+        except ClusterError:
+            self._written.pop(name, None)  # refused, or nobody knows: the cache will tell
+            raise
+
+    def record(self, node: NodeObject) -> NodeRecord | None:
+        """Return a node's record as it was last written."""
+        ahead = self._ahead(node)
+        return record_of(node) if ahead is None else ahead.record
+
+    def _mark(self, node: NodeObject) -> str:
+        ahead = self._ahead(node)
+        return node.metadata.annotations.get(MARK, "") if ahead is None else ahead.mark
+
+    def _ahead(self, node: NodeObject) -> _Written | None:
+        """Return what was written to a node and is not seen yet."""
+        written = self._written.get(node.metadata.name)
+        if written is None:
+            return None
+        seen = node.metadata.annotations.get(RECORD) == written.record.text()
+        if seen or written.uid != node.metadata.uid:
+            del self._written[node.metadata.name]
+            return None
+        return written
+
+    def standings(self) -> dict[str, Standing]:
+        """Return the nodes with a record of ours."""
+        found = {}
+        for name, node in self._mirror.nodes.items():
+            record = self.record(node)
+            if record is not None:
+                found[name] = standing_of(self._mark(node), record, self.load(name), self._clock)
+        return found
+
+    def taken_out_of_our_hands(self) -> list[str]:
+        """Return the nodes that carry our mark although somebody uncordoned them."""
+        marked = [self._mirror.nodes[name] for name in left_behind(self._mirror)]
+        return [one.metadata.name for one in marked if not one.spec.unschedulable and self._ahead(one) is None]

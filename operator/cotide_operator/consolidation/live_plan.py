@@ -1,0 +1,155 @@
+"""`plan_of`: a plan for the cluster as the operator sees it, and what it predicts.
+
+Called by `controller`, in a thread of its own: it reads copies only. Host loads and request rates are those that the
+operator's engine was told; the picture beside them keeps the constraints of pods that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotide_core.consolidation.instance import Floats
+from cotide_core.consolidation.removal.columns import Outlook, RemovalColumns, columns_of
+from cotide_core.consolidation.removal.drain_plan import DrainPlan, drain_plan
+from cotide_core.consolidation.removal.outlook import STALE_SECONDS, ServiceGuard
+from cotide_core.consolidation.removal.stays import Stay
+from cotide_core.events import Node, Pod, ServiceSampled
+from cotide_core.forecasts import QosForecaster
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.config.consolidation_settings import ConsolidationSettings
+from cotide_operator.consolidation.picture import picture_of
+from cotide_operator.consolidation.predictions import Refusal
+
+REFUSALS_MOST = 50
+"""Refused targets that one plan is asked about; chosen: a sample of them is enough for a score."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the engine knows and the API does not say; copied in the loop's thread.
+
+    Attributes
+    ----------
+    room : by node, cpu and memory that its forecast leaves free; only where one is believed.
+    rates : requests per second of online pods, by key.
+    forecaster : of latency limits. threshold : highest probability that is accepted.
+    """
+
+    room: Mapping[str, tuple[float, float]]
+    rates: Mapping[str, float]
+    forecaster: QosForecaster
+    threshold: float
+
+
+@dataclass(frozen=True)
+class LivePlan:
+    """A plan, and what goes with it.
+
+    Attributes
+    ----------
+    uids : of all pods, by key. goes : pods that need no place. ending : uid, p50 and p90 of pods left because they end.
+    refused : targets that only their forecast ruled out. warnings : what could not be read.
+    """
+
+    plan: DrainPlan
+    uids: Mapping[str, str]
+    goes: frozenset[str]
+    ending: Mapping[str, tuple[str, float, float]]
+    refused: tuple[Refusal, ...]
+    warnings: tuple[str, ...]
+
+
+def told_by(state: ClusterState, forecaster: QosForecaster, threshold: float, now: float) -> Told:
+    """Copy what the engine's state knows; fast, for the loop's own thread."""
+    peaks, believed = state.host_load.online_peak(now, STALE_SECONDS)
+    left = state.host_load.physical() - peaks - state.host_load.batch_load(now)
+    columns = state.columns
+    names = {row: node.name for row, node in enumerate(columns.nodes) if node is not None}
+    room = {
+        names[row]: (float(left[0, row]), float(left[1, row]))
+        for row in np.flatnonzero(believed).tolist()
+        if row in names
+    }
+    rows = np.flatnonzero(columns.service_counts > 0).tolist()
+    rates = {
+        one.pod.key: one.requests_per_second
+        for row in rows
+        for one in state.records_on(row)
+        if one.requests_per_second is not None
+    }
+    return Told(room, rates, forecaster, threshold)
+
+
+def plan_of(
+    cache: ObjectCache, known: Mapping[str, Pod], told: Told, settings: ConsolidationSettings, now: float
+) -> LivePlan:
+    """Return the plan.
+
+    Parameters
+    ----------
+    cache : a copy that nobody changes. known : pods as the engine was told of them. now : on the operator's clock.
+    """
+    picture = picture_of(cache, now, known)
+    state, rules = picture.state, settings.moves()
+    for key, rate in told.rates.items():
+        state.apply(ServiceSampled(key, rate))
+    guard = ServiceGuard(told.threshold, told.forecaster) if state.columns.service_counts.any() else None
+    nodes = state.columns.nodes
+    excluded = np.array([node is None or node.unschedulable or _left_out(node, settings) for node in nodes], np.bool_)
+    columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(told, nodes), guard))
+    excluded = excluded[: columns.nodes]
+    plan = drain_plan(columns, rules, excluded)
+    refused: tuple[Refusal, ...] = ()
+    if told.room:
+        free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
+        refused = _refused(columns, drain_plan(free, rules, excluded))
+    uids = {one.pod.key: one.pod.uid for one in state.records()}
+    going = {one.pod.key for one in state.records() if one.pod.terminating}
+    goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
+    ending = {
+        columns.keys[pod]: (uids[columns.keys[pod]], float(columns.p50[pod]), float(columns.p90[pod]))
+        for pod in np.flatnonzero(columns.stays == Stay.ENDS_SOON)
+    }
+    return LivePlan(plan, uids, goes, ending, refused, picture.warnings)
+
+
+def _left_out(node: Node, settings: ConsolidationSettings) -> bool:
+    labels = dict(node.labels)
+    return any(labels.get(label) in values for label, values in settings.excluded_nodes.items())
+
+
+def _room(told: Told, nodes: list[Node | None]) -> Floats | None:
+    if not told.room:
+        return None
+    room = np.full((2, len(nodes)), np.inf)
+    for row, node in enumerate(nodes):
+        if node is not None and node.name in told.room:
+            room[:, row] = told.room[node.name]
+    return room
+
+
+def _refused(columns: RemovalColumns, plan: DrainPlan) -> tuple[Refusal, ...]:
+    """Return the targets of a plan without forecasts that have no room for the pod by their forecast."""
+    rows = {name: row for row, name in enumerate(columns.names) if name}
+    pods = {key: pod for pod, key in enumerate(columns.keys)}
+    forecast = len(columns.resources) + 2
+    found = []
+    for move in (one for step in plan.freed for one in step.moves):
+        row, shape = rows[move.target], columns.shape_of[pods[move.pod]]
+        added = columns.takes[shape, forecast], columns.takes[shape, forecast + 1]
+        if any(more > columns.free[row, forecast + at] for at, more in enumerate(added)):
+            capacity = columns.capacity[row, CPU_COLUMN], columns.capacity[row, MEMORY_COLUMN]
+            found.append(
+                Refusal(
+                    move.target,
+                    move.pod,
+                    (float(capacity[0]), float(capacity[1])),
+                    (float(added[0]), float(added[1])),
+                )
+            )
+    return tuple(found[:REFUSALS_MOST])

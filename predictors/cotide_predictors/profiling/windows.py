@@ -1,0 +1,121 @@
+"""What one window measured, and windows as training samples.
+
+Called by `journal`, `results` and `passive`. Pure. Invariant: a window becomes one QoS sample, and each job that ended
+in it one completion sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
+from cotide_predictors.profiling.design import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of batch job.
+
+    Attributes
+    ----------
+    name : its type, as ``cotide.dev/type`` would say.
+    input_bytes : of one job, >= 0.
+    millicores : what one job requests, > 0.
+    """
+
+    name: str
+    input_bytes: int
+    millicores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One measured window.
+
+    Attributes
+    ----------
+    p95_milliseconds : > 0; where ``cut``, a lower bound.
+    achieved_rate : answers/s.
+    requests : latencies behind the p95; 0 where the load command or Prometheus doesn't say.
+    seconds : its length.
+    cut : stopped early, when enough requests were late to say that the p95 is above the harm.
+    lag_milliseconds : how late the generator itself was in the mean; nan where nobody knows.
+    job_seconds : run times of jobs that ended in it, by name.
+    job_core_seconds : cpu that the jobs had in it, nan where nobody knows.
+    """
+
+    cell: Cell
+    p95_milliseconds: float
+    achieved_rate: float
+    requests: int
+    seconds: float
+    cut: bool = False
+    lag_milliseconds: float = float("nan")
+    job_seconds: tuple[tuple[str, float], ...] = ()
+    job_core_seconds: float = float("nan")
+    at_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What all windows of a campaign have in common.
+
+    Attributes
+    ----------
+    kinds : of jobs that may run beside the service.
+    limit_milliseconds : the service's p95 limit.
+    allocatable_millicores : cpu of the node, or of the cores that service and jobs share.
+    service : the Workload as ``namespace/name``; empty for any.
+    """
+
+    kinds: tuple[JobKind, ...]
+    limit_milliseconds: float
+    allocatable_millicores: int
+    service: str = ""
+
+    def pressure(self, cell: Cell) -> float:
+        """Return cpu requested by the mix over what is allocatable."""
+        millicores = {kind.name: kind.millicores for kind in self.kinds}
+        return sum(millicores[name] * count for name, count in cell.mix) / self.allocatable_millicores
+
+
+def mixes_of(cells: Sequence[Cell], around: Circumstances) -> MixBatch:
+    """Return (n,) cells as mixes at the campaign's limit."""
+    types = tuple(sorted(kind.name for kind in around.kinds))
+    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    counts = np.array([[dict(cell.mix).get(name, 0) for name in types] for cell in cells], np.float64)
+    counts = counts.reshape(len(cells), len(types))
+    rows = len(cells)
+    return MixBatch(
+        requests_per_second=np.array([cell.rate for cell in cells], np.float64),
+        other_requests_per_second=np.zeros(rows),
+        limit_milliseconds=np.full(rows, around.limit_milliseconds),
+        cpu_pressure=np.array([around.pressure(cell) for cell in cells], np.float64),
+        types=types,
+        counts=counts,
+        input_bytes=counts * np.array([size[name] for name in types], np.float64),
+        services=(around.service,),
+        service=np.zeros(rows, np.int64),
+    )
+
+
+def qos_samples(windows: Sequence[Window], around: Circumstances) -> QosSamples:
+    """Return one sample a window, in their order."""
+    latency = np.array([window.p95_milliseconds for window in windows], np.float64)
+    return QosSamples(mixes_of([window.cell for window in windows], around), latency)
+
+
+def completion_samples(windows: Sequence[Window], around: Circumstances) -> CompletionSamples:
+    """Return one sample for each job that ended inside a window."""
+    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    ended = [(window, name, seconds) for window in windows for name, seconds in window.job_seconds]
+    return CompletionSamples(
+        tuple(name for _, name, _ in ended),
+        np.array([size[name] for _, name, _ in ended], np.float64),
+        np.array([window.cell.rate for window, _, _ in ended], np.float64),
+        np.array([around.pressure(window.cell) for window, _, _ in ended], np.float64),
+        np.array([seconds for _, _, seconds in ended], np.float64),
+    )

@@ -1,0 +1,285 @@
+"""`cotide profile` from a user's chair: on this machine, on the embedded server, and beside a Prometheus."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner, Result
+from programs import free_port
+from prometheus_stand_in import query_of, stand_in, vector
+
+from cotide_cli.inputs.training_data import completion_from_csv, qos_from_csv
+from cotide_cli.profile import cgroups
+from cotide_cli.profile.cluster_jobs import ClusterMachine
+from cotide_cli.profile.journal import Journal
+from cotide_cli.profile.local_machine import LocalMachine
+from cotide_cli.profile.passive import Alternation, Watch, mix_of_pods, watch
+from cotide_cli.profile.plan import BatchJob, Plan
+from cotide_cli.profile.profile_command import command, read_job
+from cotide_core.errors import ClusterError, CotideError, InputError
+from cotide_predictors.profiling.design import Rule
+from cotide_predictors.profiling.windows import JobKind
+from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
+
+SERVICE = """
+import socketserver
+
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        for _ in self.rfile:
+            self.wfile.write(b"+PONG\\r\\n")
+
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+
+Server(("127.0.0.1", PORT), Answer).serve_forever()
+"""
+SLEEPER = JobKind("sleep", 7, 500)
+
+
+def profile(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments, standalone_mode=False)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> tuple[str, str]:
+    """Return the target and the command of a small real server."""
+    port = free_port()
+    path = tmp_path / "service.py"
+    path.write_text(SERVICE.replace("PORT", str(port)))
+    return f"tcp://127.0.0.1:{port}", f"exec {sys.executable} {path}"
+
+
+def campaign(service: tuple[str, str], out: Path, *options: str) -> Result:
+    target, start = service
+    return profile(
+        "active", "--target", target, "--service-command", start, "--rates", "50,100", "--out", str(out),
+        "--job", "sleep:7:500=sleep 0.02", "--window-seconds", "0.3", "--warm-up-seconds", "0", "--windows", "2",
+        "--most-windows", "2", "-o", "json", *options,
+    )  # fmt: skip
+
+
+def test_a_campaign_on_this_machine_leaves_samples_findings_and_a_page(
+    service: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = campaign(service, out)
+    assert done.exception is None
+    assert done.return_value == 0
+    found = json.loads(done.stdout)
+    assert [(one["requests_per_second"], one["jobs"], one["windows"]) for one in found["cells"]] == [
+        (50.0, {}, 2), (100.0, {}, 2), (50.0, {"sleep": 1}, 2), (100.0, {"sleep": 1}, 2),
+    ]  # fmt: skip
+    assert "8 samples" in found["model_refused"]
+    samples = qos_from_csv(out / "samples.csv")
+    assert len(samples.mixes) == 8
+    assert (samples.latency_milliseconds > 0).all()
+    assert set(completion_from_csv(out / "completions.csv").types) == {"sleep"}
+    page = (out / "profile.html").read_text()
+    assert "1 sleep" in page
+    assert "There is no model" in page
+
+
+def test_the_same_command_goes_on_and_measures_nothing_twice(service: tuple[str, str], tmp_path: Path) -> None:
+    none = campaign(service, tmp_path / "out", "--minutes", "0")
+    assert isinstance(none.exception, InputError)
+    assert "nothing was measured" in str(none.exception)
+    whole = campaign(service, tmp_path / "out")
+    kept = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    again = campaign(service, tmp_path / "out")
+    assert (whole.return_value, again.return_value) == (0, 0)
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes() == kept
+    assert profile("page", str(tmp_path / "out"), "-o", "json").stdout == again.stdout
+
+
+def test_a_service_that_ends_is_told_with_its_command(tmp_path: Path) -> None:
+    done = campaign(("tcp://127.0.0.1:1", "exit 7"), tmp_path / "out")
+    assert isinstance(done.exception, InputError)
+    assert "'exit 7' ended with 7" in str(done.exception)
+
+
+def test_a_mistyped_job_ends_the_campaign(service: tuple[str, str], tmp_path: Path) -> None:
+    done = campaign(service, tmp_path / "out", "--job", "typo=no-such-program-here")
+    assert isinstance(done.exception, CotideError)
+    assert "failed 3 times in a row, with exit code 127" in str(done.exception)
+
+
+def test_jobs_that_run_are_ended_with_all_their_children() -> None:
+    job = BatchJob(SLEEPER, "sleep 30 & sleep 30")
+    with LocalMachine((), 1000) as machine, machine.running((("sleep", 2),), [job]) as jobs:
+        jobs.mark()
+        ended, cpu_seconds = jobs.take()
+    assert ended == ()
+    assert 0 <= cpu_seconds < 1
+    assert jobs.fault == ""
+
+
+def test_without_cgroups_niceness_gives_the_same_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1000m beside 250m is 4 to 1, and 1.25 to the sixth is 3.8."""
+    monkeypatch.setattr(cgroups, "_hierarchies", lambda millicores: [])
+    with cgroups.CpuGroup("job", 250) as group:
+        assert group.prefix(1000) == "renice -n 6 -p $$ > /dev/null; "
+        assert group.prefix(250) == ""
+
+
+def test_a_group_of_an_earlier_window_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was killed in it may not be reaped yet, so that it stays: here since a file is in it."""
+    monkeypatch.setattr(cgroups, "_hierarchies", lambda millicores: [(tmp_path, "cpu.shares", 256)])
+    monkeypatch.setattr(cgroups, "LEAVE_SECONDS", 0.0)
+    for _ in range(2):
+        with cgroups.CpuGroup("job", 250) as group:
+            assert group.directory is not None
+            assert group.prefix(1000) == f"echo $$ > {group.directory}/cgroup.procs; "
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("sort=sort -n a=b", JobKind("sort", 0, 250)),
+        ("sort:2Gi=x", JobKind("sort", 2 << 30, 250)),
+        ("sort:1k:500=x", JobKind("sort", 1000, 500)),
+    ],
+)
+def test_a_job_is_read_as_it_is_written(text: str, kind: JobKind) -> None:
+    assert read_job(text, 250).kind == kind
+
+
+@pytest.mark.parametrize("text", ["sort", "=x", "sort:big=x", "sort:1:0=x"])
+def test_a_job_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(InputError, match="--job"):
+        read_job(text, 250)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--rates", "100"),
+        ("--rates", "a", "--target", "tcp://x:1"),
+        ("--rates", "-1", "--target", "tcp://x:1"),
+        ("--rates", "100", "--target", "tcp://x:1", "--windows", "5", "--most-windows", "4"),
+        ("--rates", "100", "--target", "tcp://x:1", "--node", "n"),
+        ("--rates", "100", "--target", "tcp://x:1", "--service-cores", "4096"),
+    ],
+)
+def test_mistaken_options_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, ["active", "--out", str(tmp_path / "out"), *arguments])
+    assert done.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadedServer]:
+    with server_in_thread() as running:
+        yield running
+
+
+def listed(name: str, kind: str, phase: str = "Running", cls: str = "batch") -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"cotide.dev/class": cls}, "annotations": {"cotide.dev/type": kind}}
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+def test_jobs_of_a_cluster_are_pods_on_the_services_node_and_go_afterwards(
+    server: ThreadedServer, tmp_path: Path
+) -> None:
+    """Nobody runs them here: a kubelet would; the test does."""
+    kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+    with pytest.raises(ClusterError, match="node n0"):
+        ClusterMachine("n0", "default", "busybox", kubeconfig=kubeconfig)
+    from kubernetes import client
+
+    from cotide_kube.official import connect
+
+    core: Any = client.CoreV1Api(connect(kubeconfig))
+    core.create_node({"metadata": {"name": "n0"}})
+    machine = ClusterMachine("n0", "default", "busybox", kubeconfig=kubeconfig)
+    monkey = machine._own_pods
+
+    def run_them() -> list[dict[str, Any]]:
+        for one in monkey():
+            if one.get("status", {}).get("phase") == "Pending":
+                core.patch_namespaced_pod_status(one["metadata"]["name"], "default", {"status": {"phase": "Running"}})
+        return monkey()
+
+    machine._own_pods = run_them  # type: ignore[method-assign]  # stands for the kubelet
+    with machine.running((("sort", 2),), [BatchJob(JobKind("sort", 10, 250), "sort x")]) as jobs:
+        pods = core.list_namespaced_pod("default").items
+        assert [one.spec.node_name for one in pods] == ["n0", "n0"]
+        assert {one.metadata.annotations["cotide.dev/type"] for one in pods} == {"sort"}
+        assert mix_of_pods(machine.pods_of_node(), [JobKind("sort", 10, 250)]) == (("sort", 2),)
+        assert jobs.fault == ""
+    assert core.list_namespaced_pod("default").items == []
+
+
+def test_only_batch_pods_that_run_count_as_the_mix() -> None:
+    pods = [
+        listed("a", "sleep"),
+        listed("b", "sleep", "Pending"),
+        listed("c", "sleep", cls="online"),
+        listed("d", "sleep"),
+    ]
+    assert mix_of_pods(pods, [SLEEPER]) == (("sleep", 2),)
+    with pytest.raises(InputError, match="pod e has type 'sort'"):
+        mix_of_pods([listed("e", "sort")], [SLEEPER])
+
+
+def passive_plan() -> Plan:
+    jobs = (BatchJob(SLEEPER, ""),)
+    return Plan("passive", "q", jobs, (), (), False, 0.0, 0.02, Rule(), 10.0, 1000, "shop/web", 0)
+
+
+class Switch:
+    """Stands for the Jobs that are switched off and on."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self.set_to: list[bool] = []
+
+    def patch_namespaced_job(self, name: str, namespace: str, body: dict[str, Any], **_: object) -> Any:
+        self.running = not body["spec"]["suspend"]
+        self.set_to.append(self.running)
+        return type("Answer", (), {"data": b"{}"})
+
+
+async def answer(request: web.Request) -> web.Response:
+    """Say 1234 requests/s, of two pods, and a p95 of 3 and 4 ms."""
+    rate = (await query_of(request)) == "rate"
+    return web.json_response(vector(({"pod": "a"}, 1000 if rate else 3), ({"pod": "b"}, 234 if rate else 4)))
+
+
+async def test_watching_alternates_jobs_and_leaves_them_running(tmp_path: Path) -> None:
+    journal, switch = Journal(tmp_path, passive_plan()), Switch()
+    async with stand_in(answer) as url:
+        await watch(
+            journal,
+            Watch(url, "rate", "latency", 0.02, 0.6),
+            lambda: (("sleep", 1),) if switch.running else (),
+            Alternation(switch, [("default", "job")]),
+            lambda what, share: None,
+        )
+    assert switch.running
+    pairs = list(zip(switch.set_to[::2], switch.set_to[1::2], strict=False))
+    assert all(set(pair) == {True, False} for pair in pairs[:-1])
+    assert {one.cell.mix for one in journal.windows} == {(), (("sleep", 1),)}
+    assert {(one.cell.rate, one.achieved_rate, one.p95_milliseconds) for one in journal.windows} == {
+        (1200.0, 1234.0, 4.0)
+    }
+
+
+async def test_an_interval_in_which_jobs_changed_is_left_out(tmp_path: Path) -> None:
+    journal, looks = Journal(tmp_path, passive_plan()), iter(range(10**6))
+    async with stand_in(answer) as url:
+        note = await watch(
+            journal,
+            Watch(url, "rate", "latency", 0.01, 0.1),
+            lambda: (("sleep", next(looks) + 1),),
+            Alternation(None, []),
+            lambda what, share: None,
+        )
+    assert journal.windows == []
+    assert "left out: jobs changed" in note

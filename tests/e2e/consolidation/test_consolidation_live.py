@@ -1,0 +1,168 @@
+"""Consolidation that goes on by itself, live: nodes are freed, given back to whoever waits, and never forgotten."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from manifests import template, workload_manifest
+from operator_world import ALONE, QUICK_QUEUE, World
+
+from cotide_operator.assembly import Operator
+from cotide_operator.consolidation.carrier import DRAINING, FREED, MARK
+from cotide_operator.consolidation.node_record import RECORD
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
+from cotide_sim.kubelets.node_objects import NodeShape
+
+WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
+QUICK: Final = (
+    "intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 3600, timeoutSeconds: 60,"
+    " spareNodes: 0"
+)
+SPEED: Final = 4.0
+
+
+def watching(origin: float, more: str = "", rest: str = "") -> str:
+    clock = f"simulatedTime: {{originSeconds: {origin!r}, speed: {SPEED}}}\n"
+    return f"policy: fifo\n{ALONE}{QUICK_QUEUE}{clock}consolidation: {{enabled: true, {QUICK}{more}}}\n{rest}"
+
+
+@contextlib.asynccontextmanager
+async def nodes(world: World, count: int) -> AsyncIterator[float]:
+    """Fake nodes of four cores; yields the origin of simulated time."""
+    origin = time.time()
+    settings = FleetSettings(
+        interference=GeneratedInterference(),
+        count=count,
+        name_prefix="n",
+        shape=NodeShape(millicores=4000, memory_bytes=16 << 30),
+        origin_seconds=origin,
+        speed=SPEED,
+    )
+    async with running_fleet(world.client, settings):
+        await world.server.until_open(world.client)
+        yield origin
+
+
+async def serve(world: World, name: str, replicas: int) -> None:
+    """Run a service of pods of one core."""
+    body = template("1", "64Mi")
+    await world.client.create(WORKLOADS, workload_manifest(name, replicas=replicas, template=body))
+
+
+async def marks(world: World) -> dict[str, str]:
+    """Mark of each node that is cordoned, empty where it carries none."""
+    found = await world.client.list("/api/v1/nodes")
+    return {
+        node["metadata"]["name"]: node["metadata"].get("annotations", {}).get(MARK, "")
+        for node in found
+        if node["spec"].get("unschedulable")
+    }
+
+
+async def until_marks(world: World, *wanted: str) -> None:
+    async def so() -> bool:
+        return sorted((await marks(world)).values()) == sorted(wanted)
+
+    await world.until(f"cordoned nodes are {wanted}", so)
+
+
+async def ready(world: World) -> int:
+    pods = await world.client.list("/api/v1/namespaces/default/pods")
+    return sum(
+        one["status"].get("phase") == "Running" and not one["metadata"].get("deletionTimestamp") for one in pods
+    )  # fmt: skip
+
+
+async def until_ready(world: World, count: int) -> None:
+    async def so() -> bool:
+        return await ready(world) == count
+
+    await world.until(f"{count} pods run", so)
+
+
+def figure(operator: Operator, line: str) -> float:
+    text = operator.telemetry.text().decode()
+    return next((float(one.rpartition(" ")[2]) for one in text.splitlines() if one.startswith(line)), 0.0)
+
+
+async def cordoned(world: World, name: str, mark: str, *, record: bool) -> None:
+    annotations = {MARK: mark, **({RECORD: json.dumps({"since": time.time()})} if record else {})}
+    body: dict[str, Any] = {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
+    await world.client.patch(f"/api/v1/nodes/{name}", body)
+
+
+async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tmp_path: Path) -> None:
+    async with nodes(world, 4) as origin, world.operator(watching(origin, "", f"ledger: {{directory: {tmp_path}}}\n")):
+        # Six pods of one core: three fit on a node of four with its reserve of a tenth.
+        await serve(world, "web", 6)
+        await until_marks(world, FREED, FREED)
+        await until_ready(world, 6)
+        # Sixteen need all four nodes.
+        await world.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": 16}})
+        await until_ready(world, 16)
+        assert await marks(world) == {}
+    told = [json.loads(line) for line in (tmp_path / "consolidation.jsonl").read_text().splitlines()]
+    assert {"Freed", "GivenBack"} <= {one.get("did") for one in told}
+
+
+async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
+    async with nodes(world, 3) as origin:
+        async with world.operator(watching(origin, ", movesPerHour: 1")):
+            await serve(world, "a", 3)
+            await until_ready(world, 3)
+            on = list((await world.placed()).values())
+            if len(set(on)) < 2:  # whoever placed them left nothing to move
+                return
+            await until_marks(world, *[FREED] * (4 - len(set(on))))
+            spent = len(set(on)) == 3
+        async with world.operator(watching(origin, ", movesPerHour: 1")) as operator:
+            await world.until(
+                "it looked", lambda: figure(operator, "cotide_consolidation_plan_seconds_count") >= 2
+            )  # fmt: skip
+            assert figure(operator, "cotide_consolidation_moves_left") == (0 if spent else 1)
+
+
+async def test_what_a_killed_operator_left_draining_is_open_again_and_what_a_person_did_is_not(world: World) -> None:
+    async with nodes(world, 3) as origin:
+        await cordoned(world, "n0", DRAINING, record=True)
+        await cordoned(world, "n1", FREED, record=False)
+        await cordoned(world, "n2", "", record=False)
+        async with world.operator(watching(origin, ", stableSeconds: 3000").replace("stableSeconds: 1,", "")):
+
+            async def left() -> bool:
+                return await marks(world) == {"n1": FREED, "n2": ""}
+
+            await world.until("n0 is open again", left)
+
+
+async def test_an_operator_that_does_not_consolidate_gives_back_what_another_held(world: World) -> None:
+    async with nodes(world, 2):
+        await cordoned(world, "n0", FREED, record=True)
+        await cordoned(world, "n1", FREED, record=False)
+        async with world.operator():
+
+            async def left() -> bool:
+                return await marks(world) == {"n1": FREED}
+
+            await world.until("n0 is open again", left)
+
+
+async def test_a_stopped_operator_leaves_nothing_draining(world: World) -> None:
+    async with nodes(world, 3) as origin:
+        async with world.operator(watching(origin)):
+            await serve(world, "a", 5)
+            await until_ready(world, 5)
+            # No pod is ready again: the drain hangs until it is stopped.
+            world.server.strike(status=429, method="POST", path="/eviction$", count=-1)
+
+            async def draining() -> bool:
+                return DRAINING in (await marks(world)).values()
+
+            await world.until("a node is being drained", draining)
+        assert DRAINING not in (await marks(world)).values()
