@@ -56,6 +56,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import noun_of
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -328,16 +329,17 @@ class Scheduler:
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
             elif queue_state is QueueState.ASIDE:
                 limit = self.config.max_queue
-                message = f"the queue is full ({limit} pods); it is kept and admitted in turn"
+                message = f"the queue is full ({limit} {noun_of(limit, 'pod')}); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
     def _tell_displaced(self) -> None:
         """Say to pods that stand aside for a higher class why they do."""
         displaced, self._queue.displaced = self._queue.displaced, []
+        limit = self.config.max_queue
         for entry in displaced:
             if entry.queue_state is not QueueState.ASIDE:
                 continue
-            message = f"the queue is full ({self.config.max_queue} pods) and pods of a higher class are in it"
+            message = f"the queue is full ({limit} {noun_of(limit, 'pod')}) and pods of a higher class are in it"
             self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
 
     def _reshape(self) -> None:

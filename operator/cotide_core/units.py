@@ -168,4 +168,9 @@ def format_seconds(seconds: float) -> str:
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Write a number and what it counts: ``1 pod``, ``0 pods``, ``28,481 jobs``; the plural takes an s by default."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {noun_of(number, noun, plural)}"
+
+
+def noun_of(number: int, noun: str, plural: str | None = None) -> str:
+    """Return the noun as it stands behind a number: ``pod`` behind 1, ``pods`` behind all others."""
+    return noun if number == 1 else plural or noun + "s"

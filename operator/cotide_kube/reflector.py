@@ -10,8 +10,9 @@ version (410) it lists again and tells the difference, deletions included.
       ^                   |
       `-----(410)---------'
 
-Invariant: folding all changes in order gives the server's collection as of the last version seen. Objects that
-can't be decoded are reported in the log and by `malformed`, and passed over.
+What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
+waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
+Objects that can't be decoded are reported in the log and by `malformed`, and passed over.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.decoding import Bookmark, ChangeKind, Malformed, ObjectDecoder, WatchFailed
 from cotide_kube.objects import Metadata
+from cotide_kube.turns import Turn, in_turns
 
 _LOG = logging.getLogger(__name__)
 
@@ -198,24 +200,26 @@ class Reflector(Generic[T]):
             if objects is None:
                 anew, listed = False, {}
                 continue
-            for one in objects:
-                listed[one.metadata.namespace, one.metadata.name] = one
+            listed.update(((one.metadata.namespace, one.metadata.name), one) for one in objects)
             if anew and objects:
                 self._known = listed  # what was told is known, even if the list fails half-way
                 yield [Change("ADDED", one) for one in objects]
-        changes = [] if anew else self._difference(listed)
+        changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
         self.lists += 1
         changes.append(Change("SYNCED", None))
         yield changes
 
-    def _difference(self, listed: dict[tuple[str, str], T]) -> list[Change[T]]:
+    async def _difference(self, listed: dict[tuple[str, str], T]) -> list[Change[T]]:
         changes: list[Change[T]] = []
-        for key, old in self._known.items():
+        turn = Turn()
+        for key, old in self._known.items():  # nobody changes it: the watch begins when the list is through
+            await turn.give_way()
             new = listed.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
                 changes.append(Change("DELETED", old))
         for key, new in listed.items():
+            await turn.give_way()
             known = self._known.get(key)
             if known is None or known.metadata.uid != new.metadata.uid:
                 changes.append(Change("ADDED", new))
@@ -232,7 +236,7 @@ class Reflector(Generic[T]):
                 try:
                     body = await (self._page(query) if ahead is None else ahead)
                     ahead = await self._page_after(body, query)
-                    page = self._decoder.page(body)
+                    page = await self._decoder.page_in_turns(body) if self.lists else self._decoder.page(body)
                 except ApiError as error:
                     if error.status != 410 or "continue" not in query:
                         raise
@@ -243,7 +247,7 @@ class Reflector(Generic[T]):
                 except msgspec.DecodeError as error:
                     raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
                 self._alive()
-                items = page.items if self._keep is None else self._kept(page.items, page.malformed)
+                items = page.items if self._keep is None else await self._kept(page.items, page.malformed)
                 for bad in page.malformed:
                     self._report(bad)
                     if (before := self._known.get(bad.key)) is not None:
@@ -286,7 +290,9 @@ class Reflector(Generic[T]):
         async for lines in self._client.watch(self._path, query, self._silence_seconds):
             self._alive()
             batch: list[Change[T]] = []
+            turn = Turn()
             for line in lines:
+                await turn.give_way()
                 failed = self._take(line, batch)
                 if failed is not None:
                     if batch:
@@ -322,8 +328,8 @@ class Reflector(Generic[T]):
             self._version = event.resource_version or self._version
         return None
 
-    def _kept(self, items: list[T], malformed: list[Malformed]) -> list[T]:
-        made = [self._made(item) for item in items]
+    async def _kept(self, items: list[T], malformed: list[Malformed]) -> list[T]:
+        made = await in_turns(self._made, items) if self.lists else [self._made(item) for item in items]
         malformed += [one for one in made if isinstance(one, Malformed)]
         return [one for one in made if not isinstance(one, Malformed)]
 

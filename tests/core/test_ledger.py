@@ -250,8 +250,8 @@ def test_an_altered_instruction_is_found_even_when_the_chain_was_made_anew() -> 
     ("lines", "complaint"),
     [
         ([], "the ledger is empty"),
-        ([b"hello\n"], "line 1 was changed: it is no ledger line"),
-        ([b"\n"], "line 1 was changed: it is no ledger line"),
+        ([b"hello\n"], "line 1 is not how a ledger begins: this is none, or its beginning was changed"),
+        ([b"\n"], "line 1 is not how a ledger begins: this is none, or its beginning was changed"),
     ],
 )
 def test_what_is_no_ledger_is_said_in_one_line(lines: list[bytes], complaint: str) -> None:

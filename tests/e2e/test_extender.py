@@ -51,7 +51,7 @@ def certificates(folder: Path) -> tuple[Path, Path, Path]:
     certificate, key = authority.server("localhost")
     (folder / "tls.crt").write_bytes(certificate.read_bytes())
     (folder / "tls.key").write_bytes(key.read_bytes())
-    return authority.path, *authority.client("kube-scheduler", "kube-scheduler")
+    return authority.path, *authority.client("kube-scheduler")
 
 
 async def batch(world: World, count: int, cpu: str = "1", prefix: str = "p", scheduler: str = ASSISTED) -> None:

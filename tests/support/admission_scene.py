@@ -10,10 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
+import trustme
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
@@ -90,21 +87,11 @@ async def served_to(port: int, bundle: bytes, name: str = NAMES[0]) -> bytes:
     return ssl.DER_cert_to_PEM_cert(found).encode()
 
 
-def other_kind_of_key() -> Pair:
-    """Return a self-signed certificate with an RSA key, as a user's own authority might make."""
-    now = datetime.now(UTC)
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - DAY).not_valid_after(now + DAY)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAMES[0])]), critical=False)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Pair(certificate.public_bytes(pem), private)
+def other_kind_of_key() -> tuple[Pair, bytes]:
+    """Return a certificate with an RSA key, and the authority that signed it: a user's own, not ours."""
+    own = trustme.CA(key_type=trustme.KeyType.RSA)
+    made = own.issue_cert(NAMES[0], key_type=trustme.KeyType.RSA)
+    return Pair(made.cert_chain_pems[0].bytes(), made.private_key_pem.bytes()), own.cert_pem.bytes()
 
 
 def mount(directory: Path, pair: Pair) -> None:

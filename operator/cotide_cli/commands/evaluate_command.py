@@ -19,6 +19,7 @@ from cotide_cli.inputs import training_data
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasts import CompletionSamples, QosSamples
+from cotide_core.units import counted
 
 QOS_METRICS: Final = ("accuracy", "recall", "f1", "brier")
 COMPLETION_METRICS: Final = ("mae_seconds", "r2", "median_relative_error")
@@ -112,7 +113,7 @@ def read_model(directory: Path) -> Any:
     try:
         paths = [path for path in directory.iterdir() if path.is_file() and not path.name.startswith(".")]
         if len(paths) > MODEL_FILES_MAX:
-            raise ModelError(f"{directory} holds {len(paths)} files, which is no model")
+            raise ModelError(f"{directory} holds {counted(len(paths), 'file')}, which is no model")
         files = {path.name: path.read_bytes() for path in paths}
     except OSError as error:
         raise ModelError(f"{directory} can't be read: {error.strerror or error}") from error
@@ -206,7 +207,7 @@ def _completion_rows(
 
 def _require(name: str, samples: int) -> None:
     if samples < 8:
-        raise InputError(f"{samples} samples are too few for 3:1 splits; at least 8 are needed", file=name)
+        raise InputError(f"{counted(samples, 'sample')}: too few for 3:1 splits; at least 8 are needed", file=name)
 
 
 def _row(

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from cotide_operator.cache.reflectors import Informers
     from cotide_operator.config.settings import Settings
 
-GC_OBJECTS: Final = 50_000
-"""New objects between two collections of the youngest; chosen: about 5 MB, a pass over them takes 2 ms."""
+GC_THRESHOLDS: Final = (5_000, 4, 200)
+"""New objects between two collections of the youngest, how many of those before one of the younger, and of these before
+a full one. Chosen: while 10,000 pods came, a pass took up to a microsecond for each object on a busy machine, so that
+one over 50,000 held the loop as long as any piece of work may; over 25,000 it is 5 to 20 ms. Full ones, which no bound
+holds, stay as rare as with 50,000, 10 and 10: after five million new objects."""
 GC_OBJECTS_AT_FIRST: Final = 2_000_000
 """The same until everything was listed; chosen above what 100,000 pods bring, all of which stays."""
 SWITCH_SECONDS: Final = 0.0005
@@ -122,16 +125,16 @@ def _follow(options: dict[str, Any]) -> Informers | None:
         credentials = load_credentials(options["kubeconfig"], options["context"])
     except CotideError:
         return None
-    following = Informers(credentials, install_crds=options["install_crds"], listed=_settle)
+    following = Informers(credentials, install_crds=options["install_crds"], listed=settle)
     if not options["install_crds"]:  # before anything is written the whole configuration is checked
         following.begin()
     return following
 
 
-def _settle() -> None:
+def settle() -> None:
     """Collect garbage as usual from now on, but never again look at what the lists brought."""
     gc.freeze()
-    gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _load(config: Path | None, changes: dict[str, Any]) -> Settings:

@@ -150,7 +150,7 @@ def _completion_files(
     click.echo(f"training on {counted(len(found.types), 'job')} ...", err=True)
     if len(found.types) < LEAST_JOBS:
         raise ModelError(
-            f"{len(found.types)} finished jobs are too few to learn from: at least {LEAST_JOBS} are needed"
+            f"{counted(len(found.types), 'finished job')}: too few to learn from, at least {LEAST_JOBS} are needed"
         )
     return to_files(train_completion(found, random_state=seed))
 

@@ -21,6 +21,7 @@ from cotide_cli.demo.options import DemoOptions
 from cotide_cli.demo.preparation import Prepared
 from cotide_cli.demo.processes import Child
 from cotide_core.errors import ClusterError
+from cotide_core.units import counted
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
@@ -84,7 +85,7 @@ async def raised(options: DemoOptions, prepared: Prepared, workspace: Path, say:
         )  # fmt: skip
         await stack.enter_async_context(nodes)
         await _until_registered(client, nodes, options.nodes)
-        say(f"{options.nodes} fake nodes are ready, {clock.speed:g} times as fast as the wall clock")
+        say(f"{counted(options.nodes, 'fake node')} ready, {clock.speed:g} times as fast as the wall clock")
         url = f"http://127.0.0.1:{metrics_port}/metrics"
         yield Stage(options, prepared, workspace, kubeconfig, client, clock, url, server, nodes)
 

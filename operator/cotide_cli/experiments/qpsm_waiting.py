@@ -85,6 +85,9 @@ def _print(report: Report) -> None:
         cells = [line[0].rjust(widths[0]), line[1].ljust(widths[1])]
         cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
         click.echo("  ".join(cells))
+    for one in report.misjudged:
+        wrong = f"{one.broke_though_accepted} break though accepted, {one.held_though_refused} hold though refused"
+        click.echo(f"{one.model}: of {one.verdicts} verdicts on one job beside the service {wrong}")
     for gain in report.gains:
         means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
         click.echo(f"qpsm waits {means}")

@@ -16,6 +16,7 @@ import click
 
 from cotide_cli.printing import as_text, print_lines, progress_bar
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from cotide_sim.lab.report import Ranks, Table
@@ -122,7 +123,7 @@ def run(
     for outcome in report.failures:
         _say(f"failed: {outcome.cell.data} {outcome.cell.predictor} seed {outcome.cell.seed}: {outcome.error}")
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
-    _say(f"{journal}: {len(tasks):,} cells, {counts}")
+    _say(f"{journal}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
 
 

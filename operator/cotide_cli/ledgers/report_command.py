@@ -15,7 +15,7 @@ from cotide_cli.ledgers.replay_command import LEDGER_NAME, MODELS_NAME, ModelDir
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 from cotide_core.recording.shadow_report import ShadowReport, shadow_report
-from cotide_core.units import format_seconds
+from cotide_core.units import counted, format_seconds
 
 
 @click.command()
@@ -56,16 +56,21 @@ def _as_table(found: ShadowReport) -> str:
     waits, as_if = found.waits, found.waits_as_if
     rows = [
         ("watched", f"{format_seconds(found.seconds)}, as if under {found.policy}"),
-        ("placed", f"{found.placed} pods; Cotide would have refused the node: {refused}"),
+        ("placed", f"{counted(found.placed, 'pod')}; Cotide would have refused the node: {refused}"),
         ("limits", f"predicted to break: {services}; {beside} had such a pod beside the service"),
         (
             "room",
-            f"{found.earlier_pods} pods would have run earlier, {found.earlier_core_seconds / 3600:.2f} core hours, "
+            f"{counted(found.earlier_pods, 'pod')} would have run earlier, "
+            f"{found.earlier_core_seconds / 3600:.2f} core hours, "
             f"at most {found.earlier_at_once_millicores}m at once",
         ),
         ("waits", f"mean {waits.mean:.1f} s, p50 {waits.p50:.1f} s, p95 {waits.p95:.1f} s"),
         ("as if", f"mean {as_if.mean:.1f} s, p50 {as_if.p50:.1f} s, p95 {as_if.p95:.1f} s"),
         ("forecasts", forecasts),
-        ("left out", f"{found.unseen} pods bound before Cotide looked, {found.unsupported} with constraints of others"),
+        (
+            "left out",
+            f"{counted(found.unseen, 'pod')} bound before Cotide looked, "
+            f"{found.unsupported} with constraints of others",
+        ),
     ]
     return "\n".join(f"{name:<12}{value}" for name, value in rows)

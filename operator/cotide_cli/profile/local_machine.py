@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -74,17 +74,21 @@ class RunningMix:
                     os.killpg(pid, signal.SIGKILL)
 
     def _cpu(self) -> float:
-        return self._cpu_of_ended + sum(cpu_seconds_of(pid) for pid in self._running)
+        return self._cpu_of_ended + (cpu_seconds_of(self._running.keys()) if self._running else 0.0)
 
 
-def cpu_seconds_of(pid: int) -> float:
-    """Return what a process and those of its children that ended have used; 0 when it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0.0
-    fields = text.rpartition(")")[2].split()  # after the name, which may hold anything: from the third field on
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds_of(leaders: Collection[int]) -> float:
+    """Return what the process groups of these leaders have used: who runs, and those of their children that ended."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended
+            continue
+        fields = text.rpartition(")")[2].split()  # after the name, which may hold anything: from the third field on
+        if int(fields[2]) in leaders:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class LocalMachine:

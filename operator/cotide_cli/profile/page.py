@@ -27,6 +27,8 @@ MIXES_OF_A_CHART: Final = 7
 """Lines that a reader can tell apart, beside the service alone and the limit (chosen)."""
 MUCH_LAG: Final = 0.2
 """A generator later than this share of the p95 is named (chosen)."""
+ODD: Final = 1.5
+"""A service that is so many times slower alone than beside a job was not alone (chosen: beyond a window's noise)."""
 
 
 def write_page(path: Path, journal: Journal, results: Results, made: Made) -> None:
@@ -103,6 +105,15 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     ):
         count = sum(one is standing for one in results.where.values())
         found += [f"{counted(count, 'cell')} {words}."] if count else []
+    alone = {one.cell.rate: one.p95.middle for one in results.cells if not one.cell.mix}
+    odd = {
+        one.cell.rate for one in results.cells if one.cell.mix and alone.get(one.cell.rate, 0) > ODD * one.p95.middle
+    }
+    if odd:
+        found.append(
+            f"At {counted(len(odd), 'rate')} the service alone was slower than beside a job: something else ran on its "
+            "cores, and what is said of limits is about that, too. Measure again on a quiet machine."
+        )
     late = [one for one in journal.windows if one.lag_milliseconds > MUCH_LAG * one.p95_milliseconds]
     if late:
         worst = max(one.lag_milliseconds for one in late)

@@ -21,6 +21,7 @@ from cotide_core.queueing.ordering import ShortestFirst, full_key
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import counted
 
 _PHYSICAL = slice(CPU_COLUMN, MEMORY_COLUMN + 1)
 LEAST_NODES = 2
@@ -30,7 +31,7 @@ LEAST_NODES = 2
 def machine_shares(machines: int) -> tuple[int, int]:
     """Return how many machines run high-demand and low-demand jobs (M1 and M2, which add up to M)."""
     if machines < 2:
-        raise InputError(f"{machines} machines; at least 2 needed", field="machines")
+        raise InputError(f"{counted(machines, 'machine')}; at least 2 needed", field="machines")
     high = (machines - 2) // 4 + 1
     return high, machines - high
 

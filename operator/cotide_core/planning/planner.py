@@ -49,6 +49,7 @@ from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
+from cotide_core.units import noun_of
 
 _IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, Tick)
 ROUNDS: Final = 8
@@ -302,7 +303,8 @@ class Planner:
         for _, _, entry in self._line[self._depth :] if waiting else ():
             if entry.told is None and entry.queue_state is QueueState.PLANNED:
                 entry.attempts = max(1, entry.attempts)
-                message = f"waits until it is among the first {self._depth} pods, which are planned"
+                first = f"{self._depth} {noun_of(self._depth, 'pod')}"
+                message = f"waits until it is among the first {first}, which are planned"
                 if (told := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
                     yield told
 

@@ -26,6 +26,7 @@ from cotide_core.recording.codec import Json, decode, encode
 
 SCHEMA: Final = 1
 """Raised when a reader of the older schema could misread a line."""
+NO_LEDGER: Final = "line 1 is not how a ledger begins: this is none, or its beginning was changed"
 _OPEN: Final = b'{"chain":"'
 _BODY: Final = b'","body":'
 _CLOSE: Final = b"}\n"
@@ -112,6 +113,8 @@ class Ledger:
     def _open(self, line: bytes) -> dict[str, Json]:
         self._number += 1
         number = self._number
+        if number == 1 and not line.startswith(_OPEN[: len(line)]):
+            raise LedgerError(NO_LEDGER)
         if not line.endswith(b"\n"):
             raise LedgerError(
                 f"line {number} is cut short, the writer stopped in the middle of it; the lines before it are intact"

@@ -18,6 +18,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import Malformed
 from cotide_kube.reflector import Reflector
+from cotide_kube.turns import Turn
 from cotide_operator.cache import preflight
 from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, CustomObject, Kind, ObjectCache
 from cotide_operator.task_supervisor import TaskSupervisor
@@ -27,10 +28,6 @@ _LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS: Final = 15.0
 """For one try of any request, a page of a list included; five of them with their pauses take 78 s at most: then the
 log tells of an outage. Chosen."""
-
-
-CHANGES_AT_ONCE: Final = 500
-"""Changes between which nothing else has its turn; chosen: some 5 ms. A list that comes anew may have 50,000."""
 
 
 class Informers:
@@ -108,14 +105,14 @@ class Informers:
             most_bytes=CUSTOM_OBJECT_BYTES if TYPES[kind] is CustomObject else None,
         )
         async for batch in reflector.batches():
+            turn = Turn()  # a list that comes anew may have 50,000 changes
             for number, change in enumerate(batch, start=1):
                 if change.object is None:
                     self._synced(kind)
                 else:
                     self.mirror.apply(kind, change.kind, change.object)
-                # The last ones and the version below go together.
-                if number % CHANGES_AT_ONCE == 0 and number < len(batch):
-                    await asyncio.sleep(0)
+                if number < len(batch):  # the last one and the version below go together
+                    await turn.give_way()
             # Right after the changes, with no pause between: whoever hears of one may ask for the version.
             if kind == "pods" and reflector.version:
                 self.mirror.pods_version = reflector.version

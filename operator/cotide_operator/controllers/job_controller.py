@@ -1,12 +1,14 @@
 """Looks at one Job and does what its plan says: the I/O around `job_reconciler` and `status_builder`.
 
 Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
-make and delete pods, let go of those that are counted. Invariant: a pod that follows one which ended is made, and our
-finalizer taken off that one, only after the API server took the status that counts the end.
+make and delete pods, let go of those that are counted. A Job has up to 10,000 pods: between any two steps, and within
+those that are not the pure functions' own, the loop's other work has its turn. Invariant: a pod that follows one which
+ended is made, and our finalizer taken off that one, only after the API server took the status that counts the end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn, in_turns
 from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
@@ -29,7 +32,6 @@ from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinal
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
-from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
@@ -125,10 +127,14 @@ class JobController:
             status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
             await self._tracking.release_strays(key, job)
             return await self.statuses.write(job, known.kept, status)
+        turn = Turn()
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))
+        await turn.give_way()
         pods = await self._see(known, {**ended, **there}, job.metadata.uid)
+        await turn.give_way()
         planned = await self._plan(job, known, known.spec, pods)
+        await turn.give_way()
         if planned is None:  # gone, or another by now: the mirror will tell
             return LAGGING_SECONDS
         plan, accounted = planned
@@ -141,13 +147,17 @@ class JobController:
                 return self._noted(known, summary(undeleted, "deleted"))
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
         decisions = await self._decisions(job, pods)
+        await turn.give_way()
         status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
         status["conditions"] = with_released(status["conditions"], known.unwritten, look)
+        await turn.give_way()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
+        await turn.give_way()
         undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
-        held = await self._tracking.release(job.metadata.namespace, (pod for pod in plan.release if pod.uid in there))
+        held = await self._tracking.release(job.metadata.namespace, [pod for pod in plan.release if pod.uid in there])
+        await turn.give_way()
         strays = await self._tracking.release_strays(key, job)
         unwritten = summary(undeleted, "deleted") or summary({**held.refused, **strays.refused}, "released")
         refused = self._noted(known, unwritten) if unwritten != known.unwritten or unwritten else None
@@ -185,12 +195,14 @@ class JobController:
         What the API server has against them is remembered as ``known.trouble``.
         """
         now = time.monotonic()
+        turn = Turn()
         there = {(pod.index, pod.retry) for pod in pods}
         known.made = {
             place: made for place, made in known.made.items() if place not in there and now - made < MADE_SECONDS
         }
         places = [place for place in plan.make if place not in known.made]
         alive = sum(pod.alive for pod in pods)
+        await turn.give_way()
         if known.trouble and now < known.retry_monotonic and alive >= known.alive_then:
             return False
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
@@ -232,14 +244,18 @@ class JobController:
         Before anything is counted or made for the first time in this term, the status is read from the API server.
         """
         memory = None if known.read else known.memory.copy()
+        turn = Turn()
         progress = jobs.read_progress(known.kept.status)
+        await turn.give_way()
         plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        await turn.give_way()
         if memory is not None and (plan.make or plan.progress != progress):
             kept = await self._record.read(job, known.kept)
             if kept is None:
                 return None
             known.kept, known.read, known.memory = kept, True, memory
             progress = jobs.read_progress(kept.status)
+            await turn.give_way()
             plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
         return plan, plan.progress == progress
 
@@ -268,7 +284,9 @@ class JobController:
             known.seen[pod.metadata.uid] = seen
             return seen[1]
 
-        return by_index(await in_turns(see, pods.values()))
+        found = await in_turns(see, pods.values())
+        await asyncio.sleep(0)
+        return by_index(found)
 
     async def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
         """Return the latest decision by pod name: the board's, or the pod's own note from before a restart."""

@@ -12,18 +12,18 @@ Were the name free, it would make the pod again, and its index would run twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn, in_turns
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, owned_key
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, index_of, see
-from cotide_operator.controllers.work_queue import in_turns
 
 LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
@@ -58,19 +58,29 @@ class JobFinalizers:
         self._released: dict[str, float] = {}
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
 
-    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> Released:
+    async def release(self, namespace: str, pods: Sequence[SeenPod]) -> Released:
         """Take the finalizer off pods whose ends are in the status that the API server has."""
         now = time.monotonic()
+        turn = Turn()
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
             del self._released[next(iter(self._released))]
-        kept = [pod for pod in pods if pod.tracked and pod.uid not in self._released]
-        doubts = {pod.uid: self._children.doubt_seconds(f"{namespace}/{pod.name}") for pod in kept}
-        due = [pod for pod in kept if not doubts[pod.uid]]
+            await turn.give_way()
+        due: list[SeenPod] = []
+        again: float | None = None
+        for pod in pods:
+            await turn.give_way()
+            if not pod.tracked or pod.uid in self._released:
+                continue
+            doubt = self._children.doubt_seconds(f"{namespace}/{pod.name}")
+            if doubt:
+                again = doubt if again is None else min(again, doubt)
+            else:
+                due.append(pod)
         refused: dict[str, str] = {}
         if due:
             refused = await self._children.release(namespace, due)
             self._released.update((pod.uid, now) for pod in due if pod.uid not in refused)
-        return Released(min(filter(None, doubts.values()), default=None), refused)
+        return Released(again, refused)
 
     async def release_strays(self, key: str, job: CustomObject | None) -> Released:
         """Let go of the pods that are kept for a Job and are none of its own.
@@ -91,7 +101,9 @@ class JobFinalizers:
         uid = job.metadata.uid if job is not None else ""
         strays: list[PodObject] = []
         foreign: list[PodObject] = []
+        turn = Turn()
         for pod in self._mirror.pods_kept_for(key):
+            await turn.give_way()
             owner = owner_uid(pod)
             if not owner or (owner == uid and (leaving or index_of(pod) < 0)):
                 strays.append(pod)

@@ -16,7 +16,6 @@ finalizer on every object. What is due at a time is the work queue's, see `recon
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
@@ -215,8 +214,12 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, set
         metadata = event["object"].get("metadata") or {}
         if gone or metadata.get("deletionTimestamp"):
             version = str(metadata.get("resourceVersion") or "")
-            with contextlib.suppress(Exception):  # its pods, which go with it, lead to further looks
+            try:
                 await bridge.reconcile(plural, f"{namespace}/{name}", version, deleted=gone)
+            except CotideError as error:  # its pods, which go with it, lead to further looks
+                _LOG.info("%s %s/%s goes, and was not looked at: %s", plural, namespace, name, error)
+            except Exception as error:  # noqa: BLE001 - of one object, and in the quarantine: kopf would post it as an event
+                _LOG.error("%s %s/%s goes, and the look at it failed: %r", plural, namespace, name, error)
 
     kopf.on.create(**where, id=f"{plural}-created")(changed)
     kopf.on.update(**where, id=f"{plural}-updated")(changed)

@@ -4,9 +4,6 @@ Fed by the mirror's and the board's listeners, by kopf's thread (through `contro
 themselves; drained by a few workers. Level-triggered: a key says "look", never what happened, so that ten changes
 cost one look. Invariants: a key is in one worker's hands at most; a key that is added meanwhile is looked at
 once more; the queue never holds a key twice, which bounds it by the number of objects.
-
-A look at an object of 10,000 pods goes through them in turns (`in_turns`), between which everything else in the loop
-has its own.
 """
 
 from __future__ import annotations
@@ -14,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
 RETRY_BASE_SECONDS: Final = 0.1
@@ -23,14 +19,7 @@ RETRY_BASE_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 30.0
 """Chosen: an API server that is back is noticed within half a minute."""
 
-TURN_SECONDS: Final = 0.005
-"""Chosen: a tenth of what one piece of work may take, since others may follow in the same turn of the loop."""
-LOOKED_AT: Final = 16
-"""Items between two looks at the clock; chosen: a look costs as much as a hundredth of them."""
-
 K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class WorkQueue(Generic[K]):
@@ -117,15 +106,3 @@ class WorkQueue(Generic[K]):
             del self._delayed[key]
             self.add(key)
         return None
-
-
-async def in_turns(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return what the work makes of each item."""
-    done: list[R] = []
-    until = time.perf_counter() + TURN_SECONDS
-    for number, item in enumerate(items):
-        if number % LOOKED_AT == 0 and time.perf_counter() >= until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + TURN_SECONDS
-        done.append(work(item))
-    return done

@@ -6,6 +6,7 @@ labelled, never made or deleted here.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from functools import partial
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
+from cotide_kube.turns import Turn, in_turns
 from cotide_operator.apis.types import WorkloadSpec, read_workload
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of
@@ -31,7 +33,6 @@ from cotide_operator.controllers.status_builder import (
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
-from cotide_operator.controllers.work_queue import in_turns
 from cotide_operator.models.service_applicability import ServiceApplicability
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.usage.service_readings import ServiceReadings
@@ -111,10 +112,12 @@ class WorkloadController:
             pods = await self._adopt(workload, key)
             wanted = sum(1 for pod in pods if pod.alive)
         reading = self._readings.get(key)
+        decisions = await self._decisions(workload, pods)
+        await asyncio.sleep(0)
         status = workload_status(
             wanted,
             pods,
-            await self._decisions(workload, pods),
+            decisions,
             reading,
             known.kept.status,
             look,
@@ -180,7 +183,9 @@ class WorkloadController:
     async def _adopt(self, workload: CustomObject, key: str) -> list[SeenPod]:
         """Label the selected pods and return them; children of a former template are not among them."""
         pods = []
+        turn = Turn()
         for pod in self._mirror.pods_of_workload(key):
+            await turn.give_way()
             owner = controller_of(pod.metadata)
             if owner is None or owner.uid != workload.metadata.uid:
                 pods.append(pod)

@@ -89,7 +89,7 @@ class LeaseThread:
         if not self._thread.is_alive():
             return
         try:
-            await self._there(self._client.__aexit__(None, None, None))
+            await self._there(self._end())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             await asyncio.to_thread(self._thread.join, 5.0)
@@ -114,6 +114,14 @@ class LeaseThread:
     async def release(self, bound_up_to: str = "") -> None:
         """Give the lease up, see `LeaderElector.release`."""
         await self._there(self.elector.release(bound_up_to))
+
+    async def _end(self) -> None:
+        """In the thread: end what it is at, which whoever waited for it may have given up, then close."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._client.__aexit__(None, None, None)
 
     async def _give_signs(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from cotide_core.events import Event, Pod, PodDeleted, PodUpserted, WorkloadDele
 from cotide_core.instructions import Bind, Evict, EvictCause, Forecast, Instruction, Wait, WaitReason
 from cotide_core.qos.applicability import condition_of
 from cotide_core.reclaiming.overload_monitor import Alarms
+from cotide_kube.turns import Turn
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
@@ -299,14 +300,21 @@ class DecisionReporter:
         if key is not None and job is not None:
             self._recorder.job(key, job.metadata.uid, event, evict.key.partition("/")[2], message)
 
-    def publish_queue(self, scheduler: Scheduler, now: float) -> None:
-        """Publish queue sizes, positions and predicted starts; called about once a second."""
+    async def publish_queue(self, scheduler: Scheduler, now: float) -> None:
+        """Publish queue sizes, positions and predicted starts; called about once a second.
+
+        In turns: the engine is not called before this returns, but bindings may be reported meanwhile.
+        """
+        turn = Turn()
         for queue, size in scheduler.pending().items():
             self._telemetry.pending.labels(queue).set(size)
         positions = scheduler.queue_positions()
+        await turn.give_way()
         starts = scheduler.predicted_starts(now) if positions else {}
+        await turn.give_way()
         planned = scheduler.planned()
         for key, position in positions.items():
+            await turn.give_way()
             decision = self._board.get(key)
             if decision is None or decision.node is not None:
                 continue

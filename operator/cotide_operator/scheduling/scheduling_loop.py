@@ -27,6 +27,7 @@ from cotide_core.events import BindRefused, Event, EvictRefused, ModelsChanged, 
 from cotide_core.instructions import Instruction
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.state.cluster_state import ClusterState
+from cotide_kube.turns import Turn
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
@@ -72,7 +73,7 @@ class Outcomes(Protocol):
         """Take over what an earlier run noted on pods."""
         ...
 
-    def publish_queue(self, scheduler: Scheduler, now: float) -> None:
+    async def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts."""
         ...
 
@@ -155,6 +156,8 @@ class SchedulingLoop:
         self._record = record
         self._watcher = watcher
         self._inbox: list[Event] = []
+        self._in_hand = False
+        """Whether events were taken that the engine has not handled yet, or whose outcome is not carried out."""
         self._awaited: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._stopped = False
@@ -176,7 +179,7 @@ class SchedulingLoop:
 
     async def caught_up(self) -> None:
         """Wait until all that was told so far is handled, and at first until anything was."""
-        if self._inbox or not self.cycles:
+        if self._inbox or self._in_hand or not self.cycles:
             handled = asyncio.get_running_loop().create_future()
             self._awaited.append(handled)
             await handled
@@ -220,7 +223,7 @@ class SchedulingLoop:
         next_publication = 0.0
         while not self._stopped:
             if self._due():
-                self._cycle(binder)
+                await self._cycle(binder)
             if self.cycles == 1 and self.started_monotonic is None:
                 self.started_monotonic = time.monotonic()
                 await self._resume()
@@ -228,7 +231,7 @@ class SchedulingLoop:
                     ready()
             if time.monotonic() >= next_publication:
                 started = time.monotonic()
-                self._outcomes.publish_queue(self.scheduler, self._now)
+                await self._outcomes.publish_queue(self.scheduler, self._now)
                 spent = time.monotonic() - started
                 next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
             await self._pause(binder, next_publication)
@@ -247,15 +250,26 @@ class SchedulingLoop:
 
     def _due(self) -> bool:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
-        if self._inbox or self._intake.waiting or not self.cycles:
+        if self._inbox or self._awaited or self._intake.waiting or not self.cycles:
             return True
         wakeup = self.scheduler.next_wakeup(self._now)
         return wakeup is not None and wakeup <= self._clock.now()
 
-    def _cycle(self, binder: Binder) -> None:
+    async def _cycle(self, binder: Binder) -> None:
+        """One call of the engine, and what follows from it; the loop's other work has its turn between the parts.
+
+        Nothing but this task reads what is in between: what was collected is told, and what was decided is published
+        and handed over, before anything more is collected.
+        """
+        turn = Turn()
+        self._in_hand = True
         events = self._intake.collect()
+        await turn.give_way()
+        if self._stopped:
+            return
         events += self._inbox
         self._inbox = []
+        awaited, self._awaited = self._awaited, []
         self._now = now = max(self._now, self._clock.now())
         if not events:
             events.append(Tick())
@@ -263,6 +277,7 @@ class SchedulingLoop:
         try:
             instructions = self.scheduler.handle(events, now)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            self._awaited += awaited
             self._recover(error)
             return
         self._failures = 0
@@ -272,11 +287,14 @@ class SchedulingLoop:
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
         self.cycles += 1
+        await turn.give_way()
         self._outcomes.events(events, self._intake.take_arrivals())
+        await turn.give_way()
         notes = self._outcomes.decided(instructions, now, self._cycle_seconds)
         self._outcomes.alarmed(self.scheduler.alarms, now)
+        await turn.give_way()
         binder.carry_out(instructions, notes)
-        awaited, self._awaited = self._awaited, []
+        self._in_hand = False
         for handled in awaited:
             if not handled.done():  # whoever waited may have been cancelled
                 handled.set_result(None)
@@ -310,7 +328,7 @@ class SchedulingLoop:
     async def _pause(self, binder: Binder, next_publication: float) -> None:
         # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
         await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
-        if not (self._inbox or self._intake.waiting or self._stopped):
+        if not (self._inbox or self._awaited or self._intake.waiting or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
             if wakeup is not None:

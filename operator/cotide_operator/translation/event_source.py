@@ -11,6 +11,7 @@ that can't be translated is set aside and stops no other. Pods may be translated
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -34,6 +35,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
@@ -52,7 +54,10 @@ from cotide_operator.translation.pretranslation import Pretranslator, Seen
 _LOG = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 1000
-"""Of one kind that one cycle takes; chosen: some 20 ms of translation, and twice as many pods as a cycle decides on."""
+"""Of one kind that one cycle takes at most; chosen: twice as many pods as a cycle decides on."""
+COLLECT_SECONDS: Final = 0.01
+"""Of this thread's processor time, for the translation of pods and for that of all else before one cycle; chosen: a
+fifth of what one piece of work may take each. Some 500 pods, or one of the largest nodes."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Place of what is set aside because the engine fails over it."""
@@ -130,26 +135,36 @@ class EventSource:
         """Return the events of changes since the last call: nodes, Workloads, limits of namespaces, then pods.
 
         The first call takes all, since nothing may be decided on a part of what there is; later ones take
-        `CHANGES_AT_ONCE` of each kind at most, in their order, and `waiting` tells of the rest.
+        `CHANGES_AT_ONCE` of each kind at most and what `COLLECT_SECONDS` allow, in their order and at least one of
+        each; `waiting` tells of the rest.
         """
         events: list[Event] = []
         if not self._live:
             self._sightings.refresh()
-        most = CHANGES_AT_ONCE if self._live else None
-        for name in _taken(self._changed["nodes"], most):
-            self._guarded("nodes", name, self._tell_node, events)
-        for key in _taken(self._changed["workloads"], most):
-            self._guarded("workloads", key, self._tell_workload, events)
-        for name in _taken(self._changed["namespaces"], most):
-            self._guarded("namespaces", name, self._tell_namespace, events)
-        pods = _taken(self._changed["pods"], most)
+        turn = self._turn()
+        self._collect("nodes", self._tell_node, events, turn)
+        self._collect("workloads", self._tell_workload, events, turn)
+        self._collect("namespaces", self._tell_namespace, events, turn)
         if not self._live:
             # A list comes by name; who came first is before who came later, as when they came one by one.
-            pods.sort(key=self._created)
-        for key in pods:
-            self._guarded("pods", key, self._tell_pod, events)
+            self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
+        self._collect("pods", self._tell_pod, events, self._turn())
         self._ahead = None
         return events
+
+    def _turn(self) -> Turn | None:
+        return Turn(COLLECT_SECONDS, time.thread_time) if self._live else None
+
+    def _collect(
+        self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn | None
+    ) -> None:
+        """Take changes of one kind while their turn lasts, all of them without one."""
+        changed = self._changed[kind]
+        for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE if turn is not None else None))):
+            if turn is not None and number and turn.is_over:
+                return
+            del changed[key]
+            self._guarded(kind, key, tell, events)
 
     def take_arrivals(self) -> list[Pod]:
         """Return the pods of ours that were told for the first time, unbound, since the last call."""
@@ -330,13 +345,3 @@ class EventSource:
         events.append(PodUpserted(told))
         if before is None and told.ours and told.node is None:
             self._arrivals.append(told)
-
-
-def _taken(changed: dict[str, None], most: int | None) -> list[str]:
-    keys = list(islice(changed, most))
-    if most is None or len(keys) == len(changed):
-        changed.clear()
-    else:
-        for key in keys:
-            del changed[key]
-    return keys

@@ -15,6 +15,7 @@ import numpy as np
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import MixBatch
 from cotide_core.kernels.array_types import Floats
+from cotide_core.units import counted
 
 LEAST_ROWS: Final = 50
 """Samples without which nothing is learned (chosen: a quarter held out leaves a dozen to judge by)."""
@@ -34,7 +35,7 @@ def check_samples(mixes: MixBatch, latency_milliseconds: Floats, limits_millisec
     rows = len(latency_milliseconds)
     if rows < LEAST_ROWS:
         raise ModelError(
-            f"{rows} samples with a latency > 0 are too few to learn from: at least {LEAST_ROWS} are needed"
+            f"{counted(rows, 'sample')} with a latency > 0: too few to learn from, at least {LEAST_ROWS} are needed"
         )
     limits = limits_milliseconds or None
     if limits is None:

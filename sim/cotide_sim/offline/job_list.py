@@ -13,6 +13,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
+from cotide_core.units import counted
 
 TOTAL_MAX: Final = 1 << 62
 """Bound of the sums of sizes and of volumes: they must stay exact in 64 bits."""
@@ -65,4 +66,4 @@ class JobList:
 def require_machines(machines: int, least: int = 1) -> None:
     """Refuse a number of machines below the least an algorithm works with."""
     if machines < least:
-        raise InputError(f"{machines} machines; at least {least} needed", field="machines")
+        raise InputError(f"{counted(machines, 'machine')}; at least {least} needed", field="machines")

@@ -14,7 +14,7 @@ from pathlib import Path
 from cotide_core.errors import InputError
 from cotide_sim.sweeps.cells import Outcome
 from cotide_sim.sweeps.execution import Task, Workers
-from cotide_sim.sweeps.journal import Journal
+from cotide_sim.sweeps.journal import SweepJournal
 from cotide_sim.sweeps.result_file import write_results
 from cotide_sim.sweeps.stopping import StopSignals
 
@@ -70,11 +70,10 @@ def run_sweep(
         raise InputError(
             f"exists, but not its journal {path.name}; move it away or choose another output", file=str(output)
         )
-    with StopSignals() as signals, Journal(path) as journal:
+    with StopSignals() as signals, SweepJournal(path) as journal:
         for remark in journal.remarks:
             tell(remark)
-        journal.check_traces([cell for cell, _ in tasks])
-        journal.check_policies([cell for cell, _ in tasks])
+        journal.check(cell for cell, _ in tasks)
         left = [task for task in tasks if _is_left(journal.outcomes.get(task[0].key), retry_failed)]
         kept = len(tasks) - len(left)
         watch(kept, len(tasks))

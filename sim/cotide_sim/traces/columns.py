@@ -19,6 +19,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
+from cotide_core.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def read_table(
                     continue
                 line = reader.line_num
                 if len(row) != len(header):
-                    raise InputError(f"{len(row)} cells where the header has {len(header)}", file=file, line=line)
+                    raise InputError(
+                        f"{counted(len(row), 'cell')} where the header has {len(header)}", file=file, line=line
+                    )
                 lines.append(line)
                 for name, values in rows.items():
                     cell = row[indices[name]].strip()

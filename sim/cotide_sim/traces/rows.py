@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 
 
 class Row:
@@ -84,7 +85,9 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
                     continue
                 if len(cells) != len(header):
                     raise InputError(
-                        f"{len(cells)} cells where the header has {len(header)}", file=file, line=reader.line_num
+                        f"{counted(len(cells), 'cell')} where the header has {len(header)}",
+                        file=file,
+                        line=reader.line_num,
                     )
                 yield Row(file, reader.line_num, cells, indices)
     except FileNotFoundError:

@@ -102,6 +102,31 @@ def kill_plan(path: str, at: int) -> Plan:
     )
 
 
+def drain_plan(seed: int) -> Plan:
+    """Return a run in which an operator that frees nodes is killed up to three times, at points that the seed draws."""
+    rng = random.Random(f"drain {seed}")
+    replicas = rng.randint(4, 6)
+    kills = tuple(rng.randint(1, 40) for _ in range(rng.randint(1, 3)))
+    steps = [Step(0.0, "service", {"name": "own", "replicas": replicas, "cpu": "500m"})]
+    if rng.random() < 0.4:
+        steps.append(Step(moment(rng), rng.choice(("kill", "stop"))))
+    return Plan(
+        seed=seed,
+        theme="an operator that frees nodes, killed",
+        policy=rng.choice(("fifo", "qpsm")),
+        nodes=(4,) * rng.randint(2, 4),
+        election=rng.random() < 0.3,
+        standby=False,
+        jumps=(),
+        steps=tuple(steps),
+        rules=(),
+        kill_path="drain",
+        kill_at=kills,
+        warm=True,
+        consolidates=True,
+    )
+
+
 def burst_plan(pods: int, nodes: int) -> Plan:
     """Return the run in which everybody comes at once; killed and cut on the way."""
     cores = 64

@@ -48,6 +48,8 @@ class Plan:
     """Whether somebody deletes each pod of a Job as soon as it has ended."""
     warm: bool = False
     """Whether things begin when the first operator decides, and not while it starts."""
+    consolidates: bool = False
+    """Whether the operator frees nodes; then online pods move, and the run ends when all nodes are free that can be."""
     broken: str = ""
     """How the operators are broken on purpose; see `mutants`."""
     liveness_seconds: float = 60.0

@@ -14,8 +14,8 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
-PATHS: Final = ("bind", "evict", "job", "note", "lease")
-"""What can be walked through: binding a pod, evicting one, a look at a Job, a note on a pod, the lease."""
+PATHS: Final = ("bind", "evict", "job", "note", "lease", "drain")
+"""What can be walked through: a pod bound, one evicted, a look at a Job, a note on a pod, the lease, a node drained."""
 
 
 class KillPoints:
@@ -82,6 +82,7 @@ class _Walked(Awaitable[Any]):
 
 def install(path: str, points: KillPoints) -> None:
     """Put the points into the operator's classes; called once in a process."""
+    from cotide_operator.consolidation.live_hands import LiveHands
     from cotide_operator.controllers.job_controller import JobController
     from cotide_operator.leaderelection.lease import LeaderElector
     from cotide_operator.reporting.pod_annotator import PodAnnotator
@@ -94,6 +95,7 @@ def install(path: str, points: KillPoints) -> None:
         "job": [(JobController, "look")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
         "lease": [(LeaderElector, "_try")],
+        "drain": [(LiveHands, "write"), (LiveHands, "evict"), (LiveHands, "sleep")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

@@ -183,6 +183,47 @@ def _binds_again() -> None:
     KubeClient.bind = bound  # type: ignore[method-assign]  # on purpose
 
 
+def _unmindful() -> None:
+    """Nobody looks for nodes that a killed operator left draining."""
+    from cotide_core.consolidation.removal.watching import Mark, Watch
+
+    over = Watch._over
+
+    def passed_over(self: Any, name: str, one: Any, look: Any) -> str:
+        return "" if one.mark is Mark.DRAINING else over(self, name, one, look)
+
+    Watch._over = passed_over  # type: ignore[method-assign]  # on purpose
+
+
+def _unmarked() -> None:
+    """A node is cordoned first, and marked as ours only then, when everything else is done."""
+    from cotide_operator.consolidation.live_hands import LiveHands
+
+    patch = LiveHands._patch
+
+    async def patched(self: Any, node: Any, written: Any, body: Any) -> None:
+        if body.get("spec", {}).get("unschedulable"):
+            await self._client.patch(f"/api/v1/nodes/{node.metadata.name}", {"spec": {"unschedulable": True}})
+            await asyncio.sleep(0.2)
+        await patch(self, node, written, body)
+
+    LiveHands._patch = patched  # type: ignore[method-assign]  # on purpose
+
+
+def _evicts_again() -> None:
+    """A pod that was evicted is evicted once more, to be sure."""
+    from cotide_operator.consolidation.live_hands import LiveHands
+
+    evict = LiveHands.evict
+
+    async def evicted(self: Any, key: str, uid: str) -> int:
+        status = await evict(self, key, uid)
+        await evict(self, key, uid)
+        return status
+
+    LiveHands.evict = evicted  # type: ignore[method-assign]  # on purpose
+
+
 _BREAKAGES: dict[str, Callable[[], None]] = {
     "hasty": _hasty,
     "forgetful": _forgetful,
@@ -195,4 +236,7 @@ _BREAKAGES: dict[str, Callable[[], None]] = {
     "unfenced": _unfenced,
     "binds twice": _binds_twice,
     "binds again": _binds_again,
+    "unmindful": _unmindful,
+    "unmarked": _unmarked,
+    "evicts again": _evicts_again,
 }

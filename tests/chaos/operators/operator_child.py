@@ -96,6 +96,7 @@ def load() -> None:
     from cotide_core.forecasting.heuristics import HeuristicCatalogue
     from cotide_core.policies import POLICIES
     from cotide_operator import assembly  # noqa: F401
+    from cotide_operator.consolidation import controller  # noqa: F401
     from cotide_operator.controllers import kopf_handlers  # noqa: F401
 
     for policy in POLICIES:
@@ -135,9 +136,11 @@ def hasten() -> None:
     """Shorten the pauses that no setting names."""
     from cotide_kube import backoff, client, reflector
     from cotide_operator import assembly
+    from cotide_operator.consolidation import controller
 
     first, longest = RETRY_SECONDS
     assembly.REQUEST_TIMEOUT_SECONDS = REQUEST_SECONDS
+    controller.LOOK_SECONDS = 0.1
     assembly.LEDGER_FLUSH_SECONDS = 0.05
     assembly.DRAIN_SECONDS = STOP_SECONDS
     client.Backoff = functools.partial(backoff.Backoff, first, longest)

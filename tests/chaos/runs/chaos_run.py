@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from chaos_steps import ALL, Plan, Step
+from consolidation_checks import SECTION, ConsolidationChecks
 from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from fork_server import Birth, ForkServer
@@ -85,6 +86,8 @@ class Run:
         self._rng = random.Random(f"run {plan.seed}")
         self.namespace = f"chaos-{plan.seed}"
         self._client = client
+        checker.moves_online = plan.consolidates
+        self._consolidation = ConsolidationChecks(checker, self.namespace) if plan.consolidates else None
         self.environment = Environment(client, checker, self.namespace, tidy=plan.tidy)
         self.trouble = Trouble(
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
@@ -105,7 +108,7 @@ class Run:
                 election=str(self.plan.election).lower(),
                 lease=f"cotide-{self.namespace}",
                 ledger=self._folder / f"ledger-{name}",
-            )
+            ) + (SECTION if self.plan.consolidates else "")
             kill_at = self._kills.pop(0) if self._kills else 0
             return Birth(url, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps))
 
@@ -330,7 +333,8 @@ class Run:
             replica.send(signal.SIGCONT)
         for index in range(len(self.plan.nodes)):
             for what in ("node-back", "ready", "uncordon"):
-                await self._do_node(what, index)
+                if what != "uncordon" or self._consolidation is None:
+                    await self._do_node(what, index)
 
     async def _until(self, check: Any) -> str:
         """Wait until a check has nothing to say; returns what it says at the deadline."""
@@ -346,7 +350,8 @@ class Run:
             await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
 
     def _unsettled(self) -> str:
-        return unsettled(self.plan, self._checker, self.namespace)
+        left = unsettled(self.plan, self._checker, self.namespace)
+        return left or ("" if self._consolidation is None else self._consolidation.unsettled())
 
     async def _disagreement(self) -> str:
         state = await self._leader().state()
@@ -372,7 +377,10 @@ class Run:
         report.violations += self._orders
         report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
         report.of_witness(self._checker)
-        report.of_evictions(self.trouble.record.evictions, self._checker)
+        if self._consolidation is None:
+            report.of_evictions(self.trouble.record.evictions, self._checker)
+        else:
+            report.violations += self._consolidation.breaches(self.trouble.record)
         report.violations += self.trouble.record.breaches(REQUEST_SECONDS)[:BREACHES_SHOWN]
         for replica in self.replicas:
             report.of_replica(replica, self._folder)

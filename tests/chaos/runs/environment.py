@@ -247,9 +247,11 @@ class Environment:
         if version is not None:
             metadata["resourceVersion"] = str(version)
         name = pod.key.partition("/")[2]
-        return await self._client.patch(
-            f"{self.pods}/{name}/status", {"metadata": metadata, "status": {"phase": phase}}
-        )
+        status: Object = {"phase": phase}
+        if self._checker.moves_online:  # who moves pods waits until others are ready
+            kinds = ("PodScheduled", "Ready") if phase == "Running" else ("PodScheduled",)
+            status["conditions"] = [{"type": kind, "status": "True"} for kind in kinds]
+        return await self._client.patch(f"{self.pods}/{name}/status", {"metadata": metadata, "status": status})
 
     async def _remove(self, pod: SeenPod) -> None:
         if pod.uid in self._removing:

@@ -97,6 +97,8 @@ class InvariantChecker:
     marks: set[str] = field(default_factory=set)
     """Names of ConfigMaps: what the run writes to know how far the checker is."""
     violations: list[str] = field(default_factory=list)
+    moves_online: bool = False
+    """Whether online pods may be evicted: by consolidation, and by nothing else."""
     taken: set[str] = field(default_factory=set)
     """Uids of the pods that the run itself takes away."""
     bound: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -168,7 +170,7 @@ class InvariantChecker:
             self._node_written(before, after, version)
         if after.leaving and (before is None or not before.leaving):
             self.history.append(f"{version} pod {key} leaving")
-            if after.cls == "online" and after.uid not in self.taken:
+            if after.cls == "online" and after.uid not in self.taken and not self.moves_online:
                 self._breach(version, f"online pod {key} was evicted or deleted, and not by the run")
         if after.phase != (before.phase if before is not None else "Pending"):
             self.history.append(f"{version} pod {key} {after.phase} on {after.node}")

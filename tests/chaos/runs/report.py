@@ -70,7 +70,7 @@ def manners(name: str, folder: Path) -> list[str]:
 def ledgers(name: str, folder: Path) -> list[str]:
     """Replay every ledger that a replica's operators left, and say which do not."""
     wrong = []
-    files = sorted((folder / f"ledger-{name}").glob("*.jsonl"))
+    files = sorted((folder / f"ledger-{name}").glob("ledger*.jsonl"))
     for file in files:
         lines = file.read_bytes().splitlines(keepends=True)
         if lines and not lines[-1].endswith(b"\n"):

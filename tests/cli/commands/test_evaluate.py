@@ -132,4 +132,4 @@ def test_too_few_samples_are_refused(
     path = tmp_path / "few.csv"
     path.write_text("type,input_bytes,requests_per_second,cpu_pressure,seconds\nsort,1,1,1,1\n", encoding="utf-8")
     assert run(monkeypatch, "evaluate", "completion", "--samples", str(path)) == 2
-    assert "1 samples are too few for 3:1 splits" in capsys.readouterr().err
+    assert "1 sample: too few for 3:1 splits" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_broken_sample_is_one_line_with_file_line_and_column(
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        (["1000,0,3,0,1,"], "1 samples with a latency > 0 are too few to learn from: at least 50 are needed"),
+        (["1000,0,3,0,1,"], "1 sample with a latency > 0: too few to learn from, at least 50 are needed"),
         ([f"{rate}000,0,3,0,1," for rate in range(60)], "0 of 60 samples broke their limit"),
         ([f"{rate}000,0,3,0,4," for rate in range(60)], "0 of 60 samples kept their limit"),
         (["1000,0,3,0,1,"] * 30 + ["1000,0,3,0,4,"] * 30, "no held-out score"),

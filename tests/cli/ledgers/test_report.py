@@ -36,8 +36,8 @@ def ledger(tmp_path: Path) -> Path:
 
 def test_the_table_says_what_was_seen_and_what_would_have_been(ledger: Path) -> None:
     shown = CliRunner().invoke(command, [str(ledger)]).output
-    assert "placed      1 pods; Cotide would have refused the node: none" in shown
-    assert "room        1 pods would have run earlier, 0.02 core hours, at most 1000m at once" in shown
+    assert "placed      1 pod; Cotide would have refused the node: none" in shown
+    assert "room        1 pod would have run earlier, 0.02 core hours, at most 1000m at once" in shown
     assert "waits       mean 60.0 s, p50 60.0 s, p95 60.0 s" in shown
     assert "as if       mean 0.0 s, p50 0.0 s, p95 0.0 s" in shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from cotide_cli.profile.passive import Alternation, Watch, mix_of_pods, watch
 from cotide_cli.profile.plan import BatchJob, Plan
 from cotide_cli.profile.profile_command import command, read_job
 from cotide_core.errors import ClusterError, CotideError, InputError
-from cotide_predictors.profiling.design import Rule
-from cotide_predictors.profiling.windows import JobKind
+from cotide_predictors.profiling.design import Cell, Rule
+from cotide_predictors.profiling.windows import JobKind, Window
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 SERVICE = """
@@ -118,6 +119,16 @@ def test_jobs_that_run_are_ended_with_all_their_children() -> None:
     assert ended == ()
     assert 0 <= cpu_seconds < 1
     assert jobs.fault == ""
+
+
+def test_the_cpu_of_a_job_is_that_of_its_children_too() -> None:
+    """A shell that waits for a busy child uses nothing itself."""
+    job = BatchJob(SLEEPER, f"{sys.executable} -c 'while True: pass' & wait")
+    with LocalMachine((), 1000) as machine, machine.running((("sleep", 1),), [job]) as jobs:
+        deadline = time.monotonic() + 30
+        while jobs.take()[1] < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert jobs.take()[1] >= 0.2
 
 
 def test_without_cgroups_niceness_gives_the_same_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +237,18 @@ def test_only_batch_pods_that_run_count_as_the_mix() -> None:
     assert mix_of_pods(pods, [SLEEPER]) == (("sleep", 2),)
     with pytest.raises(InputError, match="pod e has type 'sort'"):
         mix_of_pods([listed("e", "sort")], [SLEEPER])
+
+
+def test_a_service_that_is_slower_alone_than_beside_a_job_was_not_alone(tmp_path: Path) -> None:
+    """4 ms alone and 2 beside a job; 2 and 2 say nothing."""
+    for alone, said in ((4.0, True), (2.0, False)):
+        journal = Journal(tmp_path / f"{alone}", passive_plan())
+        for cell, p95 in ((Cell(100.0), alone), (Cell(100.0, (("sleep", 1),)), 2.0)):
+            for _ in range(2):
+                journal.add(Window(cell, p95, 100.0, 10, 1.0))
+        assert profile("page", str(tmp_path / f"{alone}")).exception is None
+        page = (tmp_path / f"{alone}" / "profile.html").read_text()
+        assert ("At 1 rate the service alone was slower" in page) is said
 
 
 def passive_plan() -> Plan:

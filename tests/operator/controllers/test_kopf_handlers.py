@@ -121,6 +121,22 @@ def test_creation_update_and_deletion_lead_to_looks_and_to_no_write() -> None:
         assert looks.taken.empty()
 
 
+def test_a_look_at_what_goes_that_trips_us_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    looks = Looks()
+    with server_in_thread() as server:
+        api = Api(server.url)
+        api.make_crds()
+        with kopf_on(server, looks):
+            api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
+            assert looks.next() == ("jobs", "default/count")
+            looks.failures = [RuntimeError("tripped")]
+            api.send("DELETE", f"{JOBS}/count")
+            assert looks.next() == ("jobs", "default/count")
+            api.send("POST", JOBS, resource("Job", "next", template=TEMPLATE))
+            assert looks.next() == ("jobs", "default/next")
+    assert "jobs default/count goes, and the look at it failed: RuntimeError('tripped')" in caplog.text
+
+
 def test_a_status_change_leads_to_no_look() -> None:
     looks = Looks()
     with server_in_thread() as server:

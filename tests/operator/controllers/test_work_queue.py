@@ -1,4 +1,4 @@
-"""The work queue: each key once, one worker a key, delays and ever slower retries; and long work in turns."""
+"""The work queue: each key once, one worker a key, delays and ever slower retries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import asyncio
 from functools import partial
 from typing import Any, cast
 
-import pytest
-
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.controllers import work_queue
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.work_queue import RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, WorkQueue
 
@@ -85,27 +82,6 @@ async def test_failures_double_the_wait_and_success_forgets_them() -> None:
     queue.add("a")
     await queue.get()
     assert queue.failed("a") == RETRY_BASE_SECONDS
-
-
-async def test_others_have_their_turn_while_many_items_are_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_queue, "TURN_SECONDS", 0.0)
-    seen: list[int] = []
-
-    async def another() -> None:
-        for _ in range(3):
-            seen.append(len(done))
-            await asyncio.sleep(0)
-
-    done: list[int] = []
-
-    def work(item: int) -> int:
-        done.append(item)
-        return 2 * item
-
-    other = asyncio.create_task(another())
-    assert await work_queue.in_turns(work, range(100)) == [2 * number for number in range(100)]
-    await other
-    assert seen == [0, 16, 32], "every 16 items somebody looks at the clock"
 
 
 async def test_a_manifest_is_made_when_its_turn_comes_and_none_after_a_refusal() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -70,3 +71,29 @@ async def test_the_thread_ends_with_stop(monkeypatch: pytest.MonkeyPatch) -> Non
     await lease.start()
     await lease.stop()
     assert not [thread for thread in threading.enumerate() if thread is lease._thread]
+
+
+async def test_nothing_is_left_pending_when_it_stops_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease, _ = electing(monkeypatch)
+    await lease.start()
+    await lease.acquire()
+    holding = asyncio.create_task(lease.hold())
+    await asyncio.sleep(0)
+    asked = threading.Event()
+
+    async def unanswered() -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(lease.elector, "_try", unanswered)
+    await asyncio.to_thread(asked.wait, 10.0)
+    holding.cancel()  # of which the thread hears only in its own time
+    await lease.stop()
+    assert not asyncio.all_tasks(lease._loop)
+    await asyncio.gather(holding, return_exceptions=True)
+    del lease, holding
+    gc.collect()
+    assert "destroyed" not in caplog.text

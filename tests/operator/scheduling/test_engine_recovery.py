@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,10 @@ from manifests import pod_object
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, PodUpserted
+from cotide_core.events import Event, PodUpserted, Tick
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
+from cotide_kube import turns
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -73,7 +75,11 @@ def operator() -> SimpleNamespace:
         record=heard,  # type: ignore[arg-type]  # answers everything
         remake=remake,
     )
-    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=lambda: loop._cycle(heard))  # type: ignore[arg-type]  # as above
+
+    def cycle() -> None:
+        asyncio.run(loop._cycle(heard))  # type: ignore[arg-type]  # as above
+
+    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=cycle)
 
 
 def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> None:
@@ -106,3 +112,61 @@ def test_a_failure_that_names_no_object_is_the_operators(monkeypatch: pytest.Mon
     monkeypatch.setattr(Fragile, "_expire", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found.cycle()
+
+
+def test_others_have_their_turn_between_the_parts_of_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    found = operator()
+    found.cycle()
+    found.mirror.apply("pods", "ADDED", pod("a"))
+    seen: list[tuple[int, list[str]]] = []
+
+    async def both() -> None:
+        cycle = asyncio.create_task(found.loop._cycle(found.heard))
+        while not cycle.done():
+            await asyncio.sleep(0)
+            seen.append((found.loop.cycles, list(found.heard.bound)))
+        await cycle
+
+    asyncio.run(both())
+    assert (1, []) in seen, "after the pods were collected"
+    assert (2, []) in seen, "after the engine decided"
+    assert found.heard.bound == ["shop/a"]
+
+
+def test_a_loop_that_is_stopped_in_the_middle_of_a_cycle_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    found = operator()
+    found.mirror.apply("pods", "ADDED", pod("a"))
+
+    async def both() -> None:
+        cycle = asyncio.create_task(found.loop._cycle(found.heard))
+        await asyncio.sleep(0)
+        found.loop.stop()
+        await cycle
+
+    asyncio.run(both())
+    assert (found.loop.cycles, found.heard.bound) == (0, [])
+
+
+def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    found = operator()
+    found.cycle()
+    found.mirror.apply("pods", "ADDED", pod("a"))
+
+    async def both() -> None:
+        cycle = asyncio.create_task(found.loop._cycle(found.heard))
+        while found.loop.cycles < 2:  # the engine has decided, and nothing is carried out yet
+            await asyncio.sleep(0)
+        found.loop.tell(Tick())
+        waiting = asyncio.create_task(found.loop.caught_up())
+        await cycle
+        assert not waiting.done()
+        assert found.loop._due()
+        await found.loop._cycle(found.heard)
+        await waiting
+
+    asyncio.run(both())

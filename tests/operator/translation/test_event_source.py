@@ -262,3 +262,16 @@ def test_a_cycle_takes_no_more_changes_than_it_can_in_their_order(monkeypatch: p
     while scene.intake.waiting:
         told.append([event.pod.key for event in scene.intake.collect() if isinstance(event, PodUpserted)])
     assert told == [["ns/p0", "ns/p1"], ["ns/p2", "ns/p3"], ["ns/p4"]]
+
+
+def test_a_cycle_takes_what_its_time_allows_and_at_least_one_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    scene.intake.collect()
+    monkeypatch.setattr(event_source, "COLLECT_SECONDS", 0.0)
+    scene.node()
+    for number in range(3):
+        scene.pod(name=f"p{number}", uid=f"u{number}")
+    told = []
+    while scene.intake.waiting:
+        told.append([type(event).__name__ for event in scene.intake.collect()])
+    assert told == [["NodeUpserted", "PodUpserted"], ["PodUpserted"], ["PodUpserted"]]

@@ -7,6 +7,7 @@ import pytest
 
 from cotide_core.forecasts import CompletionForecast, QosAnswers
 from cotide_sim.cluster.comparison import TrainedModels
+from cotide_sim.experiments.qpsm.misled import Misjudged
 from cotide_sim.experiments.qpsm.waiting import (
     ALONE,
     JOB_MILLICORES,
@@ -69,6 +70,21 @@ def test_shortest_first_waits_less_and_all_strategies_deploy_the_same_jobs_withi
     unguarded = [rows["fifo, no guard"], rows["random, no guard"]]
     assert all(row.violations > 0.2 and row.deployed == 64 for row in unguarded), "what the guard is for"
     assert rows[ALONE].utilisation < rows["qpsm"].utilisation
+
+
+def test_a_misled_model_breaks_the_limit_or_deploys_nothing_and_its_verdicts_are_counted():
+    """At 200k the shifted model answers for 100k, where every job may run; the opposite refuses just those that may."""
+    report = run(PHYSICS, TrainedModels(Knowing(), Knowing()), repeats=1, rates=(200_000,))
+    rows = {row.strategy: row for row in report.rows}
+    shifted, opposite = rows["qpsm, shifted model"], rows["qpsm, opposite model"]
+    assert shifted.violations > 0.05
+    assert opposite.violations > 0.05
+    assert shifted.deployed > rows["qpsm"].deployed
+    wrong = {one.model: one for one in report.misjudged}
+    assert wrong["qpsm"] == Misjudged("qpsm", 64, 0, 0)
+    breaking = wrong["qpsm, shifted model"].broke_though_accepted
+    assert 0 < breaking < 64
+    assert wrong["qpsm, opposite model"] == Misjudged("qpsm, opposite model", 64, breaking, 64 - breaking)
 
 
 def rows_of(qpsm, fifo, random, deployed=64.0):

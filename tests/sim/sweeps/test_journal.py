@@ -7,7 +7,7 @@ import pytest
 from cotide_core.errors import InputError
 from cotide_sim.sweeps import journal_file as journal_module
 from cotide_sim.sweeps.cells import Cell, Outcome
-from cotide_sim.sweeps.journal import Journal
+from cotide_sim.sweeps.journal import SweepJournal
 
 
 def outcome_of(seed, *, trace="log", digest="a", error=None):
@@ -16,7 +16,7 @@ def outcome_of(seed, *, trace="log", digest="a", error=None):
 
 
 def written(path, count):
-    with Journal(path) as journal:
+    with SweepJournal(path) as journal:
         for seed in range(count):
             journal.add(outcome_of(seed))
     return path.read_bytes()
@@ -25,7 +25,7 @@ def written(path, count):
 def test_what_was_added_comes_back_exactly(tmp_path):
     path = tmp_path / "journal"
     written(path, 3)
-    with Journal(path) as journal:
+    with SweepJournal(path) as journal:
         assert list(journal.outcomes.values()) == [outcome_of(seed) for seed in range(3)]
         assert journal.remarks == []
 
@@ -36,7 +36,7 @@ def test_a_line_cut_off_anywhere_is_found_and_the_lines_before_it_stay(tmp_path)
     third = whole.rstrip(b"\n").rfind(b"\n") + 1
     for size in [third + 1, *range(third + 9, len(whole) - 2, 31), len(whole) - 2, len(whole) - 1]:
         path.write_bytes(whole[:size])
-        with Journal(path) as journal:
+        with SweepJournal(path) as journal:
             assert list(journal.outcomes.values()) == [outcome_of(0), outcome_of(1)]
             assert journal.remarks == [f"{path}:4: half-written line cut off, its cell is run again"]
             journal.add(outcome_of(2))
@@ -48,7 +48,7 @@ def test_a_head_cut_off_anywhere_is_written_again(tmp_path):
     head = written(path, 0)
     for size in range(0, len(head), 5):
         path.write_bytes(head[:size])
-        with Journal(path):
+        with SweepJournal(path):
             pass
         assert path.read_bytes() == head
 
@@ -58,7 +58,7 @@ def test_a_changed_byte_costs_its_cell_only(tmp_path):
     lines = written(path, 3).splitlines(keepends=True)
     lines[2] = lines[2].replace(b"easy", b"fcfs")
     path.write_bytes(b"".join(lines))
-    with Journal(path) as journal:
+    with SweepJournal(path) as journal:
         assert list(journal.outcomes.values()) == [outcome_of(0), outcome_of(2)]
         assert journal.remarks == [f"{path}:3: broken line, its cell is run again"]
 
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(content, tmp_path):
     path = tmp_path / "journal"
     path.write_bytes(content)
     with pytest.raises(InputError, match="is no journal of a sweep"):
-        Journal(path)
+        SweepJournal(path)
     assert path.read_bytes() == content
 
 
@@ -78,20 +78,22 @@ def test_a_journal_of_another_version_is_refused(tmp_path, monkeypatch):
     written(path, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"was made by cotide 0\.0\.9"):
-        Journal(path)
+        SweepJournal(path)
 
 
 def test_one_sweep_at_a_time_holds_a_journal(tmp_path):
     path = tmp_path / "journal"
-    with Journal(path), pytest.raises(InputError, match="is in use by another sweep"):
-        Journal(path)
-    with Journal(path):
+    with SweepJournal(path), pytest.raises(InputError, match="is in use by another sweep"):
+        SweepJournal(path)
+    with SweepJournal(path):
         pass
 
 
 def test_another_trace_under_a_known_name_is_refused(tmp_path):
-    with Journal(tmp_path / "journal") as journal:
+    with SweepJournal(tmp_path / "journal") as journal:
         journal.add(outcome_of(1, digest="a" * 64))
-        journal.check_traces([outcome_of(2, digest="a" * 64).cell, outcome_of(2, trace="other", digest="b").cell])
-        with pytest.raises(InputError, match=r"holds results of another log \(sha256 aaaaaaaaaaaa\.\.\., now bbbb"):
-            journal.check_traces([outcome_of(2, digest="b" * 64).cell])
+        journal.check([outcome_of(2, digest="a" * 64).cell, outcome_of(2, trace="other", digest="b").cell])
+        with pytest.raises(
+            InputError, match=r"holds results of another log \(sha256 aaaaaaaaaaaa\.\.\., now sha256 bbbb"
+        ):
+            journal.check([outcome_of(2, digest="b" * 64).cell])

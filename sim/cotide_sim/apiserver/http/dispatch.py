@@ -69,6 +69,7 @@ class Dispatcher:
         self._authorization = f"Bearer {token}".encode() if token else b""
         self._lists = Lists(cluster)
         self._tables = Tables(cluster)
+        self._room = deep_json.Room()
         self.after_write: Callable[[], None] = lambda: None
         """Called before the answer of a write leaves: persistence commits here."""
         self.consult: Callable[[Sequence[Call], Callable[[dict[bytes, Reviewed]], None]], None]
@@ -98,8 +99,7 @@ class Dispatcher:
         try:
             if fault is not None:
                 raise fault
-            with deep_json.deep():
-                answer = self._answer(request, exchange)
+            answer = self._room.carry_out(lambda: self._answer(request, exchange))
         except Consult as wanted:
             self._consult(wanted, request, exchange)
             return

@@ -1,15 +1,15 @@
 """JSON that is nested far deeper than orjson goes (it reads 1,024 levels and writes 254).
 
 Called wherever the emulator reads or writes an object. The fast path is orjson's; what that refuses for its depth is
-read and written by Python's own json, on a stack that is large enough, and worked on with a raised recursion limit:
-for that one piece of synchronous work, so that whoever shares the process is not spared a depth that would trip it
-elsewhere. A real API server takes 10,000 levels; of those the emulator takes `DEPTH_MOST`, since its checks recurse on
-the stack of whatever thread it was started in.
+read and written by Python's own json, on a stack that is large enough. A real API server takes 10,000 levels, and so
+does the emulator: its checks recurse over an object, so that a request which meets one that deep is carried out again,
+from its beginning, on a large stack (`Room`), and so is every later one: what was taken is there to be met.
 Source: https://github.com/golang/go/blob/master/src/encoding/json/scanner.go (maxNestingDepth)
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -17,23 +17,67 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import orjson
 
 T = TypeVar("T")
-DEPTH_MOST: Final = 4000
-"""Chosen: half of what 8 MiB of stack were seen to bear."""
-_STACK_BYTES: Final = 256 * 1024 * 1024
-"""Chosen: 60 KB for each level; only what is touched is memory."""
+DEPTH_MOST: Final = 10_000
+"""Levels that are taken. Source: see the module."""
+_QUICK_MOST: Final = 1024
+"""Levels that orjson reads, and that fit on any stack."""
+_STACK_BYTES: Final = 512 * 1024 * 1024
+"""Chosen: 50 KB for each level; only what is touched is memory."""
+_FRAMES: Final = 12
+"""Python frames for each level that the deepest recursion of the emulator over an object takes, and as many again."""
 _ONE_AT_A_TIME: Final = threading.Lock()
-_FRAMES: Final = 12 * DEPTH_MOST
-"""Python frames that the deepest recursion of the emulator over an object takes, and as many again."""
+
+
+class _Place(threading.local):
+    """Where this thread's work is carried out."""
+
+    has_room = False
+    """On a large stack."""
+    may_begin_anew = False
+    """By a `Room`, on an ordinary one."""
+
+
+_PLACE: Final = _Place()
+
+
+class _TooDeepHereError(Exception):
+    """What is read needs a large stack, and its request can be carried out again there."""
+
+
+class Room:
+    """Carries requests out where there is room for what they meet; one for each server."""
+
+    def __init__(self) -> None:
+        self._met_deep = False
+
+    def carry_out(self, work: Callable[[], T]) -> T:
+        """Return what a piece of synchronous work returns, on a large stack where it needs that.
+
+        Nothing was written when it begins anew: a request's body is the first thing that is read of it, and what is
+        stored so deep came by such a request, or is met for the first time after the server's start.
+        """
+        if self._met_deep:
+            return on_a_large_stack(work)
+        _PLACE.may_begin_anew = True
+        try:
+            with _deep(_QUICK_MOST):
+                return work()
+        except _TooDeepHereError:
+            self._met_deep = True
+        finally:
+            _PLACE.may_begin_anew = False
+        return on_a_large_stack(work)
 
 
 @contextmanager
-def deep() -> Iterator[None]:
-    """Let what is done meanwhile recurse as deep as an object may be nested; for work that gives way to nobody."""
+def _deep(levels: int) -> Iterator[None]:
+    """Let what is done meanwhile recurse so deep into an object; for work that gives way to nobody."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _FRAMES))
+    sys.setrecursionlimit(max(before, _FRAMES * levels))
     try:
         yield
     finally:
@@ -41,16 +85,24 @@ def deep() -> Iterator[None]:
 
 
 def on_a_large_stack(work: Callable[[], T]) -> T:
-    """Do a piece of work while the caller waits, where recursion in C finds room for the deepest object."""
+    """Do a piece of work while the caller waits, where recursion in C finds room for the deepest object.
+
+    It runs as if in the caller's event loop, which does nothing else meanwhile.
+    """
     outcome: list[T] = []
     fault: list[BaseException] = []
+    loop = asyncio._get_running_loop()
 
     def run() -> None:
+        _PLACE.has_room = True
+        asyncio._set_running_loop(loop)
         try:
-            with deep():
+            with _deep(DEPTH_MOST):
                 outcome.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             fault.append(error)
+        finally:
+            asyncio._set_running_loop(None)
 
     with _ONE_AT_A_TIME:
         before = threading.stack_size(_STACK_BYTES)
@@ -80,6 +132,10 @@ def loads(body: bytes) -> Any:
             raise
         if depth_of(body) > DEPTH_MOST:
             raise ValueError("exceeded max depth") from None
+        if _PLACE.has_room:
+            return json.loads(body)
+        if _PLACE.may_begin_anew:
+            raise _TooDeepHereError from None
         return on_a_large_stack(lambda: json.loads(body))
 
 
@@ -90,27 +146,23 @@ def dumps(value: Any) -> bytes:
     except TypeError as error:
         if not _too_deep(error):
             raise
-        return on_a_large_stack(lambda: json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+        if _PLACE.has_room:
+            return _written(value)
+        return on_a_large_stack(lambda: _written(value))
+
+
+def _written(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def depth_of(body: bytes) -> int:
     """Return how deep JSON is nested, by its brackets outside of strings."""
-    level = deepest = 0
-    inside = escaped = False
-    for character in body:
-        if escaped:
-            escaped = False
-        elif inside:
-            escaped = character == 0x5C
-            inside = character != 0x22
-        elif character == 0x22:
-            inside = True
-        elif character in b"{[":
-            level += 1
-            deepest = max(deepest, level)
-        elif character in b"}]":
-            level -= 1
-    return deepest
+    # Escapes are blanked out first, so that each quote that is left begins or ends a string.
+    plain = np.frombuffer(body.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
+    outside = (np.cumsum(plain == ord('"'), dtype=np.int64) & 1) == 0
+    opens = outside & ((plain == ord("{")) | (plain == ord("[")))
+    closes = outside & ((plain == ord("}")) | (plain == ord("]")))
+    return int(np.cumsum(opens.astype(np.int64) - closes).max(initial=0))
 
 
 def _too_deep(error: Exception) -> bool:

@@ -46,7 +46,8 @@ class ObjectFile:
         self._dirty = False
         self._store: Store | None = None
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            # What is nested deep is worked on in another thread, while this one waits (`deep_json.on_a_large_stack`).
+            self._connection = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
             self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")

@@ -32,9 +32,11 @@ import numpy as np
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import Event, PodPhase, PodUpserted
+from cotide_core.forecasts import MixBatch
 from cotide_core.instructions import Bind, Instruction
 from cotide_sim.cluster.comparison import TrainedModels
 from cotide_sim.cluster.world import NODE_MILLICORES, World
+from cotide_sim.experiments.qpsm.misled import MISLED, Misjudged, misjudged, with_qos
 from cotide_sim.interference.model import Interference
 from cotide_sim.workloads import sizing
 from cotide_sim.workloads.plan import Plan, PlannedJob, PlannedService
@@ -109,13 +111,15 @@ class Gain:
 class Report:
     """All rows, what QPSM gains on average, and the bars that were missed, in words.
 
-    ``unjudged`` holds the rates at which no strategy could deploy a job, so that nobody waited for anything.
+    ``unjudged`` holds the rates at which no strategy could deploy a job, so that nobody waited for anything;
+    ``misjudged`` how often each model is wrong about one job beside the service (Ou 2024, section 5.4: 19 of 448).
     """
 
     rows: tuple[Row, ...]
     gains: tuple[Gain, ...]
     missed: tuple[str, ...]
     unjudged: tuple[int, ...] = ()
+    misjudged: tuple[Misjudged, ...] = ()
 
 
 @dataclass(slots=True)
@@ -194,11 +198,37 @@ def run(
         for step, (strategy, policy) in enumerate(strategies.items()):
             progress(f"{rate:,} requests/s, {strategy}", (index + step / len(strategies)) / len(rates))
             rows.append(_row(rate, strategy, policy, interference, models, range(seed, seed + repeats)))
+        for strategy, spoil in MISLED.items():
+            progress(f"{rate:,} requests/s, {strategy}", (index + 1) / len(rates))
+            spoilt = with_qos(models, spoil(models.qos_model))
+            rows.append(_row(rate, strategy, "qpsm", interference, spoilt, range(seed, seed + repeats)))
     named = [row for row in rows if row.strategy in POLICIES]
     unjudged = tuple(rate for rate in rates if not any(row.deployed for row in named if row.rate == rate))
     judged = [row for row in named if row.rate not in unjudged]
     gains = tuple(_gain(judged, rival) for rival in RIVALS)
-    return Report(tuple(rows), gains, tuple(_missed(judged, gains)), unjudged)
+    mixes, threshold = verdict_mixes(rates, interference), SchedulerConfig().qos_risk_threshold
+    asked = {"qpsm": models.qos_model, **{name: spoil(models.qos_model) for name, spoil in MISLED.items()}}
+    wrong = tuple(misjudged(name, qos, mixes, interference, threshold) for name, qos in asked.items())
+    return Report(tuple(rows), gains, tuple(_missed(judged, gains)), unjudged, wrong)
+
+
+def verdict_mixes(rates: Sequence[int], interference: Interference) -> MixBatch:
+    """Return each of the 64 jobs beside the service at each rate: what the paper counts its misjudgements over."""
+    kinds = [(name, gigabytes * GIGABYTE) for name in sizing.JOB_TYPES for gigabytes in GIGABYTES]
+    types = tuple(sorted(sizing.JOB_TYPES))
+    counts = np.array([[name == column for column in types] for name, _ in kinds], np.float64)
+    counts, rows = np.tile(counts, (len(rates), 1)), len(rates) * len(kinds)
+    size = np.tile([float(size) for _, size in kinds], len(rates))
+    ours = np.repeat(rates, len(kinds)) / PAPER_LIMIT_RATE * interference.saturation_requests_per_second
+    return MixBatch(
+        requests_per_second=ours,
+        other_requests_per_second=np.zeros(rows),
+        limit_milliseconds=np.full(rows, LIMIT_MILLISECONDS),
+        cpu_pressure=np.full(rows, JOB_MILLICORES / NODE_MILLICORES),
+        types=types,
+        counts=counts,
+        input_bytes=counts * size[:, None],
+    )
 
 
 def _row(rate: int, strategy: str, policy: str, interference: Interference, models: TrainedModels, seeds: range) -> Row:

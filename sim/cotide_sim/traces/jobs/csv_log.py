@@ -18,6 +18,7 @@ from typing import Final, TextIO
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
 from cotide_sim.traces.rows import Row
@@ -108,7 +109,7 @@ class CsvTrace:
                     if not cells:
                         continue
                     if len(cells) != len(names):
-                        yield Fault(line, f"{len(cells)} cells where the header has {len(names)}")
+                        yield Fault(line, f"{counted(len(cells), 'cell')} where the header has {len(names)}")
                     else:
                         yield Row(file, line, cells, indices)
         except OSError as error:

@@ -167,7 +167,7 @@ def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
         cells = line.split(",")
         if len(cells) != len(SERVER_COLUMNS):
             raise InputError(
-                f"{len(cells)} cells where Alibaba 2017's server events have {len(SERVER_COLUMNS)}",
+                f"{counted(len(cells), 'cell')} where Alibaba 2017's server events have {len(SERVER_COLUMNS)}",
                 file=str(path),
                 line=number,
             )

@@ -107,14 +107,15 @@ async def test_the_configuration_is_patched_only_when_it_must_be() -> None:
 
 async def test_a_mounted_certificate_is_reloaded_even_when_its_kind_of_key_changes(tmp_path: Path) -> None:
     authority = make_authority(datetime.now(UTC))
-    first, second = make_serving(authority, NAMES, datetime.now(UTC)), other_kind_of_key()
+    first = make_serving(authority, NAMES, datetime.now(UTC))
+    second, bundle = other_kind_of_key()
     mount(tmp_path, first)
     async with cluster() as (server, client), Running(client, Clock(datetime.now(UTC)), tmp_path) as running:
         before = server.dispatcher.requests
         assert await served_to(running.port, authority.certificate_pem) == first.certificate_pem
         mount(tmp_path, second)
         await running.webhook.look()
-        assert await served_to(running.port, second.certificate_pem) == second.certificate_pem
+        assert await served_to(running.port, bundle) == second.certificate_pem
         assert server.dispatcher.requests == before  # neither Secret nor configuration is ours then
 
 

@@ -1,0 +1,75 @@
+"""Long work gives way: between its turns everything else in the loop has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from cotide_kube import decoding, turns
+from cotide_kube.decoding import ObjectDecoder
+from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn, in_turns
+
+
+async def test_others_have_their_turn_while_many_items_are_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    done: list[int] = []
+    seen: list[int] = []
+
+    async def another() -> None:
+        for _ in range(3):
+            seen.append(len(done))
+            await asyncio.sleep(0)
+
+    def work(item: int) -> int:
+        done.append(item)
+        return 2 * item
+
+    other = asyncio.create_task(another())
+    assert await in_turns(work, range(100)) == [2 * number for number in range(100)]
+    await other
+    assert seen == [0, 1, 2], "each turn is over at once"
+
+
+async def test_a_turn_ends_when_its_time_is_over_and_begins_anew_after_the_pause() -> None:
+    now = [10.0]
+    turn = Turn(2.0, lambda: now[0])
+    passed: list[float] = []
+
+    async def another() -> None:
+        passed.append(now[0])
+
+    other = asyncio.create_task(another())
+    now[0] = 11.9
+    await turn.give_way()
+    assert not passed, "it may go on"
+    now[0] = 12.0
+    await turn.give_way()
+    assert passed == [12.0]
+    assert not turn.is_over
+    await other
+
+
+@pytest.mark.parametrize("most", [1, 300, decoding.PAGE_BYTES_AT_ONCE])
+async def test_a_page_that_is_read_in_turns_is_the_page(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Whatever is in its strings, and wherever it is cut; one object of it can't be read."""
+    monkeypatch.setattr(decoding, "PAGE_BYTES_AT_ONCE", most)
+    monkeypatch.setattr(decoding, "_PIECE_BYTES", 7)
+    odd = ['}]"{[', "\\", '\\"', "\\\\\\", ""]
+    pods = [{"metadata": {"name": f"p{n}", "annotations": {"a": text}}} for n, text in enumerate(odd)]
+    items = [*pods, {"metadata": {"name": "bad", "labels": 3}}]
+    body = json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": items}).encode()
+    decoder = ObjectDecoder(PodObject)
+    page = await decoder.page_in_turns(body)
+    assert page == decoder.page(body)
+    assert [one.metadata.annotations["a"] for one in page.items] == odd
+    assert [one.name for one in page.malformed] == ["bad"]
+
+
+async def test_a_page_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PAGE_BYTES_AT_ONCE", 1)
+    with pytest.raises(msgspec.DecodeError):
+        await ObjectDecoder(PodObject).page_in_turns(b'{"items": [{"metadata": {"name": "p"')
