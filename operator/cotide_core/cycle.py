@@ -107,11 +107,15 @@ class Scheduler:
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
         self._resources_seen = self.state.columns.resource_generation
-        self.handling = ""
-        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
+        self._handling: Event | Pod | None = None
         self._sequence = 0
         self._now = 0.0
         self._out: list[Instruction] = []
+
+    @property
+    def handling(self) -> str:
+        """Key of what is worked on, for whoever must leave it out when `handle` raises; empty for none."""
+        return "" if self._handling is None else _key_of(self._handling)
 
     def handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
         """Take in what happened and decide what can be decided.
@@ -128,14 +132,14 @@ class Scheduler:
         """
         self._out = []
         self._now = now
-        self.handling = ""
+        self._handling = None
         self._placer.renew()
         self._expire(now)
         reopened = self.state.reopen(now)
         for event in events:
-            self.handling = _key_of(event)
+            self._handling = event
             self._take(event, now)
-        self.handling = ""
+        self._handling = None
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
         self._planner.take(events)
@@ -318,7 +322,7 @@ class Scheduler:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
-            self.handling = entry.pod.key
+            self._handling = entry.pod
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
             queue_state = self._queue.add(entry, now)
             if queue_state is QueueState.HELD:
@@ -372,7 +376,7 @@ class Scheduler:
         left = self.config.max_decisions_per_cycle
         while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
-            self.handling = entry.pod.key
+            self._handling = entry.pod
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
@@ -399,7 +403,7 @@ class Scheduler:
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
-        self.handling = ""
+        self._handling = None
         binds += self._planner.plan(snapshot, now, left, self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
@@ -452,9 +456,11 @@ class Scheduler:
             self._out.append(told)
 
 
-def _key_of(event: Event) -> str:
-    """Return the key of the pod, or the name of the node or Workload, that an event is about."""
-    match event:
+def _key_of(about: Event | Pod) -> str:
+    """Return the key of the pod, or the name of the node or Workload, that is worked on."""
+    match about:
+        case Pod():
+            return about.key
         case PodUpserted(pod):
             return pod.key
         case NodeUpserted(node):

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from cotide_core.errors import ClusterError
 from cotide_core.limits import DEPTH, LINE_BYTES, NAME_CHARACTERS
 from cotide_kube.answers import Status
 from cotide_kube.turns import Turn, in_turns
@@ -313,6 +314,20 @@ class ObjectDecoder(Generic[T]):
             return msgspec.convert(_without_nulls(msgspec.json.decode(body)), self._type)
         except _UNREADABLE as error:
             return _malformed(str(error), body)
+
+
+def read_metadata(body: bytes) -> dict[str, Any]:
+    """Return the metadata of one object, however deep the rest of it is nested.
+
+    Raises
+    ------
+    ClusterError
+        When it is no object.
+    """
+    try:
+        return msgspec.json.decode(shallow(body, _BARE_DEPTH), type=_Bare).metadata
+    except _UNREADABLE as error:
+        raise ClusterError(f"the API server's answer is no object: {body[:80]!r}") from error
 
 
 async def _items(body: bytes) -> tuple[list[int], list[int]]:

@@ -1,6 +1,10 @@
 """The operator's tasks as one crew: when one of them fails, the operator ends with its error.
 
 Used by `assembly` only. Invariant: when the crew is left, none of its tasks runs any more.
+
+Own code, and no ``asyncio.TaskGroup``, for what differs: a group waits at its end for tasks that nobody cancelled, and
+these run for ever; it takes no task that runs already; and what fails in it arrives as a group of exceptions, where the
+operator ends with the one error that a user can read. Work that ends by itself (bindings, looks, patches) is in groups.
 """
 
 from __future__ import annotations

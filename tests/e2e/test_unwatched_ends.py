@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,8 +17,10 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
+from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.cache.preflight import install
 from cotide_operator.controllers import job_controller
+from cotide_operator.controllers.job_finalizers import JobFinalizers, Released
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 HASTY = ALONE + "simulatedTime: {originSeconds: 0, speed: 100}\n"
@@ -215,3 +218,42 @@ async def test_a_pod_that_ended_holds_no_place_on_its_node_though_its_finalizer_
         assert held.met >= 1
         world.server.faults.clear()
         await world.until("the first is gone", lambda: count_is(world, 1))
+
+
+async def test_pods_of_a_job_that_cannot_be_read_after_a_restart_are_kept_and_counted_once_it_can(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither orphaned, nor made again, nor let go, although the cache does not hold their Job."""
+    await world.nodes(1)
+    async with world.operator():
+        await make_job(world, completions=3, parallelism=2)
+        await world.until_placed(2)
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    deep = json.dumps({"spec": {"template": {"spec": {"containers": [{**container, "deep": 0}]}}}})
+    merge = "application/merge-patch+json"
+    nested = deep.replace('"deep": 0', '"deep": ' + '{"a":' * 2000 + "1" + "}" * 2000)
+    await world.client.request("PATCH", f"{JOBS}/count", nested.encode(), content_type=merge)
+    async with world.operator() as operator:
+        await world.until("the Job is set aside", lambda: operator.mirror.quarantine.get("jobs", "default/count"))
+        looks: list[Released] = []
+        original = JobFinalizers.release_strays
+
+        async def release_strays(self: JobFinalizers, key: str, job: CustomObject | None) -> Released:
+            looks.append(await original(self, key, job))
+            return looks[-1]
+
+        monkeypatch.setattr(JobFinalizers, "release_strays", release_strays)
+        await becomes(world, "count-0", "Succeeded")
+        await world.until("its pods were looked at", lambda: len(looks) > 1)
+        there = await pods(world)
+        assert sorted(there) == ["count-0", "count-1"]
+        assert all(OURS in pod["metadata"]["finalizers"] for pod in there.values())
+        assert all(pod["metadata"]["ownerReferences"][0]["name"] == "count" for pod in there.values())
+        assert operator.mirror.quarantine.get("jobs", "default/count").place == "decoding"
+        mended = deep.replace(', "deep": 0', "")
+        await world.client.request("PATCH", f"{JOBS}/count", mended.encode(), content_type=merge)
+        await world.until_placed(3)
+        for name in ("count-1", "count-2"):
+            await becomes(world, name, "Succeeded")
+        await world.until("the Job has succeeded", lambda: has_phase(world, "Succeeded"))
+    assert sorted(await pods(world)) == ["count-0", "count-1", "count-2"]

@@ -98,6 +98,8 @@ def command(ledger: Path, output: str) -> int:
             result = replay(lines, ModelDirectory(file.parent / MODELS_NAME), on_cycle=_progress)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    if not result.begun:
+        raise InputError(str(result.difference), file=str(file))
     click.echo(_as_table(result) if output == "table" else as_text(_as_data(result), output))
     if result.difference is not None:
         click.echo(f"cotide: {file}: {result.difference}", err=True)

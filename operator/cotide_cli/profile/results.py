@@ -136,7 +136,7 @@ def make_results(directory: Path, journal: Journal, note: str, progress: Callabl
         cells=found,
         where=standings(cells, measured, plan.rule),
         fits=fits(found, around, model, THRESHOLD),
-        costs=costs(found, plan.limit_milliseconds),
+        costs=costs(found, around),
         predicted=predicted,
         error=log_error(found, predicted),
         model_metrics={} if model is None else dict(model.metrics_),

@@ -14,7 +14,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
-from cotide_core.forecasting.own_models import type_for
+from cotide_core.forecasting.own_models import CompletionByNamespace, type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.state.remembered import Remembered
 
@@ -28,6 +28,7 @@ class RunTimes:
 
     def __init__(self, forecaster: CompletionForecaster) -> None:
         self.forecaster = forecaster
+        self._pooled = not isinstance(forecaster, CompletionByNamespace)
         self._known: Remembered[_Job, tuple[float, float]] = Remembered(REMEMBERED)
 
     def learn(self, pods: Iterable[Pod]) -> None:
@@ -62,4 +63,5 @@ class RunTimes:
         return found
 
     def _job(self, pod: Pod) -> _Job:
-        return type_for(self.forecaster, pod), pod.input_bytes, pod.requested_seconds
+        kind = pod.type if self._pooled else type_for(self.forecaster, pod)
+        return kind, pod.input_bytes, pod.requested_seconds

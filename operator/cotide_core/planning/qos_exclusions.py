@@ -123,7 +123,7 @@ class PlanGuard:
     def nearest(self, shape: Shape, snapshot: Snapshot) -> tuple[float, int] | None:
         """Return the lowest probability among the refusals that stand where the shape fits, and its basis."""
         one = self._refused.get(shape)
-        indices = [] if one is None else self._standing_places(one, shape, snapshot)
+        indices = [] if one is None else self._standing_indices(one, shape, snapshot)
         if one is None or not indices:
             return None
         index = min(indices, key=lambda index: (one.probabilities.item(index), one.rows.item(index)))
@@ -135,12 +135,12 @@ class PlanGuard:
         if one is None:
             return []
         nearest: dict[str, list[tuple[float, int]]] = {}
-        for index in self._standing_places(one, shape, snapshot):
+        for index in self._standing_indices(one, shape, snapshot):
             nearest.setdefault(one.services[index], []).append((one.probabilities.item(index), one.rows.item(index)))
         refused = [(service, len(nodes), *min(nodes)) for service, nodes in nearest.items()]
         return risk_verdicts(snapshot, refused)
 
-    def _standing_places(self, one: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
+    def _standing_indices(self, one: _Refused, shape: Shape, snapshot: Snapshot) -> list[int]:
         fits = np.asarray(self._feasibility.codes(shape.fit, snapshot, one.rows) == FITS)
         return [int(index) for index in np.flatnonzero(one.standing(snapshot) & fits)]
 

@@ -69,7 +69,7 @@ def evidence_of(basis: int) -> int | None:
 
 def names_of(outside: int) -> tuple[str, ...]:
     """Return what is outside, in words; nothing for an answer from inside."""
-    return tuple(name for bit, name in NAMES.items() if outside & bit)
+    return tuple(name for bit, name in NAMES.items() if outside & bit) if outside else ()
 
 
 def condition_of(names: tuple[str, ...]) -> str:

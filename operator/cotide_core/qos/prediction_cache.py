@@ -1,7 +1,7 @@
 """The tables in which the latency guard keeps what forecasters said, by shape and row.
 
-Owned by `guard.QosGuard`; read and written by the kernels of `guard_answers`. A shape has a place in the tables;
-places of shapes that were not used for longest are given to others. Beside the answers stand, for each job type and
+Owned by `guard.QosGuard`; read and written by the kernels of `guard_answers`. A shape has an index in the tables;
+indices of shapes that were not used for longest are given to others. Beside the answers stand, for each job type and
 row, the smallest job that was refused there. A forecast never falls in counts, input bytes or pressure, so what was
 refused to it is refused to any job of its type with at least its size and cpu, for as long as nothing on the row got
 better. Invariant: what is remembered of a shape is of its present promise and expected rate.
@@ -31,7 +31,7 @@ from cotide_core.state.snapshot import Snapshot
 
 SHAPES_REMEMBERED: Final = 256
 """Shapes whose answers are kept, the latest used (chosen: 40 bytes a node each, 51 MB at 5,000 nodes)."""
-FIRST_PLACES: Final = 16
+FIRST_SHAPES: Final = 16
 """Places in new tables (chosen; they double up to `SHAPES_REMEMBERED`)."""
 NEVER: Final = -1
 
@@ -41,27 +41,27 @@ class AnswerTables:
 
     Attributes
     ----------
-    shapes, arriving : (S, 5) and (S, 2) what a question needs of the shape at each place; see `guard_answers` and
+    shapes, arriving : (S, 5) and (S, 2) what a question needs of the shape at each index; see `guard_answers` and
         `mix_rows`.
     marks, probabilities : (S, 5, N) and (S, N) the answers.
     least, least_probabilities : (T, 5, N) and (T, N) the smallest refusals.
     """
 
     def __init__(self) -> None:
-        self.shapes: Integers = np.zeros((FIRST_PLACES, SHAPE_COLUMNS), np.int64)
-        self.arriving: Floats = np.zeros((FIRST_PLACES, 2))
-        self.marks: Integers = np.zeros((FIRST_PLACES, MARKS, 0), np.int64)
-        self.probabilities: Floats = np.zeros((FIRST_PLACES, 0))
+        self.shapes: Integers = np.zeros((FIRST_SHAPES, SHAPE_COLUMNS), np.int64)
+        self.arriving: Floats = np.zeros((FIRST_SHAPES, 2))
+        self.marks: Integers = np.zeros((FIRST_SHAPES, MARKS, 0), np.int64)
+        self.probabilities: Floats = np.zeros((FIRST_SHAPES, 0))
         self.least: Integers = np.zeros((0, MARKS, 0), np.int64)
         self.least_probabilities: Floats = np.zeros((0, 0))
-        self._places: dict[Shape, int] = {}
+        self._indices: dict[Shape, int] = {}
 
-    def place_of(self, snapshot: Snapshot, shape: Shape) -> int:
-        """Return the place of a shape, which is now the latest used."""
-        indices = self._places
+    def index_of(self, snapshot: Snapshot, shape: Shape) -> int:
+        """Return the index of a shape, which is now the latest used."""
+        indices = self._indices
         index = indices.pop(shape, NEVER)
         if index == NEVER:
-            index = self._take_place(snapshot)
+            index = self._take_index(snapshot)
             self._describe(snapshot, shape, index)
             self._clear(index)
         elif shape.online and self._describe(snapshot, shape, index):
@@ -69,9 +69,9 @@ class AnswerTables:
         indices[shape] = index
         return index
 
-    def known_place(self, shape: Shape) -> int:
-        """Return the place of a shape that has one."""
-        return self._places[shape]
+    def known_index(self, shape: Shape) -> int:
+        """Return the index of a shape that has one."""
+        return self._indices[shape]
 
     def fit(self, snapshot: Snapshot) -> None:
         """Make room for the rows and job types of a snapshot."""
@@ -94,11 +94,11 @@ class AnswerTables:
             and least.item(column, LEAST_CPU, row) <= shape.fit.millicores
         )
 
-    def _take_place(self, snapshot: Snapshot) -> int:
+    def _take_index(self, snapshot: Snapshot) -> int:
         self.fit(snapshot)
-        used = len(self._places)
+        used = len(self._indices)
         if used >= SHAPES_REMEMBERED:
-            return self._places.pop(next(iter(self._places)))
+            return self._indices.pop(next(iter(self._indices)))
         if used == len(self.shapes):
             indices = min(2 * used, SHAPES_REMEMBERED)
             self.shapes = _widened(self.shapes, (indices, SHAPE_COLUMNS), 0)

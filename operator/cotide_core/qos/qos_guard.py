@@ -109,7 +109,7 @@ class QosGuard:
         """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
         tables = self._tables
         tables.fit(snapshot)
-        index = tables.place_of(snapshot, shape)
+        index = tables.index_of(snapshot, shape)
         rows = np.flatnonzero(fits & (tables.marks[index, REFUSED, : snapshot.size] != snapshot.relief_versions))
         if not len(rows) or shape.online:
             return rows
@@ -127,7 +127,7 @@ class QosGuard:
     def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
         """Whether `probabilities` of these rows would need no call."""
         self._tables.fit(snapshot)
-        index = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+        index = np.array([self._tables.index_of(snapshot, shape)], np.int64)
         return not self._must_ask(snapshot, index, np.array([len(rows)], np.int64), rows).shape[1]
 
     def probabilities(
@@ -138,11 +138,11 @@ class QosGuard:
         Above the threshold a probability may be of an earlier, smaller mix: at least as high now.
         """
         self.prefetch(snapshot, [(shape, rows)], forecaster)
-        return np.asarray(self._tables.probabilities[self._tables.known_place(shape), rows])
+        return np.asarray(self._tables.probabilities[self._tables.known_index(shape), rows])
 
     def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
         """Return the same for rows that it `knows`."""
-        return np.asarray(self._tables.probabilities[self._tables.place_of(snapshot, shape), rows])
+        return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape), rows])
 
     def prefetch(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
@@ -170,11 +170,11 @@ class QosGuard:
         """
         tables = self._tables
         tables.fit(snapshot)
-        indices = np.array([tables.place_of(snapshot, shape) for shape in shapes], np.int64)
+        indices = np.array([tables.index_of(snapshot, shape) for shape in shapes], np.int64)
         questions, about = self._must_ask(snapshot, indices, np.array(ends, np.int64), rows)
         if len(about):
             for question in dict.fromkeys(questions.tolist()):
-                tables.place_of(snapshot, shapes[question])
+                tables.index_of(snapshot, shapes[question])
             self._ask(snapshot, indices[questions], about, forecaster)
 
     def ask(self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster) -> list[float]:
@@ -184,7 +184,7 @@ class QosGuard:
         for start in range(0, len(pairs), CALL_ROWS):
             part = pairs[start : start + CALL_ROWS]
             for shape, _ in part:
-                self._tables.place_of(snapshot, shape)
+                self._tables.index_of(snapshot, shape)
             answers.extend(self._ask_pairs(snapshot, part, forecaster))
         return answers
 
@@ -196,7 +196,7 @@ class QosGuard:
         """Return of rows that were refused the latest probabilities, the Workloads that they are about, and their
         bases."""
         tables = self._tables
-        index = tables.known_place(shape)
+        index = tables.known_index(shape)
         worst = tables.marks[index, WORST, rows].tolist()
         return (
             tables.probabilities[index, rows],
@@ -206,12 +206,12 @@ class QosGuard:
 
     def basis(self, shape: Shape, row: int) -> int:
         """Return what the latest answer about a row rests on (see `applicability`)."""
-        return self._tables.marks.item(self._tables.known_place(shape), BASIS, row)
+        return self._tables.marks.item(self._tables.known_index(shape), BASIS, row)
 
     def by_service(self, shape: Shape, rows: NDArray[np.intp]) -> list[AtRisk]:
         """Group rows that were refused by the Workload at risk, in order of appearance."""
         tables = self._tables
-        groups, nearest = by_service(tables.known_place(shape), rows, tables.marks, tables.probabilities)
+        groups, nearest = by_service(tables.known_index(shape), rows, tables.marks, tables.probabilities)
         numbers, counts, examples = groups.tolist()
         names = self._names
         return list(zip([names[number] for number in numbers], counts, nearest.tolist(), examples, strict=True))
@@ -239,7 +239,7 @@ class QosGuard:
         """Do what `prefetch` does for more than one call can hold."""
         pairs: list[tuple[Shape, int]] = []
         for shape, rows in wanted:
-            index = np.array([self._tables.place_of(snapshot, shape)], np.int64)
+            index = np.array([self._tables.index_of(snapshot, shape)], np.int64)
             unknown = self._must_ask(snapshot, index, np.array([len(rows)], np.int64), rows)[1].tolist()
             for start in range(0, len(unknown), CALL_ROWS):
                 part = unknown[start : start + CALL_ROWS]
@@ -265,7 +265,7 @@ class QosGuard:
                 first += len(indices)
                 indices, shapes = [], set()
             shapes.add(shape)
-            indices.append(self._tables.place_of(snapshot, shape))
+            indices.append(self._tables.index_of(snapshot, shape))
         rows = np.array([row for _, row in pairs[first:]], np.int64)
         answers.extend(self._ask(snapshot, np.array(indices, np.int64), rows, forecaster).tolist())
         return answers

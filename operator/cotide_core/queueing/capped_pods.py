@@ -52,26 +52,31 @@ class _Waiting:
 
 
 class CappedPods:
-    """Limits of namespaces as the queue sees them."""
+    """Limits of namespaces as the queue sees them.
+
+    Attributes
+    ----------
+    counted : what was counted of a pod: its namespace, and millicores and bytes while it is planned. While it is empty
+        and no namespace has limits, nothing here need be asked or told.
+    """
 
     def __init__(self, use: NamespaceUse) -> None:
         self._use = use
         self._heaps: dict[str, list[tuple[Key, int, QueuedPod]]] = {}
         self._waiting: dict[str, _Waiting] = {}
-        self._counted: dict[QueuedPod, tuple[str, int, int]] = {}
-        """What was counted of a pod: its namespace, and millicores and bytes while it is planned."""
+        self.counted: dict[QueuedPod, tuple[str, int, int]] = {}
 
     def moved(self, entry: QueuedPod, queue_state: QueueState | None) -> None:
         """Note where a pod stands now; None when it left the queue."""
-        if not (self._use.limits or self._counted):
+        if not (self._use.limits or self.counted):
             return
-        before = self._counted.pop(entry, None)
+        before = self.counted.pop(entry, None)
         if before is not None:
             self._count(before, -1)
         name = namespace_of(entry.pod)
         if queue_state in _QUEUED and _is_limited(entry) and name in self._use.limits:
             amounts = amounts_of(entry) if queue_state is QueueState.PLANNED else (0, 0)
-            counted = self._counted[entry] = (name, *amounts)
+            counted = self.counted[entry] = (name, *amounts)
             self._count(counted, 1)
         if name in self._heaps and (queue_state is None or queue_state in _GIVEN_UP):
             # It takes nothing of what it was let in for: the next one may.

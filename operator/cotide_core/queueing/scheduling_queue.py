@@ -65,11 +65,15 @@ class SchedulingQueue:
         self._changes: list[tuple[float, int, QueuedPod]] = []
         self._flushes: list[tuple[float, int, Shape]] = []
         self._parked: dict[Shape, _Parked] = {}
+        self._limits = namespaces.limits if namespaces is not None else {}
         self._capped = CappedPods(namespaces or NamespaceUse())
+        self._counted = self._capped.counted
         self._aside: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
         """By rank of the class, in order of arrival."""
         self._trying: tuple[dict[str, QueuedPod], ...] = ({}, {}, {})
         """The same of those that may be put aside for a higher class."""
+        self._held = (self._trying[1], self._trying[2], self._trying[0], *self._aside)
+        """All of these, those of most pods first; a pod is in one of them at most."""
         self.displaced: list[QueuedPod] = []
         """Put aside for a higher class since the reader last emptied it."""
         self._count = dict.fromkeys(QueueState, 0)
@@ -110,8 +114,8 @@ class SchedulingQueue:
     def is_full(self) -> bool:
         """Whether a further pod would be put aside."""
         count = self._count
-        trying = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED)
-        return sum(count[queue_state] for queue_state in trying) >= self._config.max_queue
+        trying = count[QueueState.ACTIVE] + count[QueueState.BACKOFF]
+        return trying + count[QueueState.PARKED] + count[QueueState.PLANNED] >= self._config.max_queue
 
     def add(self, entry: QueuedPod, now: float) -> QueueState:
         """Take a pod in, or take it in anew after it changed; returns where it stands."""
@@ -121,7 +125,7 @@ class SchedulingQueue:
             self._stand(entry, QueueState.HELD)
         elif entry.pod.gates:
             self._stand(entry, QueueState.GATED)
-        elif self._capped.over_queued(entry) is not None:
+        elif self.over_queued(entry) is not None:
             self._keep_capped(entry, now)
         elif self.is_full() and not self._displace(entry.pod.workload_class.rank, now):
             self._stand_aside(entry)
@@ -158,11 +162,13 @@ class SchedulingQueue:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._dismiss_scout(entry, now)
-            for held in (*self._aside, *self._trying):
-                held.pop(key, None)
+            for held in self._held:
+                if held.pop(key, None) is not None:
+                    break
             self._count[entry.queue_state] -= 1
             entry.queue_state, entry.ticket = QueueState.IN_HAND, -1
-            self._capped.moved(entry, None)
+            if self._limits or self._counted:
+                self._capped.moved(entry, None)
         return entry
 
     def pop(self) -> QueuedPod | None:
@@ -192,11 +198,11 @@ class SchedulingQueue:
 
     def over_queued(self, entry: QueuedPod) -> Capped | None:
         """Return the limit of its namespace that keeps a pod out of the queue, if one does."""
-        return self._capped.over_queued(entry)
+        return self._capped.over_queued(entry) if self._limits else None
 
     def over_held(self, entry: QueuedPod) -> Capped | None:
         """Return the limit of its namespace that a popped pod would break by starting, if there is one."""
-        return self._capped.over_held(entry)
+        return self._capped.over_held(entry) if self._limits else None
 
     def cap(self, entry: QueuedPod, now: float) -> None:
         """Keep a popped pod until its namespace may hold it."""
@@ -389,7 +395,8 @@ class SchedulingQueue:
         entry.queue_state = queue_state
         self._tickets += 1
         entry.ticket = self._tickets
-        self._capped.moved(entry, queue_state)
+        if self._limits or self._counted:
+            self._capped.moved(entry, queue_state)
 
     def _ticket(self) -> int:
         self._tickets += 1

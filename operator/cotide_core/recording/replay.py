@@ -24,11 +24,13 @@ class ReplayResult:
     ----------
     cycles, instructions : how many were reproduced exactly.
     difference : the first difference, with its line, what was expected and what was got; None when there is none.
+    begun : whether the file begins as a ledger does.
     """
 
     cycles: int
     instructions: int
     difference: str | None
+    begun: bool = True
 
 
 def replay(
@@ -48,8 +50,10 @@ def replay(
         When the catalogue lacks a model that the ledger names.
     """
     cycles = instructions = 0
+    begun = False
     try:
         ledger = read_ledger(lines)
+        begun = True
         scheduler = _engine(ledger.config, catalogue)
         for entry in ledger:
             made = [as_json(encode(item)) for item in scheduler.handle(entry.events, entry.now)]
@@ -61,7 +65,7 @@ def replay(
             if on_cycle is not None:
                 on_cycle(cycles)
     except LedgerError as error:
-        return ReplayResult(cycles, instructions, str(error))
+        return ReplayResult(cycles, instructions, str(error), begun=begun)
     return ReplayResult(cycles, instructions, None)
 
 

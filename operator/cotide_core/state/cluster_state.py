@@ -50,8 +50,8 @@ from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
-DEMANDS_KEPT: Final = 2048
-"""Distinct requests of a generation (chosen: 1 MB)."""
+DEMANDS_KEPT: Final = 1024
+"""Distinct requests of a generation (chosen: half a MB)."""
 
 
 @dataclass(slots=True)

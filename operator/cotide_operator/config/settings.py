@@ -150,7 +150,7 @@ class ModelSettings(Section):
     retraining: RetrainingSettings = RetrainingSettings()
 
     @model_validator(mode="after")
-    def _has_a_place(self) -> ModelSettings:
+    def _has_what_it_needs(self) -> ModelSettings:
         if self.retraining.enabled and self.directory is None:
             raise ValueError("retraining needs a directory to put new models into")
         if self.retraining.enabled and not (self.retraining.pooled_namespaces or self.retraining.own_models_most):

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.decoding import read_metadata
 from cotide_kube.objects import PodObject
 from cotide_kube.turns import Turn, in_turns
 from cotide_operator.apis.names import GROUP, VERSION
@@ -27,6 +28,8 @@ from cotide_operator.controllers.child_pods import SeenPod, index_of, see
 
 LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
+UNREADABLE_SECONDS: Final = 30.0
+"""The same where the mirror has set it aside; chosen: kopf hears when it changes or goes."""
 RELEASED_SECONDS: Final = 10.0
 """Wall seconds for which the mirror may show a finalizer that was taken off; chosen, a watch is far faster."""
 
@@ -112,7 +115,12 @@ class JobFinalizers:
         living = await self._living(key) if foreign else ""
         strays += [pod for pod in foreign if owner_uid(pod) != living]
         held = await self.release(key.partition("/")[0], await in_turns(see, strays))
-        lagging = LAGGING_SECONDS if any(owner_uid(pod) == living for pod in foreign) else None
+        unreadable = self._mirror.quarantine.get("jobs", key) is not None
+        lagging = (
+            (UNREADABLE_SECONDS if unreadable else LAGGING_SECONDS)
+            if any(owner_uid(pod) == living for pod in foreign)
+            else None
+        )
         again = min((seconds for seconds in (held.again_seconds, lagging) if seconds is not None), default=None)
         return Released(again, held.refused)
 
@@ -120,12 +128,12 @@ class JobFinalizers:
         """Return the uid of a Job that is there and not being deleted, as the API server has it now, or nothing."""
         namespace, _, name = key.partition("/")
         try:
-            there = await self._client.get(f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/jobs/{name}")
+            body = await self._client.request("GET", f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/jobs/{name}")
         except ApiError as error:
             if error.status == 404:
                 return ""
             raise
-        metadata = there.get("metadata") or {}
+        metadata = read_metadata(body)  # it may be one that the mirror can't hold, too deep for any reader
         if not metadata.get("uid"):
             raise ClusterError(f"the API server's answer about Job {key} names no uid")
         return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])

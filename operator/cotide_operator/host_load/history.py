@@ -119,16 +119,16 @@ class History:
 
 def _usage(both: list[list[Series]], origin: float, step: float, moments: int, online: OnlinePods) -> Floats:
     """In a thread: from series to what each pod used at each moment, (2, P, moments)."""
-    place_of = {pod.key: place for place, pod in enumerate(online.pods)}
+    index_of = {pod.key: row for row, pod in enumerate(online.pods)}
     usage = np.full((2, len(online.pods), moments), np.nan)
     for resource, series in enumerate(both):
         for one in series:
-            place = place_of.get(one.pod)
-            if place is None:
+            row = index_of.get(one.pod)
+            if row is None:
                 continue
             steps = np.floor((np.array(one.moments) - origin) / step).astype(np.intp)
             inside = (steps >= 0) & (steps < moments)
-            np.fmax.at(usage[resource, place], steps[inside], np.array(one.values)[inside])
+            np.fmax.at(usage[resource, row], steps[inside], np.array(one.values)[inside])
     return usage
 
 

@@ -154,11 +154,11 @@ class HealthServer:
 def _page(decisions: Sequence[Decision], page: int, limit: int) -> web.Response:
     """Write one page, in the order of the queue, in a thread."""
     pages = max(1, -(-len(decisions) // limit))
-    shown = heapq.nsmallest(page * limit, decisions, key=_place)[(page - 1) * limit :]
+    shown = heapq.nsmallest(page * limit, decisions, key=_board_order)[(page - 1) * limit :]
     return _json({"total": len(decisions), "page": page, "pages": pages, "decisions": shown})
 
 
-def _place(decision: Decision) -> tuple[bool, int, str]:
+def _board_order(decision: Decision) -> tuple[bool, int, str]:
     return decision.queue_position is None, decision.queue_position or 0, decision.key
 
 

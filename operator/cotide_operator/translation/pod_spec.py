@@ -19,8 +19,8 @@ from cotide_kube.objects import PodSpec, PodStatus
 from cotide_operator.translation.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.translation.pod_requests import effective_requests, resized
 
-KEPT: Final = 2048
-"""Templates of a generation; chosen: about 4 MB."""
+KEPT: Final = 1024
+"""Templates of a generation; chosen: about 2 MB."""
 KEPT_BYTES: Final = 32 * 1024 * 1024
 KEPT_LARGEST_BYTES: Final = 64 * 1024
 """Of the keys of a generation, and of one that is remembered at all; chosen: a pod may be as large as 1.5 MB."""

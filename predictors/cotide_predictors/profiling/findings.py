@@ -108,8 +108,12 @@ def fits(found: Sequence[CellFinding], around: Circumstances, model: Model | Non
     return rows
 
 
-def costs(found: Sequence[CellFinding], limit_milliseconds: float) -> list[Cost]:
-    """Return what multiples of the limit would leave to batch: at each rate the mix with the most cpu that holds it."""
+def costs(found: Sequence[CellFinding], around: Circumstances) -> list[Cost]:
+    """Return what multiples of the limit would leave to batch: at each rate the mix with the most cpu that holds it.
+
+    Where nobody measured the jobs' cpu (pods of a cluster) their requests stand for it.
+    """
+    limit_milliseconds, cores_there = around.limit_milliseconds, around.allocatable_millicores / 1000.0
     rates = sorted({one.cell.rate for one in found})
     rows = []
     for limit in (factor * limit_milliseconds for factor in COST_LIMITS):
@@ -117,10 +121,14 @@ def costs(found: Sequence[CellFinding], limit_milliseconds: float) -> list[Cost]
         for rate in rates:
             here = [one for one in found if one.cell.rate == rate]
             alone = next((one for one in here if not one.cell.mix), None)
-            kept = [one.batch_cores for one in here if one.cell.mix and _holds(one, limit)]
+            kept = [
+                one.batch_cores if math.isfinite(one.batch_cores) else around.pressure(one.cell) * cores_there
+                for one in here
+                if one.cell.mix and _holds(one, limit)
+            ]
             # A service that breaks its limit alone leaves room for nothing.
             usable = (alone is None or _holds(alone, limit)) and kept
-            cores.append(float(np.nanmax([0.0, *kept])) if usable else 0.0)
+            cores.append(max(kept) if usable else 0.0)
         alone_rates = [one.cell.rate for one in found if not one.cell.mix and _holds(one, limit)]
         rows.append(Cost(limit, float(np.mean(cores)) if cores else 0.0, max(alone_rates, default=None)))
     return rows

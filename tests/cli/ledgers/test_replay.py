@@ -160,6 +160,16 @@ def with_models(tmp_path: Path, trained: tuple[OfTwo, dict[str, dict[str, bytes]
     return tmp_path
 
 
+def test_a_file_that_is_no_ledger_is_said_to_be_none_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    (tmp_path / "notes.txt").write_text("no ledger\n")
+    assert cotide(monkeypatch, "replay", str(tmp_path / "notes.txt")) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "notes.txt: line 1 is not how a ledger begins: this is none" in shown.err
+
+
 def test_the_models_beside_a_ledger_are_used(
     with_models: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

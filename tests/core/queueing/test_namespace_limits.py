@@ -6,7 +6,7 @@ import pytest
 from engine_objects import pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_cluster import Catalogue, node
+from live_cluster import node
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
@@ -19,6 +19,7 @@ from cotide_core.events import (
     PodDeleted,
     PodPhase,
 )
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 from cotide_core.policies import POLICIES
 from cotide_core.recording.ledger import LedgerWriter
@@ -36,7 +37,7 @@ def gone(key: str) -> PodDeleted:
 
 
 def engine(*events: Event, policy: str = "fifo", cpu: int = 8000) -> tuple[Scheduler, list[Instruction]]:
-    scheduler = Scheduler(SchedulerConfig(policy=policy), Catalogue())
+    scheduler = Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
     return scheduler, scheduler.handle([node("n", cpu), *events], 0.0)
 
 
@@ -146,8 +147,8 @@ steps = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(POLICIES)), steps)
 def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays(policy, acts) -> None:
-    config = SchedulerConfig(policy=policy)
-    scheduler, writer = Scheduler(config, Catalogue()), LedgerWriter(config)
+    config = SchedulerConfig(policy=policy, assume_timeout_seconds=1e9)  # nobody confirms what is bound here
+    scheduler, writer = Scheduler(config, HeuristicCatalogue()), LedgerWriter(config)
     lines, now = [writer.header()], 0.0
     most: dict[str, int] = {}
     waiting: dict[str, Pod] = {}
@@ -190,7 +191,7 @@ def test_no_pod_starts_above_a_limit_all_start_in_the_end_and_the_ledger_replays
         now += 61.0
         cycle(*(gone(running.pop(key).key) for key in list(running)))
     assert not waiting
-    result = replay(lines, Catalogue())
+    result = replay(lines, HeuristicCatalogue())
     assert result.difference is None
 
 

@@ -117,7 +117,7 @@ class Drive:
         self._slot_seconds = slot_seconds
         self._scheduler = Scheduler(config, HeuristicCatalogue())
         self._held = np.zeros((2, len(MACHINES)))
-        self._place = {machine.name: index for index, machine in enumerate(MACHINES)}
+        self._row = {machine.name: index for index, machine in enumerate(MACHINES)}
         self._runs: dict[str, _Run] = {}
         self._ends: list[tuple[float, str]] = []
         self._events: list[Event] = []
@@ -246,7 +246,7 @@ class Drive:
                     pass
 
     def _start(self, run: _Run, node: str, now: float) -> None:
-        run.node = self._place[node]
+        run.node = self._row[node]
         run.pod = run.pod._replace(node=node, phase=PodPhase.RUNNING, started_seconds=now)
         self._events.append(PodUpserted(run.pod))
         self._count(run, 1)
