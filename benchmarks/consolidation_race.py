@@ -162,7 +162,7 @@ class Cluster:
             config.write_text(
                 "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
                 f"clientConnection: {{kubeconfig: {self.kubeconfig}, qps: 2000, burst: 4000}}\n"
-                f"leaderElection: {{leaderElect: false}}\n{MOST_ALLOCATED if options.packed else ''}"
+                f"leaderElection: {{leaderElect: false}}\n{MOST_ALLOCATED if self.spread and options.packed else ''}"
             )
             return self.plane.start_scheduler(config)
         consolidation = (
@@ -269,7 +269,7 @@ async def race(plane: ControlPlane, options: argparse.Namespace, racer: str) -> 
         await running.fill()
         before = set(running.sight.nodes.values())
         running.spread = True
-        if racer == "cotide":
+        if racer != "nobody":
             scheduler.end(signal.SIGTERM)
             scheduler = running.scheduler()
         worker = running.descheduler() if racer == "descheduler" else scheduler
@@ -296,7 +296,7 @@ async def race(plane: ControlPlane, options: argparse.Namespace, racer: str) -> 
             "budgets_below_at_looks": sight.below_budget,
             "wall_seconds": round(time.monotonic() - begun, 1),
             "cpu_seconds": used,
-            "memory_bytes": memory_bytes(worker.pid).get("VmHWM") if worker.exit_code is None else None,
+            "memory_bytes": memory_bytes(worker.pid) if worker.exit_code is None else None,
             "ended": worker.exit_code,
             "log": told[-options.log_lines :] if options.log_lines else [],
         }

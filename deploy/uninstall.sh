@@ -74,6 +74,9 @@ fi
 kubectl delete mutatingwebhookconfiguration cotide-admission --ignore-not-found
 kubectl --namespace "$namespace" delete deployment cotide-operator cotide-assisted-scheduler cotide-shadow \
   --ignore-not-found --cascade=foreground --timeout=180s
+# Told to end, the agents of the nodes put control groups back as kubelets made them; their namespace goes after them.
+kubectl --namespace cotide-node-agent delete daemonset cotide-node-agent --ignore-not-found --cascade=foreground --timeout=180s
+kubectl delete namespace cotide-node-agent --ignore-not-found --timeout=180s
 kept_pods | while read -r space pod; do
   # A pod may go meanwhile; and what others wait for on it is theirs to take off.
   kubectl --namespace "$space" patch pod "$pod" --type=strategic -p \
@@ -95,7 +98,7 @@ pod_notes | while read -r space pod verb what; do
   # A pod may end meanwhile: then there is nothing left to take away.
   kubectl --namespace "$space" "$verb" pod "$pod" "$what" </dev/null || kubectl --namespace "$space" get pod "$pod" --ignore-not-found </dev/null
 done
-kubectl delete clusterrolebinding,clusterrole cotide-operator cotide-admission cotide-shadow --ignore-not-found
+kubectl delete clusterrolebinding,clusterrole cotide-operator cotide-admission cotide-shadow cotide-node-agent --ignore-not-found
 # Of a kube-scheduler of one's own (deploy/extender/second-scheduler), whose roles are the cluster's.
 kubectl delete clusterrolebinding cotide-assisted-scheduler cotide-assisted-scheduler-volumes --ignore-not-found
 kubectl --namespace kube-system delete rolebinding cotide-assisted-scheduler-authentication --ignore-not-found

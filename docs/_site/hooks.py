@@ -18,7 +18,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SECTIONS: Final = {
     "Tutorial": ("tutorial",),
     "How-to": (
-        "operations", "kind", "monitoring", "admission", "reclaimed-capacity", "sweeps", "emulator", "chaos", "testing",
+        "operations", "kind", "monitoring", "admission", "reclaimed-capacity", "node-agent", "sweeps",
+        "emulator", "chaos", "testing",
     ),
     "Reference": (
         "reference-configuration", "reference-command", "reference-resources", "reference-metrics", "configuration",

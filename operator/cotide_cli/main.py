@@ -21,6 +21,7 @@ from cotide_core.errors import CotideError, InputError
 COMMANDS: Final[dict[str, str]] = {
     "demo": "Run the whole system on this machine and compare policies.",
     "operator": "Run the operator, in or out of a cluster.",
+    "node-agent": "Hold batch pods of one node back while services need its cpu.",
     "apiserver": "Run the embedded Kubernetes API server.",
     "nodes": "Run fake nodes on any API server.",
     "train": "Train a predictor from files.",
@@ -41,7 +42,7 @@ COMMANDS: Final[dict[str, str]] = {
     "version": "Print the versions of Cotide and of what it decides with.",
 }
 """Command name to one line of help; the module ``cotide_cli.commands.<name>_command`` holds a click command
-``command``."""
+``command``, with ``_`` for ``-``."""
 
 FOLDERS: Final = {
     "capacity": "provisioning",
@@ -69,7 +70,7 @@ class LazyGroup(click.Group):
                 raise click.UsageError(f"No such command {cmd_name!r}, did you mean {near[0]!r}?", ctx)
             return None
         folder = FOLDERS.get(cmd_name, "commands")
-        module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name}_command")
+        module = importlib.import_module(f"cotide_cli.{folder}.{cmd_name.replace('-', '_')}_command")
         command: click.Command = module.command
         return command
 

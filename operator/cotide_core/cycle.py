@@ -36,7 +36,7 @@ from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import ModelCatalogue, QosForecaster
-from cotide_core.instructions import Instruction, Wait, WaitReason
+from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
 from cotide_core.placement.capacity import Capacity
@@ -45,9 +45,11 @@ from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
 from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
 from cotide_core.placement.wait_instructions import Room, refusal, wait
+from cotide_core.planning.gang_start import GangStarts
 from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_of
 from cotide_core.policies import build_policy
 from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
+from cotide_core.queueing.gangs import Gangs
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
@@ -80,6 +82,7 @@ class Scheduler:
     Attributes
     ----------
     state : the cluster as the engine knows it; read only.
+    gangs : the gangs of its pods; read only.
     """
 
     def __init__(self, config: SchedulerConfig, catalogue: ModelCatalogue, state: ClusterState | None = None) -> None:
@@ -96,10 +99,14 @@ class Scheduler:
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
         self._estimates = RunTimes(self._run_times.forecaster)
         self._stretched: dict[str, float] = {}
-        self._capacity = capacity_of(config, self.state, self._placer, self._stretched)
+        self.gangs = Gangs(self.state, self._queue)
+        self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
         self._watches_latencies = self._capacity.watches_latencies
         self._assumptions = Assumptions(self.state, self._queue)
-        around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions)
+        around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions, self.gangs)
+        self._gang_starts = GangStarts(
+            self.gangs, self.state, self._placer, self._queue, self._capacity, self._assumptions
+        )
         self._planner = planner_of(policy.plan, around, self._run_times, config)
         self._failures: dict[Shape, Placement] = {}
         self._wakes = QueueingHints(self.state, self._placer, self._queue, self._failures)
@@ -155,6 +162,9 @@ class Scheduler:
         self._queue.advance(now)
         self._tell_displaced()
         self._out.extend(self._capacity.begin(now))
+        if self.gangs.members:
+            self.gangs.settle(now)
+            self._release_gangs(now)
         for shape in self._capacity.take_reopened():
             self._queue.wake(shape, now, urgent=True)
         snapshot = self._view()
@@ -166,6 +176,8 @@ class Scheduler:
         for bind in made:
             if bind.forecast.seconds_p50 is not None:
                 self._stretched[bind.key] = bind.forecast.seconds_p50
+        if self.gangs.members:
+            self._evict_whole_gangs(now)
         self._out.extend(made)
         return self._out
 
@@ -184,6 +196,8 @@ class Scheduler:
         if self.state.refusals and self._queue:
             times.append(max(now, self.state.refusals.next_change()))
         times += [self._capacity.next_change(now), self._planner.next_change(now), self._wakes.next_change(now)]
+        if self.gangs.members:
+            times.append(self.gangs.next_change(now))
         return min((time for time in times if time < math.inf), default=None)
 
     @property
@@ -254,6 +268,7 @@ class Scheduler:
             case NodeUpserted() | EvictRefused():
                 self.state.apply(event)
                 self._capacity.take(event, now)
+                self.gangs.stays("" if isinstance(event, NodeUpserted) else event.key)
             case ModelsChanged():
                 self._change_models(event, now)
             case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
@@ -276,6 +291,8 @@ class Scheduler:
             self._admit(entry.pod, entry)
 
     def _note_pod(self, pod: Pod, now: float) -> None:
+        if pod.gang is not None or self.gangs.members:
+            self.gangs.note(pod)
         record = self.state.record(pod.key)
         if record is None or not is_schedulable(record):
             self._queue.remove(pod.key, now)
@@ -295,6 +312,7 @@ class Scheduler:
             self._admit(pod, entry)
 
     def _let_go(self, key: str, now: float) -> None:
+        self.gangs.gone(key)
         self._queue.remove(key, now)
         self._arrivals.pop(key, None)
         self._assumptions.let_go(key)
@@ -410,6 +428,9 @@ class Scheduler:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
                 continue
+            if shape.gang and (tried := self._try_gang(entry, snapshot, now, binds)):
+                left -= tried
+                continue
             if self._planner.plans(shape):
                 self._planner.join(entry, now)
                 continue
@@ -438,6 +459,42 @@ class Scheduler:
         self._out.extend(self._planner.waits(snapshot))
         return binds
 
+    def _try_gang(self, entry: QueuedPod, snapshot: Snapshot, now: float, binds: list[DecidedBind]) -> int:
+        """Try the gang of a popped pod; returns what it took of the cycle, 0 where the pod may go alone."""
+        planner = self._planner
+        attempt = self._gang_starts.attempt(entry, snapshot, now, self._qos, planner.plans, planner.join)
+        if attempt is None:
+            return 0
+        binds += attempt.binds
+        self._out += [*attempt.evictions, *attempt.waits]
+        return max(1, attempt.tried)
+
+    def _release_gangs(self, now: float) -> None:
+        """Evict the members of gangs that held too few nodes for too long."""
+        for key in self.gangs.due(now):
+            standing = self.gangs.standing(key)
+            held, least = standing.holding + standing.succeeded, standing.gang.minimum
+            seconds = standing.gang.timeout_seconds
+            words = f"gang {key}: {held} of {least} held a node for {seconds:.0f} s and the others found none"
+            asked = [one for one in self.gangs.holders(key) if self._capacity.ask(one, now)]
+            for one in asked:
+                self.gangs.ask(one, now)
+                pod = one.pod
+                self._out.append(Evict(pod.key, pod.uid, one.node or "", words, EvictCause.GANG))
+            self.gangs.released += bool(asked)
+
+    def _evict_whole_gangs(self, now: float) -> None:
+        """Let the others of a gang leave, too, of which too few stay when a member does."""
+        for evict in [one for one in self._out if isinstance(one, Evict)]:
+            record = self.state.record(evict.key)
+            if record is None or record.pod.gang is None:
+                continue
+            self.gangs.ask(record, now)
+            for mate in self.gangs.goes_with(record.pod):
+                if self._capacity.ask(mate, now) and self.gangs.ask(mate, now):
+                    pod, words = mate.pod, f"leaves with {evict.key}, as gang {record.pod.gang.key} runs whole or not"
+                    self._out.append(Evict(pod.key, pod.uid, mate.node or "", words, EvictCause.GANG))
+
     def _wait_for_room(
         self, entry: QueuedPod, placement: Placement, room: Room, snapshot: Snapshot, now: float
     ) -> None:
@@ -455,6 +512,8 @@ class Scheduler:
         entry = self._assumptions.let_go(key)
         record = self.state.record(key)
         self._stretched.pop(key, None)
+        if self.gangs.members:
+            self.gangs.touch(key)
         if entry is None or record is None or not is_schedulable(record):
             return
         entry.pod = record.pod
@@ -478,6 +537,7 @@ class Scheduler:
         self._queue.resort(now)
         self._planner.change_forecasts(self._run_times, now)
         self._failures.clear()
+        self._gang_starts.forget()
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)
 

@@ -146,10 +146,23 @@ class Node:
     """Conditions that hold and keep pods away, sorted; see `placement.node_predicates.CONDITION_TAINTS`."""
 
 
+class Gang(NamedTuple):
+    """Pods that start together or not at all."""
+
+    key: str
+    """``namespace/name``; pods with the same key are its members."""
+    minimum: int
+    """Members that must hold a node, or have succeeded, before any of them may run; 1 to `limits.GANG_MOST`."""
+    timeout_seconds: float
+    """For how long fewer may hold nodes while others of it wait; then those that do are released."""
+    succeeded: int = 0
+    """Members that its owner's status counts as succeeded: they may be gone before this engine began."""
+
+
 class Pod(NamedTuple):
     """What a scheduler needs of a pod.
 
-    A tuple, and not a dataclass as the others: of 36 fields one is made in two microseconds instead of five, and copied
+    A tuple, and not a dataclass as the others: of 37 fields one is made in two microseconds instead of five, and copied
     with a change in one and a half instead of nine; and a start of the operator makes one for each pod there is.
     """
 
@@ -211,6 +224,8 @@ class Pod(NamedTuple):
     """``namespace/name`` of its claims that only one pod at a time may use (ReadWriteOncePod)."""
     blocked: str = ""
     """Why no node can be looked for yet, as a claim that is not bound; empty where nothing is waited for."""
+    gang: Gang | None = None
+    """The gang that it belongs to; None starts alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class WaitReason(StrEnum):
     NO_MATCHING_NODE = "NoMatchingNode"
     WAITING_FOR_TURN = "WaitingForTurn"
     MISCONFIGURED = "Misconfigured"
+    WAITING_FOR_GANG = "WaitingForGang"
+    """Others of its gang are not there, or can't start with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class EvictCause(StrEnum):
     OVERLOADED = "NodeOverloaded"
     LATENCY = "LatencyBroken"
     """A service on the node was measured over its latency limit."""
+    GANG = "GangIncomplete"
+    """Its gang held fewer nodes than it needs for longer than its time-out, or would without one that leaves."""
 
 
 @dataclass(frozen=True, slots=True)

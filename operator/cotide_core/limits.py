@@ -78,6 +78,8 @@ TOLERATIONS_MOST: Final = 256
 """Tolerations of one pod. Chosen: one for each taint that a cluster may know, ten times over."""
 HOST_PORTS_MOST: Final = 256
 """Host ports of one pod. Chosen."""
+GANG_MOST: Final = 1024
+"""Members that a gang may ask for at once. Chosen: all of them are tried in one cycle, some 50 us each."""
 GATES_MOST: Final = 64
 """Scheduling gates of one pod. Chosen."""
 NODE_RESOURCES_MOST: Final = 256

@@ -11,19 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from chaos_plan import drain_plan
-from chaos_steps import Plan, Step
+from chaos_plan import drain_plan, kill_plan
+from chaos_steps import Plan
 from report import Report
 
-WHOLE: Final = replace(
-    drain_plan(0),
-    policy="fifo",
-    nodes=(4, 4, 4),
-    election=False,
-    steps=(Step(0.0, "service", {"name": "own", "replicas": 4, "cpu": "500m"}),),
-    kill_at=(),
-)
-"""Four pods on three nodes: two of these are drained."""
+WHOLE: Final = replace(kill_plan("drain", 1), kill_at=())
 CASES: Final[dict[str, tuple[Plan, str]]] = {
     "unmindful": (replace(WHOLE, kill_at=(8,)), "is cordoned and marked 'draining'"),
     "unmarked": (replace(WHOLE, kill_at=(3,)), "is cordoned and marked ''"),

@@ -53,11 +53,11 @@ async def test_a_turn_ends_when_its_time_is_over_and_begins_anew_after_the_pause
     await other
 
 
-@pytest.mark.parametrize("most", [1, 300, decoding.PAGE_BYTES_AT_ONCE])
-async def test_a_page_that_is_read_in_turns_is_the_page(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize(("most", "piece"), [(1, 1), (1, 2), (1, 3), (1, 7), (decoding.PAGE_BYTES_AT_ONCE, 1)])
+async def test_a_page_that_is_read_in_turns_is_the_page(monkeypatch: pytest.MonkeyPatch, most: int, piece: int) -> None:
     """Whatever is in its strings, and wherever it is cut; one object of it can't be read."""
     monkeypatch.setattr(decoding, "PAGE_BYTES_AT_ONCE", most)
-    monkeypatch.setattr(decoding, "_PIECE_BYTES", 7)
+    monkeypatch.setattr(decoding, "_PIECE_BYTES", piece)
     odd = ['}]"{[', "\\", '\\"', "\\\\\\", ""]
     pods = [{"metadata": {"name": f"p{n}", "annotations": {"a": text}}} for n, text in enumerate(odd)]
     items = [*pods, {"metadata": {"name": "bad", "labels": 3}}]

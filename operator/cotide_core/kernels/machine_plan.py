@@ -25,6 +25,10 @@ from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, has_room,
 
 NO_ROOM: Final = -1
 """Returned when a machine needs more segments than its arrays hold: call again with more."""
+NOWHERE: Final = 0
+STARTS: Final = 1
+RESERVED: Final = 2
+"""What comes of one pod, or of one gang."""
 
 
 class Demands(NamedTuple):
@@ -111,7 +115,7 @@ def plan_machines(
     """
     pods = demands.group.shape[0]
     left = np.zeros(plan.opened.shape[0], np.bool_)
-    if not _keep(profiles, now, demands, left, plan):
+    if not keep_promised(profiles, now, demands, left, plan):
         return NO_ROOM
     served, starts = _in_order(profiles, now, demands, most_reserved, most_starts, left, plan)
     if starts != NO_ROOM and starts < most_starts and most_reserved <= pods:
@@ -123,7 +127,7 @@ def plan_machines(
 
 
 @inlined
-def _keep(profiles: Profiles, now: int, demands: Demands, left: Booleans, plan: Plan) -> bool:
+def keep_promised(profiles: Profiles, now: int, demands: Demands, left: Booleans, plan: Plan) -> bool:
     """Take the kept reservations into the profiles where they still fit; return whether there was room."""
     machine, start, group, need = plan.machine, plan.start, demands.group, demands.need
     for pod in range(group.shape[0]):
@@ -155,42 +159,50 @@ def _in_order(
     profiles: Profiles, now: int, demands: Demands, most_reserved: int, most_starts: int, left: Booleans, plan: Plan
 ) -> tuple[int, int]:
     """Plan one pod after another; return how many were planned or passed over, and the starts or `NO_ROOM`."""
-    machine, start, opened = plan.machine, plan.start, plan.opened
-    group, need, take = demands.group, demands.need, demands.take
     starts = 0
     reserved = 0
     pod = 0
-    while pod < group.shape[0] and reserved < most_reserved and starts < most_starts:
-        of = group[pod]
-        held = machine[pod]
-        limit = NEVER
-        if held >= 0:
-            limit = start[pod]
-            lasts = lasts_on(demands, of, held)
-            hold(profiles, held, limit, lasts, take[of], -1)
-            if opened[held]:
-                times, free, size = profiles.times[held], profiles.free[held], profiles.sizes[held]
-                limit = earliest_on(times, free, size, now, lasts, need[of], limit)
-        found, begin = first_machine(profiles, now, demands, of, limit, held, opened)
-        if found < 0:
-            machine[pod] = -1
-            start[pod] = -1
-            pod += 1
-            continue
-        if not has_room(profiles, found):
+    while pod < demands.group.shape[0] and reserved < most_reserved and starts < most_starts:
+        done = plan_next(profiles, now, demands, pod, left, plan)
+        if done == NO_ROOM:
             return pod, NO_ROOM
-        if held >= 0 and (found != held or begin != start[pod]):
-            for other in range(demands.bound.shape[0]):  # what it leaves may be open to anybody
-                demands.bound[other, held] = now
-            left[held] = True
-            opened[held] = True
-        hold(profiles, found, begin, lasts_on(demands, of, found), take[of], 1)
-        machine[pod] = found
-        start[pod] = begin
-        starts += begin == now
-        reserved += begin != now
+        starts += done == STARTS
+        reserved += done == RESERVED
         pod += 1
     return pod, starts
+
+
+@inlined
+def plan_next(profiles: Profiles, now: int, demands: Demands, pod: int, left: Booleans, plan: Plan) -> int:
+    """Give one pod the earliest start, or an earlier one than it holds; return what came of it, or `NO_ROOM`."""
+    machine, start, opened = plan.machine, plan.start, plan.opened
+    need, take = demands.need, demands.take
+    of = demands.group[pod]
+    held = machine[pod]
+    limit = NEVER
+    if held >= 0:
+        limit = start[pod]
+        lasts = lasts_on(demands, of, held)
+        hold(profiles, held, limit, lasts, take[of], -1)
+        if opened[held]:
+            times, free, size = profiles.times[held], profiles.free[held], profiles.sizes[held]
+            limit = earliest_on(times, free, size, now, lasts, need[of], limit)
+    found, begin = first_machine(profiles, now, demands, of, limit, held, opened)
+    if found < 0:
+        machine[pod] = -1
+        start[pod] = -1
+        return NOWHERE
+    if not has_room(profiles, found):
+        return NO_ROOM
+    if held >= 0 and (found != held or begin != start[pod]):
+        for other in range(demands.bound.shape[0]):  # what it leaves may be open to anybody
+            demands.bound[other, held] = now
+        left[held] = True
+        opened[held] = True
+    hold(profiles, found, begin, lasts_on(demands, of, found), take[of], 1)
+    machine[pod] = found
+    start[pod] = begin
+    return STARTS if begin == now else RESERVED
 
 
 @inlined
@@ -206,25 +218,36 @@ def _behind(
     plan: Plan,
 ) -> int:
     """Start what fits beside the reservations, of the pods from ``served`` on; return all starts or `NO_ROOM`."""
-    group, need, take, fit = demands.group, demands.need, demands.take, demands.fit
     for pod in second:
         if starts >= most_starts:
             break
-        of = group[pod]
-        if pod < served or not fits_somewhere(present, demands.may[fit[of]], need[of]):
+        if pod < served:
             continue
-        found, _ = first_machine(profiles, now, demands, of, now + 1, -1, plan.opened)
-        if found < 0:
-            continue
-        if not has_room(profiles, found):
+        done = start_beside(profiles, now, demands, pod, present, plan)
+        if done == NO_ROOM:
             return NO_ROOM
-        hold(profiles, found, now, lasts_on(demands, of, found), take[of], 1)
-        plan.machine[pod] = found
-        for resource in range(take.shape[1]):
-            present[found, resource] -= take[of, resource]
-        plan.start[pod] = now
-        starts += 1
+        starts += done == STARTS
     return starts
+
+
+@inlined
+def start_beside(profiles: Profiles, now: int, demands: Demands, pod: int, present: Integers, plan: Plan) -> int:
+    """Start one pod now where it fits beside all reservations; return what came of it, or `NO_ROOM`."""
+    need, take = demands.need, demands.take
+    of = demands.group[pod]
+    if not fits_somewhere(present, demands.may[demands.fit[of]], need[of]):
+        return NOWHERE
+    found, _ = first_machine(profiles, now, demands, of, now + 1, -1, plan.opened)
+    if found < 0:
+        return NOWHERE
+    if not has_room(profiles, found):
+        return NO_ROOM
+    hold(profiles, found, now, lasts_on(demands, of, found), take[of], 1)
+    plan.machine[pod] = found
+    for resource in range(take.shape[1]):
+        present[found, resource] -= take[of, resource]
+    plan.start[pod] = now
+    return STARTS
 
 
 @compiled

@@ -30,9 +30,13 @@ class Assumptions:
 
     def assume(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
         """Take the row of a placement for a pod."""
+        self._state.assume(entry.pod.key, snapshot.name(placement.row), now)
+        return self.settle(entry, placement, snapshot, now)
+
+    def settle(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> DecidedBind:
+        """Decide for a placement that the state counts already."""
         row = placement.row
         node = snapshot.name(row)
-        self._state.assume(entry.pod.key, node, now)
         entry.attempts += 1
         self._queue.placed(entry, now)
         self._in_flight[entry.pod.key] = entry

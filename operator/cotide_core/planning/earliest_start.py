@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cotide_core.config import PlansConfig
 from cotide_core.events import Event
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.machine_gangs import compile_gangs, plan_gangs
 from cotide_core.kernels.machine_plan import NO_ROOM, Plan, compile_ahead, plan_machines
 from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import PlanRule
@@ -59,6 +60,8 @@ class PlanRequest:
     machine: Integers
     start: Integers
     opened: Booleans
+    gang: Integers | None = None
+    """(n,) see `kernels.machine_gangs`; None where nobody waits for a gang."""
 
     @property
     def most_starts(self) -> int:
@@ -71,10 +74,18 @@ Step = Callable[[Profiles, Plan], int]
 
 
 class PlanMethod:
-    """The earliest feasible start for each."""
+    """The earliest feasible start for each.
+
+    Attributes
+    ----------
+    gangs_in_turn : whether gangs are planned in their turn; else before all others.
+    """
+
+    gangs_in_turn: ClassVar[bool] = True
 
     def __init__(self, around: PlanContext) -> None:
         compile_ahead()
+        compile_gangs()
         self.around = around
         self._quantile = PlanQuantile(around.plans.quantile)
         self._segments = 0
@@ -127,7 +138,11 @@ class PlanMethod:
 
         def step(profiles: Profiles, plan: Plan) -> int:
             demands = problem.demands(request.group, len(profiles.sizes), moment)
-            done = plan_machines(profiles, moment, demands, request.second, reserved, request.most_starts, plan)
+            second, most, gang = request.second, request.most_starts, request.gang
+            if gang is None:
+                done = plan_machines(profiles, moment, demands, second, reserved, most, plan)
+            else:
+                done = plan_gangs(profiles, moment, demands, gang, second, reserved, most, plan)
             return done if done == NO_ROOM or then is None else then(profiles, plan)
 
         return self.run(base, request, step)

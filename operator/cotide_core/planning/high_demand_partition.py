@@ -74,7 +74,8 @@ class HighDemandPartition(PlanMethod):
             part = high if self._is_high(entry, largest / 2) else ~high
             need = problem.need[of]
             room = ((at_last >= need) | (need == 0)).all(axis=1)
-            if (outlived & part).any():
+            if entry.shape.gang or (outlived & part).any():
+                # A gang may need more than its part can ever give.
                 continue  # who hangs must not hold up those behind it: now they may start anywhere
             if (problem.may[fit] & part & room).any():
                 problem.may[fit] &= part

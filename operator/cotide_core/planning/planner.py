@@ -40,9 +40,11 @@ from cotide_core.placement.refusal_messages import overall, sentence
 from cotide_core.placement.wait_instructions import risk_of, wait
 from cotide_core.planning.availability import MICROSECONDS, Availability, microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
+from cotide_core.planning.gang_plan import solve_with_gangs, together
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.planning.registry import method_of
+from cotide_core.queueing.gangs import Gangs
 from cotide_core.queueing.ordering import Key, full_key
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
@@ -81,6 +83,7 @@ class PlannerContext(NamedTuple):
     queue: SchedulingQueue
     capacity: PlannedCapacity
     assumptions: Assumptions
+    gangs: Gangs
 
 
 class NoPlanner:
@@ -142,7 +145,7 @@ class Planner:
     """
 
     def __init__(self, rule: PlanRule, around: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
-        state, placer, queue, self._capacity, self._assumptions = around
+        state, placer, queue, self._capacity, self._assumptions, self._gangs = around
         plans = config.plans or PlansConfig()
         stretches = SlowdownCache(run_times.forecaster)
         quantile = PlanQuantile(plans.quantile)
@@ -161,6 +164,8 @@ class Planner:
         """Promises: node and start."""
         self._due = False
         self._waiting: list[QueuedPod] = []
+        self._gang: Integers | None = None
+        """(n,) the gangs of those, see `gang_plan.together`; None where there is none."""
         self._planned: dict[str, PlannedStart] = {}
         self._extension: tuple[PlanProblem, Profiles, list[int], int] | None = None
         """What it takes to plan on for those that have no reservation, when somebody asks."""
@@ -222,6 +227,7 @@ class Planner:
             request = PlanRequest(
                 problem, [self._waiting[index] for index in left], snapshot, moment, None, None,
                 problem.group[left], np.arange(len(left)), none, none.copy(), nothing,
+                None if self._gang is None else self._gang[left],
             )  # fmt: skip
             self._method.earliest(profiles, request)
             for index, row, begin in zip(left, request.machine.tolist(), request.start.tolist(), strict=True):
@@ -244,34 +250,30 @@ class Planner:
             item for item in self._line if item[2].ticket == item[1] and item[2].queue_state is QueueState.PLANNED
         ]
         nearest = [entry for _, _, entry in self._line[: self._depth]]
-        waiting = self._waiting = self._method.arranged(nearest, snapshot, now)
+        waiting, self._gang = self._method.arranged(nearest, snapshot, now), None
+        if self._gangs.members:
+            waiting, self._gang = together(waiting, self._gangs)
+        self._waiting = waiting
         self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
         self._untold = True
         if not waiting:
             return []
-        request, profiles = self._made(snapshot, moment, now, most, qos)
-        self._method.settle(request)
+        request, profiles, settled = self._made(snapshot, moment, now, most, qos)
+        if settled is not None:
+            self._method.settle(settled)
         problem, machine, start = request.problem, request.machine, request.start
         self._vacated += np.flatnonzero(request.opened).tolist()
         started: list[DecidedBind] = []
-        for index in np.flatnonzero(start == moment).tolist():
-            entry, row = waiting[index], int(machine[index])
-            if len(started) == most:
+        for indexes in self._together(np.flatnonzero(start == moment).tolist()):
+            if len(started) >= most:
                 self._due = True
                 break
-            placement = self._checked(entry, row, snapshot, qos)
-            if placement is None:
+            begun = self._begin(indexes, request, snapshot, qos, now)
+            if not begun:
                 # Two pods of this plan want the same port there: the next plan knows the first.
                 self._due = self._due or bool(started)
-                continue
-            self._kept.pop(entry, None)
-            self._method.started(entry, moment)
-            started.append(self._assumptions.assume(entry, placement, snapshot, now))
-            record = self._state.record(entry.pod.key)
-            if record is not None and record.row == row:
-                self._availability.began(record, moment, problem.lasts(index, row))
-                self._method.begun(entry, row)
-        self._due = self._due or len(started) == most or (bool(started) and len(self._line) > self._depth)
+            started += begun
+        self._due = self._due or len(started) >= most or (bool(started) and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
@@ -291,7 +293,8 @@ class Planner:
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
             if planned is not None and planned.reserved:
-                told = wait(entry, WaitReason.WAITING_FOR_TURN, f"reserved on {planned.node}")
+                words = f"gang {entry.shape.gang}: all start together, this one " if entry.shape.gang else ""
+                told = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
             elif planned is not None:
                 told = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
             elif self._extension is not None and self._planned:
@@ -310,8 +313,9 @@ class Planner:
 
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster
-    ) -> tuple[PlanRequest, Profiles]:
-        """Return a plan whose starts the latency guard admits, each by itself, and what is free behind it."""
+    ) -> tuple[PlanRequest, Profiles, PlanRequest | None]:
+        """Return a plan whose starts the latency guard admits, each by itself, what is free behind it, and what of it
+        the method is to settle."""
         waiting, guard = self._waiting, self._guard
         if guard is not None:
             guard.keep(entry.shape for entry in waiting)
@@ -322,20 +326,65 @@ class Planner:
         free = np.ascontiguousarray(self._availability.free[:, :, problem.used])
         base = Profiles(self._availability.times, free, self._availability.sizes)
         second = self._second(waiting, now)
+        settled: PlanRequest | None
         for _ in range(ROUNDS):
             if guard is not None:
                 problem.refuse(guard, snapshot)
             machine, start = self._promised(waiting, snapshot)
             request = PlanRequest(
                 problem, waiting, snapshot, moment, self._rule.reservations, most, problem.group, second, machine,
-                start, opened.copy(),
+                start, opened.copy(), self._gang,
             )  # fmt: skip
-            profiles = self._method.solve(base, request)
+            if request.gang is None:
+                settled = request
+                profiles = self._method.solve(base, request)
+            else:
+                profiles, settled = solve_with_gangs(self._method, base, request)
             begun = np.flatnonzero(start == moment).tolist()
             starts = [(waiting[index].shape, int(machine[index])) for index in begun]
             if guard is None or not guard.refuses(starts, snapshot, qos):
                 break
-        return request, profiles
+        return request, profiles, settled
+
+    def _together(self, indexes: list[int]) -> Iterator[list[int]]:
+        """Yield the pods that start, those of a gang at once."""
+        gang, number = self._gang, -1
+        if gang is None:
+            yield from ([index] for index in indexes)
+            return
+        for index in indexes:
+            if gang[index] < 0:
+                yield [index]
+            elif gang[index] != number:
+                number = int(gang[index])
+                yield np.flatnonzero(gang == number).tolist()
+
+    def _begin(
+        self, indexes: list[int], request: PlanRequest, snapshot: Snapshot, qos: QosForecaster, now: float
+    ) -> list[DecidedBind]:
+        """Start some pods where they are planned, all of them or none."""
+        placements: list[Placement] = []
+        for index in indexes:
+            entry = self._waiting[index]
+            placement = self._checked(entry, int(request.machine[index]), snapshot, qos)
+            if placement is None:
+                for other in indexes[: len(placements)]:
+                    self._state.retract(self._waiting[other].pod.key)
+                return []
+            self._state.assume(entry.pod.key, snapshot.name(placement.row), now)
+            placements.append(placement)
+        started = []
+        for index, placement in zip(indexes, placements, strict=True):
+            entry, row = self._waiting[index], placement.row
+            self._kept.pop(entry, None)
+            self._method.started(entry, request.moment)
+            started.append(self._assumptions.settle(entry, placement, snapshot, now))
+            self._gangs.touch(entry.pod.key)
+            record = self._state.record(entry.pod.key)
+            if record is not None and record.row == row:
+                self._availability.began(record, request.moment, request.problem.lasts(index, row))
+                self._method.begun(entry, row)
+        return started
 
     def _checked(self, entry: QueuedPod, row: int, snapshot: Snapshot, qos: QosForecaster) -> Placement | None:
         """Return the placement of a pod whose planned start has come, or None when it can't be."""
@@ -395,6 +444,8 @@ class Planner:
         start = np.full(len(waiting), -1, np.int64)
         if self._kept:
             for index, entry in enumerate(waiting):
+                if self._gang is not None and self._gang[index] >= 0:
+                    continue  # a gang is planned anew in its turn
                 node, moment = self._kept.get(entry, ("", -1))
                 machine[index] = snapshot.columns.row_of.get(node, -1)
                 start[index] = moment

@@ -26,6 +26,8 @@ from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 class GivenMachines(PlanMethod):
     """The earliest start on a node that was chosen before."""
 
+    gangs_in_turn = False
+
     def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_given()
@@ -112,8 +114,8 @@ class _Work:
 
     def add(self, request: PlanRequest, index: int, row: int) -> None:
         """Give a pod to a node."""
-        lasts = float(request.problem.lasts(index, row))
-        self.amounts[row] += request.problem.amounts[request.group[index]] * lasts
+        of = int(request.group[index])
+        self.amounts[row] += request.problem.amounts[of] * float(request.problem.lasts_of(of, row))
 
     def most(self) -> Floats:
         """Return (N,) microseconds of the whole node, of the resource that takes longest."""

@@ -95,7 +95,8 @@ class PlanProblem:
             doublings = np.clip(np.frexp(rates)[1], 0, RATE_STEPS - 2)
             self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
         self._shapes = some
-        several = np.bincount(self.group) > 1
+        # A gang is tried at many moments, so a start found once bounds none of its later ones.
+        several = (np.bincount(self.group) > 1) & np.array([not one.shape.gang for one in firsts])
         self.slot: Integers = np.where(several, np.cumsum(several), 0)
         self.slots = 1 + int(several.sum())
 
@@ -119,5 +120,8 @@ class PlanProblem:
 
     def lasts(self, index: int, row: int) -> int:
         """Return for how many microseconds a pod is planned to run on a row."""
-        of = self.group[index]
+        return self.lasts_of(int(self.group[index]), row)
+
+    def lasts_of(self, of: int, row: int) -> int:
+        """Return the same for the pods of a group."""
         return stretched(int(self.length[of]), float(self.stretch[self.kind[of], row]))

@@ -46,6 +46,8 @@ _ENDED: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 class ReliableShare(PlanMethod):
     """Starts and reservations of the hybrid platform."""
 
+    gangs_in_turn = False
+
     def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_platform()

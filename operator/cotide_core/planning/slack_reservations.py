@@ -29,6 +29,8 @@ REMEMBERED: Final = 4096
 class SlackPromises(PlanMethod):
     """The earliest start for each; then slack is spent where that brings others forward by more."""
 
+    gangs_in_turn = False
+
     def __init__(self, around: PlanContext) -> None:
         super().__init__(around)
         compile_slack()

@@ -23,6 +23,7 @@ class QueueState(StrEnum):
     GATED = "gated"
     ASIDE = "aside"
     CAPPED = "capped"
+    GANG = "gang"
     HELD = "held"
     IN_HAND = "in hand"
 

@@ -5,6 +5,8 @@ Owned by `cycle.Scheduler`. Where a waiting pod stands::
                  +-> GATED (scheduling gates)      +-> HELD (unsupported field, open claim: until the pod changes)
     arrival -----+-> ASIDE (the queue is full) ----+
                  +-> CAPPED (by its namespace) ----+   <--its turn, but its namespace holds all that it may-- in hand
+                                                   |
+                    GANG (others of its gang speak)+   <--its turn, but not enough of its gang can start-- in hand
                  v                                 v
                ACTIVE --pop--> in hand --placed--> out
                  ^                |  \\--bind refused--> BACKOFF --time--> ACTIVE
@@ -106,6 +108,7 @@ class SchedulingQueue:
                     QueueState.ASIDE,
                     QueueState.HELD,
                     QueueState.CAPPED,
+                    QueueState.GANG,
                 )
             ),
             "gated": count[QueueState.GATED],
@@ -208,6 +211,24 @@ class SchedulingQueue:
         """Keep a popped pod until its namespace may hold it."""
         self._dismiss_scout(entry, now)
         self._keep_capped(entry, now)
+
+    def take(self, entry: QueuedPod, now: float) -> None:
+        """Take a waiting pod in hand out of its turn: others of its gang have theirs."""
+        self._dismiss_scout(entry, now)
+        self._stand(entry, QueueState.IN_HAND)
+
+    def set_aside(self, entry: QueuedPod, now: float) -> None:
+        """Leave a pod to its gang: nothing here wakes it."""
+        self._dismiss_scout(entry, now)
+        self._stand(entry, QueueState.GANG)
+
+    def recall(self, entry: QueuedPod, now: float) -> None:
+        """Let a pod that was left to its gang try for itself."""
+        self._activate(entry, now)
+
+    def key_of(self, entry: QueuedPod, now: float) -> Key:
+        """Return a waiting pod's key in the policy's order."""
+        return full_key(self._order, entry, now)
 
     def placed(self, entry: QueuedPod, now: float) -> None:
         """Let a pod go that has a node, and wake the next of its shape."""

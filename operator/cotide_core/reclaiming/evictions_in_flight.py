@@ -35,6 +35,14 @@ class Evictions:
         """Note that a pod is being evicted."""
         self._asked[record.pod.key] = (record.pod.uid, now)
 
+    def copy(self) -> dict[str, tuple[str, float]]:
+        """Return who was asked."""
+        return dict(self._asked)
+
+    def take_back(self, asked: dict[str, tuple[str, float]]) -> None:
+        """Return to what a `copy` holds."""
+        self._asked = dict(asked)
+
     def gone(self, key: str) -> None:
         """Note that a pod holds nothing any more."""
         self._asked.pop(key, None)

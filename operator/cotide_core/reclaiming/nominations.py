@@ -43,6 +43,14 @@ class Nominations:
     def __len__(self) -> int:
         return len(self._by_pod)
 
+    def copy(self) -> dict[str, Nomination]:
+        """Return the claims as they are."""
+        return dict(self._by_pod)
+
+    def take_back(self, kept: dict[str, Nomination]) -> None:
+        """Return to what a `copy` holds."""
+        self._by_pod = dict(kept)
+
     def of(self, pod: str) -> Nomination | None:
         """Return a pod's own claim."""
         return self._by_pod.get(pod)

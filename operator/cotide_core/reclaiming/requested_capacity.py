@@ -8,12 +8,12 @@ gratis pod. Invariant: an online pod is never evicted, nor kept off a node.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
-from cotide_core.events import EvictRefused, NodeUpserted, ServiceSampled
+from cotide_core.events import EvictRefused, NodeUpserted, Pod, ServiceSampled
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Booleans, Integers
@@ -36,10 +36,16 @@ class RequestedCapacity:
     ----------
     config : its ``hierarchical`` knobs, and the seed of the random choices where these ask for them.
     expected : predicted run seconds (p50, on its node) of bound jobs, by pod key; read when victims are weighed.
+    mates : tells who leaves with a pod of a gang.
     """
 
     def __init__(
-        self, config: SchedulerConfig, state: ClusterState, placer: Placer, expected: Mapping[str, float]
+        self,
+        config: SchedulerConfig,
+        state: ClusterState,
+        placer: Placer,
+        expected: Mapping[str, float],
+        mates: Callable[[Pod], Sequence[PodRecord]] = lambda _: (),
     ) -> None:
         self._config = config.hierarchical or HierarchicalConfig()
         self._state = state
@@ -52,6 +58,7 @@ class RequestedCapacity:
         self._latencies = LatencyRelief(self._config) if placer.policy.relieves_latency else None
         self._now = 0.0
         self._eased = False
+        self._mates = mates
 
     def begin(self, now: float) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
@@ -126,6 +133,24 @@ class RequestedCapacity:
         del snapshot, entry, forecaster
         return None, refusal
 
+    def mark(self) -> object:
+        """Return what `rewind` takes back to: nothing here."""
+        return None
+
+    def rewind(self, mark: object) -> None:
+        """Forget claims and evictions that were noted since; here none are."""
+
+    def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
+        """Refuse: by requests nobody makes room, so nothing is kept."""
+        raise NotImplementedError(f"{entry.pod.key} was to keep {node} at {now} without claims")
+
+    def ask(self, record: PodRecord, now: float) -> bool:
+        """Note that a pod is asked to leave for a reason of the caller's; False where it may not be asked now."""
+        if not self._evictions.open(record, now):
+            return False
+        self._evictions.ask(record, now)
+        return True
+
     def restore(self, entry: QueuedPod, now: float) -> None:
         """Take up a claim that an earlier run made for a pod, before anybody else looks at the space."""
 
@@ -176,8 +201,13 @@ class RequestedCapacity:
     def _lost(self, record: PodRecord) -> float:
         """Return the core seconds of work that an eviction of a pod throws away.
 
-        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth.
+        No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth. A gang loses
+        the work of all its members.
         """
+        mates = () if record.pod.gang is None else self._mates(record.pod)
+        return sum(map(self._lost_alone, mates), self._lost_alone(record))
+
+    def _lost_alone(self, record: PodRecord) -> float:
         started = record.pod.started_seconds
         ran = 0.0 if started is None else max(0.0, self._now - started)
         worked = min(ran, self._expected.get(record.pod.key, np.inf))

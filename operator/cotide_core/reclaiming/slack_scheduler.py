@@ -20,8 +20,9 @@ same events and same seed give the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,21 @@ from cotide_core.reclaiming.nominations import Nomination, Nominations
 from cotide_core.reclaiming.preemption import Admits, Plan, Preemption
 from cotide_core.reclaiming.requested_capacity import RequestedCapacity
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
-from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import slack
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
+
+
+class ClaimsMark(NamedTuple):
+    """Claims, evictions and freed rows at one moment of a cycle."""
+
+    nominations: dict[str, Nomination]
+    evictions: dict[str, tuple[str, float]]
+    relieved: frozenset[int]
+    eased: bool
+    reopened: dict[Shape, None]
 
 
 class SlackScheduler(RequestedCapacity):
@@ -59,9 +70,14 @@ class SlackScheduler(RequestedCapacity):
     """
 
     def __init__(
-        self, config: SchedulerConfig, state: ClusterState, placer: Placer, expected: Mapping[str, float]
+        self,
+        config: SchedulerConfig,
+        state: ClusterState,
+        placer: Placer,
+        expected: Mapping[str, float],
+        mates: Callable[[Pod], Sequence[PodRecord]] = lambda _: (),
     ) -> None:
-        super().__init__(config, state, placer, expected)
+        super().__init__(config, state, placer, expected, mates)
         self._nominations = Nominations()
         self._reservations = Reservations(state, self._evictions, self._nominations)
         self._preemption = Preemption(self._config, state, placer, self._evictions, self._reservations, self._generator)
@@ -189,6 +205,28 @@ class SlackScheduler(RequestedCapacity):
         if plan is None:
             return None, self._with_risks(snapshot, entry.shape, refusal)
         return self._carry_out(entry, plan), refusal
+
+    def mark(self) -> object:
+        """Return claims, evictions and freed rows as they are."""
+        relieved = frozenset(self._state.relieved)
+        return ClaimsMark(self._nominations.copy(), self._evictions.copy(), relieved, self._eased, dict(self._reopened))
+
+    def rewind(self, mark: object) -> None:
+        """Forget claims and evictions that were noted since, and wake nobody for them."""
+        if not isinstance(mark, ClaimsMark):
+            return
+        nominations, evictions, relieved, self._eased, self._reopened = mark
+        self._nominations.take_back(nominations)
+        self._evictions.take_back(evictions)
+        self._state.relieved.intersection_update(relieved)
+
+    def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
+        """Keep a node's room for a pod; where it had a claim on it before, that one goes on."""
+        known = mark.nominations.get(entry.pod.key) if isinstance(mark, ClaimsMark) else None
+        if known is None or known.node != node:
+            return _room_for(self._nominate(entry, node, frozenset(), now))
+        self._nominations.add(known)
+        return _room_for(known)
 
     def restore(self, entry: QueuedPod, now: float) -> None:
         """Take up a claim that an earlier run made for a pod, before anybody else looks at the space.

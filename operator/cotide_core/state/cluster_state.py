@@ -253,6 +253,21 @@ class ClusterState:
         record.placed = False
         return True
 
+    def retract(self, key: str) -> None:
+        """Take an assumed pod off its node in the cycle that assumed it: the state is as before, and nobody is woken.
+
+        What was looked at in between must be looked at again, so the row counts as one with more room.
+        """
+        record = self._assumed.pop(key)
+        relieved, eased, row = set(self.relieved), set(self.namespaces.eased), record.row
+        node = self.refusals.left(key)
+        self._release(record)
+        for touched in {row, self.columns.row_of.get(node or "", row)} - {-1}:
+            self.columns.touch(touched, relief=True)
+        record.node, record.assumed_seconds, record.placed = None, None, False
+        self.relieved.intersection_update(relieved)
+        self.namespaces.eased.intersection_update(eased)
+
     def _assume_told(self, told: PodAssumed) -> None:
         """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
         record = self._pods.get(told.key)

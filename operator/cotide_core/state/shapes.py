@@ -85,6 +85,8 @@ class Shape:
     """Relief clock at which no node was found for it; while the clock stands there, none will be."""
     gratis: bool = False
     """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
+    gang: str = ""
+    """Key of the gang of its pods: one of a parked shape speaks for all, and each gang must speak for itself."""
 
     online: bool = field(init=False)
     """Whether its pods are of class online."""
@@ -129,6 +131,8 @@ class ShapeTable:
             key = (key, gratis)
         elif self._by_class and not online and not pod.preempts:
             key = (key, "never preempts")  # of a parked shape one speaks for all
+        if pod.gang is not None:
+            key = (key, "gang", pod.gang.key)
         column = -1 if online else state.columns.type_column(pod.type)
         shape = self._shapes.get(key)
         if shape is None:
@@ -141,6 +145,7 @@ class ShapeTable:
                 fit.peers = peers
             shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
             shape.gratis = gratis
+            shape.gang = "" if pod.gang is None else pod.gang.key
             self._count += 1
             self._shapes[key] = shape
         return shape

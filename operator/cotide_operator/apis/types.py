@@ -18,7 +18,14 @@ from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, INDEXES_CHARACTERS, INDEXES_MOST, LATENCY_MILLISECONDS_MOST, SECONDS_MOST
+from cotide_core.limits import (
+    EXACT,
+    GANG_MOST,
+    INDEXES_CHARACTERS,
+    INDEXES_MOST,
+    LATENCY_MILLISECONDS_MOST,
+    SECONDS_MOST,
+)
 from cotide_core.phases.profile import PHASES_MOST
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_operator.apis.names import GROUP, VERSION
@@ -168,6 +175,24 @@ class JobPhase(Schema):
         return resource_amount(MEMORY, self.resources.memory)
 
 
+class GangSpec(Schema):
+    """How many pods of a Job start together or not at all."""
+
+    min_member: int | None = Field(
+        default=None,
+        ge=1,
+        le=GANG_MOST,
+        json_schema_extra=_NOT_NULL,
+        description="Pods that start at once, or have succeeded; all of parallelism if not given.",
+    )
+    timeout_seconds: float = Field(
+        default=300.0,
+        ge=1,
+        le=SECONDS_MOST,
+        description="For how long fewer may hold a node while others wait; then those that do are evicted.",
+    )
+
+
 class JobSpec(Schema):
     """What a Job wants: finite work of class batch or gratis."""
 
@@ -203,7 +228,27 @@ class JobSpec(Schema):
         max_length=PHASES_MOST,
         description="Phases of each pod, in order; its first container is resized in place to what its phase needs.",
     )
+    gang: GangSpec | None = Field(
+        default=None, json_schema_extra=_NOT_NULL, description="Pods start together or not at all; none: one by one."
+    )
+    suspend: bool = Field(
+        default=False, description="true: no pod is made, and those there are are deleted; counts as no failure."
+    )
     rules = (
+        Rule(
+            "!has(self.gang) || !has(self.gang.minMember) || (self.gang.minMember <= self.parallelism"
+            " && self.gang.minMember <= self.completions)",
+            "spec.gang.minMember must be at most spec.parallelism and spec.completions: more never run at once",
+            ".gang",
+            lambda spec: spec.gang is None or (spec.gang.min_member or 1) <= min(spec.parallelism, spec.completions),
+        ),
+        Rule(
+            f"!has(self.gang) || has(self.gang.minMember) || self.parallelism <= {GANG_MOST}"
+            f" || self.completions <= {GANG_MOST}",
+            f"spec.gang may ask for at most {GANG_MOST} pods at once: give spec.gang.minMember",
+            ".gang",
+            lambda spec: spec.gang is None or spec.gang_size <= GANG_MOST,
+        ),
         Rule(
             "!has(self.phases) || self.phases.all(one, self.phases.exists_one(other, other.name == one.name))",
             "spec.phases must have different names",
@@ -211,6 +256,13 @@ class JobSpec(Schema):
             lambda spec: len({phase.name for phase in spec.phases}) == len(spec.phases),
         ),
     )
+
+    @property
+    def gang_size(self) -> int:
+        """Pods that must hold a node or have succeeded before any runs; 0 without a gang."""
+        if self.gang is None:
+            return 0
+        return self.gang.min_member or min(self.parallelism, self.completions)
 
     @property
     def input_bytes(self) -> int:

@@ -36,6 +36,7 @@ from cotide_operator.apis.types import (
 )
 from cotide_operator.cache.object_cache import controller_of
 from cotide_operator.reclaimed.pod_requests import reclaimed
+from cotide_operator.translation.gangs import GANG_ANNOTATION, MIN_MEMBER_ANNOTATION, TIMEOUT_ANNOTATION
 from cotide_operator.translation.kubelet_refusals import exceeded_its_own_limit
 
 Manifest = dict[str, Any]
@@ -48,6 +49,11 @@ REFUSED_BY_NODE: Final = frozenset(
 CLOCKS_APART_SECONDS: Final = 5.0
 """A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
 server's are compared, and they are closer together than that."""
+
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_GROUP_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
+"""Of Kueue's pod integration (kueue.sigs.k8s.io, v1beta1), whose webhook gates pods that carry the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +207,12 @@ def job_pod(
         annotations[REQUESTED_SECONDS_ANNOTATION] = f"{spec.requested_seconds:g}"
     if not spec.type:
         del annotations[TYPE_ANNOTATION]
+    if spec.gang is not None:
+        annotations[GANG_ANNOTATION] = job.name
+        annotations[MIN_MEMBER_ANNOTATION] = str(spec.gang_size)
+        annotations[TIMEOUT_ANNOTATION] = f"{spec.gang.timeout_seconds:g}"
+    labels = {CLASS_LABEL: workload_class.value, JOB_LABEL: job.name, INDEX_LABEL: str(index)}
+    queue_labels, queue_annotations = queued_by_kueue(job, spec)
     pod = _pod(
         {
             "name": job_pod_name(job.name, index, retry),
@@ -209,8 +221,8 @@ def job_pod(
             "finalizers": [TRACKING_FINALIZER],
         },
         spec.template,
-        labels={CLASS_LABEL: workload_class.value, JOB_LABEL: job.name, INDEX_LABEL: str(index)},
-        annotations=annotations,
+        labels=labels | queue_labels,
+        annotations=annotations | queue_annotations,
         scheduler_name=scheduler_name,
     )
     if spec.phases:
@@ -219,6 +231,21 @@ def job_pod(
     elif reclaim:
         pod["spec"] = reclaimed(pod["spec"])
     return pod
+
+
+def queued_by_kueue(job: Metadata, spec: JobSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Return labels and annotations by which Kueue's pod integration admits the pods of a Job that names its queue.
+
+    Pods that all run at once are one group, which is admitted as a whole. Where pods follow one another each is
+    admitted by itself: a group never has more pods than it counts.
+    """
+    queue = job.labels.get(KUEUE_QUEUE_LABEL)
+    if not queue:
+        return {}, {}
+    if spec.completions > spec.parallelism:
+        return {KUEUE_QUEUE_LABEL: queue}, {}
+    labels = {KUEUE_QUEUE_LABEL: queue, KUEUE_GROUP_LABEL: job.name}
+    return labels, {KUEUE_GROUP_COUNT_ANNOTATION: str(spec.completions)}
 
 
 def _ask_for_largest(container: Manifest, spec: JobSpec) -> None:

@@ -198,7 +198,7 @@ def _filled(
     current: list[SeenPod] = []
     for pod in alive:
         (stray if pod.index >= spec.completions or pod.index in progress.completed else current).append(pod)
-    wanted = min(spec.parallelism, spec.completions - len(progress.completed))
+    wanted = 0 if spec.suspend else min(spec.parallelism, spec.completions - len(progress.completed))
     if len(current) > wanted:
         # Those that wait go first, then the last indexes: the least work is lost.
         order = sorted(current, key=lambda pod: (pod.node is not None, -pod.index))

@@ -258,6 +258,8 @@ def _job_conditions(
         sentence = f"{counted(progress.failures, 'pod')} failed, spec.backoffLimit allows {spec.backoff_limit}"
         scheduled = [dict(one) for one in before if one.get("type") == "Scheduled"]
         return [*scheduled, _condition("Failed", True, "BackoffLimitExceeded", sentence)]
+    if spec.suspend and not placed and not trouble:
+        return [_condition("Scheduled", False, "Suspended", "spec.suspend is true: no pod is made")]
     if not placed and not waiting and not trouble:
         sentence = "the next pod is about to be made"
         if progress.failures:

@@ -42,5 +42,5 @@ def set_up(level: str, style: Format) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    for package in ("cotide_operator", "cotide_kube"):
+    for package in ("cotide_operator", "cotide_node_agent", "cotide_kube"):
         logging.getLogger(package).setLevel(level.upper())

@@ -46,6 +46,7 @@ from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import (
     affiliation,
     node_faults,
+    succeeded_of,
     translate_node,
     translate_pod,
     translate_workload,
@@ -282,7 +283,7 @@ class EventSource:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
         if kind == "jobs":
             job = self._mirror.jobs.get(key)
-            return (job.spec.get("class"), job.spec.get("priority")) if job else None
+            return (job.spec.get("class"), job.spec.get("priority"), succeeded_of(job)) if job else None
         if kind == "priorityclasses":
             priority = self._mirror.priorityclasses.get(key)
             return priority.value if priority else None

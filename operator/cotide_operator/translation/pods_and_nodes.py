@@ -18,6 +18,7 @@ from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass, classify
 from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
 from cotide_core.limits import (
+    INDEXES_MOST,
     INT32_MOST,
     LABEL_CHARACTERS,
     LATENCY_MILLISECONDS_MOST,
@@ -42,6 +43,7 @@ from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec, Quanti
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
@@ -84,6 +86,8 @@ class PodOwnership:
     max_priority: int | None = None
     """Highest pod priority that counts in its namespace; so is the next of Job priorities."""
     max_job_priority: int | None = None
+    job_succeeded: int = 0
+    """Pods that succeeded of the Job that owns the pod, where it is a gang; 0 for all others."""
 
 
 def affiliation(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
@@ -100,11 +104,13 @@ def affiliation_of_new(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
 def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
     owner_class: WorkloadClass | None = None
     job_priority: int | None = None
+    succeeded = 0
     if job_key is not None:
         job = mirror.jobs.get(job_key)
         spec: Mapping[str, Any] = job.spec if job is not None else {}
         owner_class = CLASSES.get(str(spec.get("class")), WorkloadClass.BATCH)
         job_priority = _bounded_priority(spec.get("priority")) if job is not None else None
+        succeeded = succeeded_of(job)
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
     named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
@@ -118,7 +124,16 @@ def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workl
         mirror.max_class_of(pod.metadata.namespace),
         job_priority,
         *(max_priorities(namespace) if namespace is not None else (None, None)),
+        succeeded,
     )
+
+
+def succeeded_of(job: CustomObject | None) -> int:
+    """Return how many pods of a gang succeeded by its Job's status; 0 where the Job is none."""
+    if job is None or job.spec.get("gang") is None:  # an empty one asks for all of parallelism
+        return 0
+    succeeded = job.status.get("succeeded")
+    return min(max(0, succeeded), INDEXES_MOST) if isinstance(succeeded, int) else 0
 
 
 _around: Final = lru_cache(REMEMBERED)(PodOwnership)
@@ -189,6 +204,7 @@ def translate_pod(
     priority = min(INT32_MOST, max(-INT32_MOST - 1, priority))
     node = spec.node_name or None
     to_place = ours and node is None
+    gang, lacks = gang_of(metadata.namespace, metadata.labels, annotations, around.job_succeeded)
     return Pod(
         key=key_of(metadata),
         uid=metadata.uid,
@@ -215,7 +231,7 @@ def translate_pod(
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
         gates=facts.gates if to_place else (),
-        unsupported=facts.unsupported if to_place else (),
+        unsupported=facts.unsupported + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,
@@ -228,6 +244,7 @@ def translate_pod(
         labels=_labels(metadata.labels),
         # A placed pod keeps others off by its anti-affinity, whoever placed it.
         rules=facts.rules if to_place or (facts.rules is not None and facts.rules.anti_affinity) else None,
+        gang=gang if ours else None,
     )
 
 

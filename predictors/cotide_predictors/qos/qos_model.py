@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from cotide_core.forecasting.heuristics import larger_outside
 from cotide_core.forecasts import MixBatch, QosAnswers, QosSamples
 from cotide_core.kernels.array_types import Floats, Indices
-from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.persistence import model_files
 from cotide_predictors.qos import manifest_form
 from cotide_predictors.qos.calibration import learn_sharpness
 from cotide_predictors.qos.envelope import FEATURES as RANGE
 from cotide_predictors.qos.envelope import Envelope, EnvelopeCheck
+from cotide_predictors.qos.latency_model import LatencyModel
 from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, feature_matrix
 from cotide_predictors.qos.mixes import cells_of, take_mixes, with_limit
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
@@ -47,7 +47,7 @@ WORTH_A_SWITCH: Final = 0.95
 """The base lies under the trees unless leaving it out lowers the held-out log loss to this share of it (chosen)."""
 
 
-class QosModel(Estimator):
+class QosModel(LatencyModel):
     """Probability that p95 latency exceeds a limit, for whole mixes; one model for any limit.
 
     Parameters
@@ -113,21 +113,6 @@ class QosModel(Estimator):
         self._learn(mixes, latency, self._choose(take_mixes(mixes, few), latency[few], generator))
         return self
 
-    @property
-    def model_id(self) -> str:
-        """The sha256 of the model's manifest."""
-        if not self._model_id:
-            self._model_id = model_files.fingerprint(self.to_files())
-        return self._model_id
-
-    def knows(self, job_type: str) -> bool:
-        """Whether the type was seen in training; an unknown one is treated as the worst known."""
-        return job_type in self.contention_.types
-
-    def violation_probability(self, mixes: MixBatch) -> Floats:
-        """Return (n,) probabilities in [0, 1] that each mix breaks its limit; one call for all rows."""
-        return self.answer(mixes).probability
-
     def answer(self, mixes: MixBatch) -> QosAnswers:
         """Return the probabilities, with whether each mix lies inside the training range, and the evidence."""
         if not len(mixes):
@@ -145,11 +130,6 @@ class QosModel(Estimator):
         """Return (n, 2) probabilities: the limit holds, the limit is broken."""
         broken = self.violation_probability(mixes)
         return np.column_stack((1.0 - broken, broken))
-
-    def predict(self, mixes: MixBatch) -> NDArray[np.bool_]:
-        """Return (n,) whether the limit is broken, at even odds."""
-        broken: NDArray[np.bool_] = self.violation_probability(mixes) > 0.5
-        return broken
 
     def to_files(self) -> dict[str, bytes]:
         """Return the model as manifest and UBJ bytes."""

@@ -23,12 +23,12 @@ from cotide_core.forecasting.heuristics import larger_outside
 from cotide_core.forecasts import MixBatch, QosAnswers
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.qos.applicability import OTHER_RATE_UNKNOWN, RATE_UNKNOWN
-from cotide_predictors.estimator import Estimator
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.persistence import model_files
 from cotide_predictors.qos import manifest_form
 from cotide_predictors.qos.envelope import Envelope, EnvelopeCheck, learn_envelope
 from cotide_predictors.qos.held_out_scores import scores_by_service, scores_of
+from cotide_predictors.qos.latency_model import LatencyModel
 from cotide_predictors.qos.mix_features import feature_matrix, smooth_matrix
 from cotide_predictors.qos.mixes import cells_of, take_mixes
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
@@ -57,7 +57,7 @@ WEIGHED: Final = ("lone_milliseconds", "capacity")
 LAW_WIDTH: Final = 10
 
 
-class ServicesQosModel(Estimator):
+class ServicesQosModel(LatencyModel):
     """Probability that p95 latency exceeds the limit, for whole mixes beside many unlike services.
 
     Parameters
@@ -147,25 +147,6 @@ class ServicesQosModel(Estimator):
         self.envelope_ = learn_envelope(mixes, who, self.services_, self.contention_.types)
         self._prepare()
         return self
-
-    @property
-    def model_id(self) -> str:
-        """The sha256 of the model's manifest."""
-        if not self._model_id:
-            self._model_id = model_files.fingerprint(self.to_files())
-        return self._model_id
-
-    def knows(self, job_type: str) -> bool:
-        """Whether the type was seen in training; an unknown one is treated as the worst known."""
-        return job_type in self.contention_.types
-
-    def violation_probability(self, mixes: MixBatch) -> Floats:
-        """Return (n,) probabilities in [0, 1] that each mix breaks its limit; one call for all rows."""
-        return self.answer(mixes).probability
-
-    def predict(self, mixes: MixBatch) -> NDArray[np.bool_]:
-        """Return (n,) whether the limit is broken, at even odds."""
-        return np.asarray(self.violation_probability(mixes) > 0.5)
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
         """Return the probabilities, with whether each mix lies inside what was learned of its service, and how much."""

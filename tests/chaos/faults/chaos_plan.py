@@ -8,6 +8,7 @@ that a row of seeds visits every kind of fault; a fifth of them mixes all themes
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, Final
 
 from chaos_steps import SCRIPT_SECONDS, Plan, Step, moment
@@ -77,8 +78,12 @@ def kill_plan(path: str, at: int) -> Plan:
     """Return the small run in which the first operator is killed at one point of a path.
 
     Somebody waits for two seconds where evictions are asked for, and where notes are written: those of pods that are
-    bound while others are, are withdrawn.
+    bound while others are, are withdrawn. On the path "drain" four pods stand on three nodes: two of these are freed.
     """
+    if path == "drain":
+        service = Step(0.0, "service", {"name": "own", "replicas": 4, "cpu": "500m"})
+        small = replace(drain_plan(0), policy="fifo", nodes=(4, 4, 4), election=False, steps=(service,))
+        return replace(small, seed=at, theme=f"killed on path {path}", kill_at=(at,))
     evicting, full = path == "evict", path in ("evict", "note")
     first, then = ("gratis", "online") if evicting else ("batch" if full else "online", "gratis")
     steps = [

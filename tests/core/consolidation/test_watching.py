@@ -120,6 +120,8 @@ def test_a_node_that_was_left_to_empty_is_freed_when_it_is_empty() -> None:
     assert [one.node for one in leaves] == ["e"]
     standings = {"e": Standing(Mark.EMPTYING, NOW - 400.0, 0, 300.0, 600.0)}
     assert Watch(RULES).decide(look(NOW, None, standings=standings)).freed == ("e",)
+    standings = {"e": replace(standings["e"], pods=1)}
+    assert Watch(RULES).decide(look(NOW, None, standings=standings)) == Acts()
 
 
 def state_of(*things: Node | Pod) -> ClusterState:

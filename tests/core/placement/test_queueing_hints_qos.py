@@ -55,7 +55,7 @@ class Catalogue(HeuristicCatalogue):
 
 def pod(name: str, gibibytes: float, **fields: Any) -> PodUpserted:
     """A pod that sorts so much."""
-    return pod_upserted(name, **{"type": "sort", "input_bytes": int(gibibytes * GIB), **fields})
+    return pod_upserted(name, **{"uid": name, "type": "sort", "input_bytes": int(gibibytes * GIB), **fields})
 
 
 def crowded(forecaster: ByInput, waiting: int) -> Scheduler:

@@ -32,7 +32,9 @@ KNOBS = HierarchicalConfig(overload_observation_seconds=15.0, overload_pause_sec
 def pod(name: str, cls: WorkloadClass, started: float = 0.0, **fields: Any) -> Pod:
     """A pod on the one node; online ones are the service's."""
     owner = "d/web" if cls is WorkloadClass.ONLINE else None
-    return running_pod(name, "n", cls=cls, **{"workload": owner, "started_seconds": started, "ours": False, **fields})
+    return running_pod(
+        name, "n", cls=cls, **{"uid": name, "workload": owner, "started_seconds": started, "ours": False, **fields}
+    )
 
 
 class Scene:
@@ -68,7 +70,7 @@ def test_one_goes_at_a_time_and_the_next_only_after_a_pause_and_another_measurem
     scene.measured(110.0, 12.0)
     assert scene.measured(125.0, 12.0) == ["d/new"]
     assert scene.measured(140.0, 12.0) == []  # still on its way out
-    scene.handle(141.0, PodDeleted("d/new", "new"))
+    scene.handle(141.0, PodDeleted("d/new", "u-new"))
     assert scene.measured(150.0, 12.0) == []  # 30 s have not passed
     assert scene.handle(156.0) == []  # nothing was measured since
     assert scene.measured(157.0, 12.0) == ["d/old"]
@@ -105,7 +107,7 @@ def test_other_policies_leave_it_be(policy: str) -> None:
 
 def test_a_service_alone_on_its_node_is_left_alone() -> None:
     scene = Scene()
-    scene.handle(101.0, PodDeleted("d/old", "old"), PodDeleted("d/new", "new"))
+    scene.handle(101.0, PodDeleted("d/old", "u-old"), PodDeleted("d/new", "u-new"))
     scene.measured(110.0, 12.0)
     assert scene.measured(130.0, 12.0) == []
 

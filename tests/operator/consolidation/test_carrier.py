@@ -31,6 +31,7 @@ class SmallCluster:
 
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
+        await asyncio.sleep(0)  # whoever else carries gets its turn
         self.on_sleep()
         for due in [one for one in self.due if one[0] <= self.time]:
             self.due.remove(due)

@@ -77,7 +77,8 @@ def test_the_shipped_configurations_are_accepted(path: Path) -> None:
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs the kubectl binary")
 @pytest.mark.parametrize(
-    "folder", ["crds", "rbac", "base", "admission", "overlays/kind", "overlays/prod", "overlays/reclaimed"]
+    "folder",
+    ["crds", "rbac", "base", "admission", "node-agent", "overlays/kind", "overlays/prod", "overlays/reclaimed"],
 )
 def test_kubectl_builds_it(folder: str) -> None:
     built = subprocess.run(
@@ -99,6 +100,16 @@ def test_the_operator_runs_with_as_little_as_it_can() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["resources"]["requests"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_node_agent_only_reads_the_api_and_needs_no_more_than_to_own_control_groups() -> None:
+    rules = found("ClusterRole", "cotide-node-agent")["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [(["pods", "nodes"], ["list", "watch"])]
+    pod = found("DaemonSet", "cotide-node-agent")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in container["securityContext"]
+    assert {volume["hostPath"]["path"] for volume in pod["volumes"]} == {"/sys/fs/cgroup", "/run/cotide"}
 
 
 def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:

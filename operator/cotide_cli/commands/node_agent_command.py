@@ -1,0 +1,104 @@
+"""``cotide node-agent``: the optional agent of one node (docs/node-agent.md).
+
+Runs until SIGTERM or SIGINT and leaves the kernel's defaults behind. Exit codes: 0 when told to stop, 1 when it could
+not go on, 2 for a mistake in options.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cotide_node_agent.service import AgentOptions
+
+SHARE = click.FloatRange(0, 1, min_open=True)
+
+
+@click.command()
+@click.option("--node", envvar="NODE_NAME", required=True, help="Name of the node; default: $NODE_NAME.")
+@click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, the service account, ~/.kube/config.")
+@click.option(
+    "--cgroup-mount",
+    type=click.Path(path_type=Path),
+    default=Path("/sys/fs/cgroup"),
+    show_default=True,
+    help="Where the host's control groups are mounted, writable.",
+)
+@click.option("--cgroup-root", default="", help="The kubelet's cgroupRoot, where it has one.")
+@click.option(
+    "--proc",
+    type=click.Path(path_type=Path),
+    default=Path("/proc"),
+    show_default=True,
+    help="The proc file system of the host's processes.",
+)
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    default=Path("/run/cotide/node-agent.json"),
+    show_default=True,
+    help="What was changed and how to undo it; must outlive the container.",
+)
+@click.option("--target-share", type=SHARE, default=0.95, show_default=True, help="Of the cpus, for all pods together.")
+@click.option("--half-life", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True,
+              help="Seconds in which half of what was taken is given back.")  # fmt: skip
+@click.option("--contended-share", type=SHARE, default=0.2, show_default=True,
+              help="Of their time that services wait for a cpu, from which on batch is cut.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics and health.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one."
+)
+@click.option("--undo", is_flag=True, help="Only put back what an agent before left, and end.")
+@click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info", show_default=True
+)
+def command(
+    node: str,
+    kubeconfig: str | None,
+    cgroup_mount: Path,
+    cgroup_root: str,
+    proc: Path,
+    journal: Path,
+    target_share: float,
+    half_life: float,
+    contended_share: float,
+    interval: float,
+    metrics_host: str,
+    metrics_port: int,
+    undo: bool,
+    log_level: str,
+) -> None:
+    """Hold batch pods of one node back while services need its cpu."""
+    from cotide_node_agent.control_law import LawSettings
+    from cotide_node_agent.service import AgentOptions, undo_what_was_left
+    from cotide_operator.observability.logging_setup import set_up
+
+    set_up(log_level, "text")
+    if undo:
+        undo_what_was_left(journal)
+        return
+    law = LawSettings(
+        target_share=target_share,
+        half_life_seconds=half_life,
+        contended_share=contended_share,
+        calm_share=contended_share / 2,
+    )
+    options = AgentOptions(
+        node, kubeconfig, cgroup_mount, cgroup_root, proc, journal, interval, metrics_host, metrics_port, law
+    )
+    asyncio.run(_run(options))
+
+
+async def _run(options: AgentOptions) -> None:
+    from cotide_node_agent.service import run
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await run(options, stop)

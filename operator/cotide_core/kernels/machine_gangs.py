@@ -1,0 +1,272 @@
+"""Plans in which some pods start together or not at all: `machine_plan` with gangs.
+
+Called by `planning` where a gang waits. The pods of a gang stand one after another in the line and get one start: the
+earliest moment, now or one at which something becomes free, at which all of them fit at once on the machines taken in
+the order of `machine_plan.first_machine`. For like pods that is exact, since what a machine takes is counted; among
+unlike ones, which are filled in greedily, a moment may be missed, and after `TRIALS` moments at which they did not fit
+the gang has no start in this plan. A gang is never kept: it is planned anew in its turn, beside what others were
+promised. Invariant: all pods of a gang have the same start, or none has one; without a gang the plan is that of
+`machine_plan.plan_machines`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.compiled import compiled, inlined, uncounted
+from cotide_core.kernels.machine_plan import (
+    NO_ROOM,
+    NOWHERE,
+    RESERVED,
+    STARTS,
+    Demands,
+    Plan,
+    first_machine,
+    keep_promised,
+    lasts_on,
+    plan_next,
+    present_on,
+    smallest,
+    start_beside,
+)
+from cotide_core.kernels.machines import NEVER, Profiles, has_room, hold, segment_on
+
+TRIALS: Final = 256
+"""Moments at which a gang of unlike pods is tried in vain before it has no start in a plan (chosen: a few ms each)."""
+
+
+@cache
+def compile_gangs() -> None:
+    """Have the kernel compiled, once in a process."""
+    profiles, demands, plan = smallest()
+    zero = np.zeros(1, np.int64)
+    plan_gangs(profiles, 0, demands, zero - 1, zero, 1, 1, plan)
+
+
+@compiled
+def plan_gangs(
+    profiles: Profiles,
+    now: int,
+    demands: Demands,
+    gang: Integers,
+    second: Integers,
+    most_reserved: int,
+    most_starts: int,
+    plan: Plan,
+) -> int:
+    """Plan n pods on N machines; return how many start now, or `NO_ROOM`.
+
+    Parameters
+    ----------
+    gang : (n,) number of the gang of a pod, -1 for none; the pods of one stand together, hold nothing, and have slot 0.
+    profiles, second, most_reserved, most_starts : see `machine_plan.plan_machines`; a gang counts as one reservation,
+        and the last gang may start more pods than ``most_starts`` says.
+    """
+    pods = gang.shape[0]
+    left = np.zeros(plan.opened.shape[0], np.bool_)
+    if not keep_promised(profiles, now, demands, left, plan):
+        return NO_ROOM
+    served, starts = _in_turn(profiles, now, demands, gang, most_reserved, most_starts, left, plan)
+    if starts != NO_ROOM and starts < most_starts and most_reserved <= pods:
+        present = present_on(profiles, now)
+        only_now = np.full(1, now, np.int64)
+        starts = _beside(profiles, now, demands, gang, second, most_starts, starts, served, present, only_now, plan)
+    if starts != NO_ROOM:
+        plan.opened[:] = left
+    return starts
+
+
+@inlined
+def _in_turn(
+    profiles: Profiles,
+    now: int,
+    demands: Demands,
+    gang: Integers,
+    most_reserved: int,
+    most_starts: int,
+    left: Booleans,
+    plan: Plan,
+) -> tuple[int, int]:
+    """Plan one pod or gang after another; return how many pods were planned or passed over, and starts or `NO_ROOM`."""
+    starts = 0
+    reserved = 0
+    pod = 0
+    while pod < gang.shape[0] and reserved < most_reserved and starts < most_starts:
+        stop = _end_of(gang, pod)
+        if gang[pod] < 0:
+            done = plan_next(profiles, now, demands, pod, left, plan)
+        else:
+            moments = _moments(profiles, now, _earliest_of_each(profiles, now, demands, pod, stop, plan))
+            done = _place(profiles, now, demands, pod, stop, moments, plan)
+        if done == NO_ROOM:
+            return pod, NO_ROOM
+        starts += (stop - pod) * (done == STARTS)
+        reserved += done == RESERVED
+        pod = stop
+    return pod, starts
+
+
+@inlined
+def _beside(
+    profiles: Profiles,
+    now: int,
+    demands: Demands,
+    gang: Integers,
+    second: Integers,
+    most_starts: int,
+    starts: int,
+    served: int,
+    present: Integers,
+    only_now: Integers,
+    plan: Plan,
+) -> int:
+    """Start what fits beside the reservations, of the pods and gangs from ``served`` on; return starts or `NO_ROOM`."""
+    for pod in second:
+        if starts >= most_starts:
+            break
+        if pod < served or (gang[pod] >= 0 and pod > 0 and gang[pod - 1] == gang[pod]):
+            continue
+        stop = _end_of(gang, pod)
+        if gang[pod] < 0:
+            done = start_beside(profiles, now, demands, pod, present, plan)
+        else:
+            done = _place(profiles, now, demands, pod, stop, only_now, plan)
+            if done == STARTS:
+                _take_present(present, demands, pod, stop, plan)
+        if done == NO_ROOM:
+            return NO_ROOM
+        starts += (stop - pod) * (done == STARTS)
+    return starts
+
+
+@inlined
+def _take_present(present: Integers, demands: Demands, first: int, stop: int, plan: Plan) -> None:
+    """Take what a gang holds off what is free at this moment."""
+    for pod in range(first, stop):
+        for resource in range(demands.take.shape[1]):
+            present[plan.machine[pod], resource] -= demands.take[demands.group[pod], resource]
+
+
+@inlined
+def _end_of(gang: Integers, pod: int) -> int:
+    """Return the first pod behind a gang, or behind a pod without one."""
+    stop = pod + 1
+    while gang[pod] >= 0 and stop < gang.shape[0] and gang[stop] == gang[pod]:
+        stop += 1
+    return stop
+
+
+@inlined
+def _earliest_of_each(profiles: Profiles, now: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
+    """Return a moment before which some pod of a gang could not start even alone."""
+    earliest = now
+    for pod in range(first, stop):
+        of = demands.group[pod]
+        if pod > first and demands.group[pod - 1] == of:
+            continue
+        found, begin = first_machine(profiles, now, demands, of, NEVER, -1, plan.opened)
+        earliest = NEVER if found < 0 else max(earliest, begin)
+    return earliest
+
+
+@compiled
+def _moments(profiles: Profiles, now: int, earliest: int) -> Integers:
+    """Return the moments from one on at which something begins to be free, sorted; none where it is `NEVER`."""
+    times, sizes = profiles.times, profiles.sizes
+    count = 0
+    found = np.empty(1 + sizes.sum(), np.int64)
+    if earliest < NEVER:
+        found[0] = max(now, earliest)
+        count = 1
+        for at in range(sizes.shape[0]):
+            for index in range(sizes[at]):
+                if times[at, index] > earliest:
+                    found[count] = times[at, index]
+                    count += 1
+    listed = found[:count]
+    listed.sort()
+    return listed
+
+
+@uncounted
+def _place(profiles: Profiles, now: int, demands: Demands, first: int, stop: int, moments: Integers, plan: Plan) -> int:
+    """Give a gang the first of some moments at which all of it fits; return what came of it, or `NO_ROOM`."""
+    trials = 0
+    for index in range(moments.shape[0]):
+        moment = moments[index]
+        if (index > 0 and moment == moments[index - 1]) or not _counts(profiles, moment, demands, first, stop):
+            continue
+        done = _fill(profiles, moment, demands, first, stop, plan)
+        if done == NO_ROOM:
+            return NO_ROOM
+        if done == STARTS:
+            return STARTS if moment == now else RESERVED
+        trials += 1
+        if trials >= TRIALS:
+            return NOWHERE
+    return NOWHERE
+
+
+@inlined
+def _counts(profiles: Profiles, moment: int, demands: Demands, first: int, stop: int) -> bool:
+    """Whether all machines together have room at a moment for the pods of each group of a gang, were it alone."""
+    pod = first
+    while pod < stop:
+        of = demands.group[pod]
+        behind = pod
+        while behind < stop and demands.group[behind] == of:
+            behind += 1
+        wanted = behind - pod
+        at = 0
+        while wanted > 0 and at < profiles.sizes.shape[0]:
+            if demands.may[demands.fit[of], at]:
+                wanted -= _takes(profiles, moment, demands, of, at, wanted)
+            at += 1
+        if wanted > 0:
+            return False
+        pod = behind
+    return True
+
+
+@uncounted
+def _takes(profiles: Profiles, moment: int, demands: Demands, of: int, at: int, most: int) -> int:
+    """Return how many pods of a group, at most so many, fit on a machine from a moment on."""
+    times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
+    need = demands.need[of]
+    end = moment + lasts_on(demands, of, at)
+    index = segment_on(times, size, moment)
+    while index < size and times[index] < end and most > 0:
+        for resource in range(need.shape[0]):
+            if need[resource] > 0:
+                most = max(0, min(most, free[index, resource] // need[resource]))
+        index += 1
+    return most
+
+
+@inlined
+def _fill(profiles: Profiles, moment: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
+    """Put all pods of a gang on machines from a moment on, or none; return `STARTS`, `NOWHERE` or `NO_ROOM`."""
+    pod = first
+    while pod < stop:
+        of = demands.group[pod]
+        found, _ = first_machine(profiles, moment, demands, of, moment + 1, -1, plan.opened)
+        if found < 0:
+            break
+        if not has_room(profiles, found):
+            return NO_ROOM
+        hold(profiles, found, moment, lasts_on(demands, of, found), demands.take[of], 1)
+        plan.machine[pod] = found
+        plan.start[pod] = moment
+        pod += 1
+    if pod == stop:
+        return STARTS
+    for back in range(first, pod):
+        of = demands.group[back]
+        hold(profiles, plan.machine[back], moment, lasts_on(demands, of, plan.machine[back]), demands.take[of], -1)
+        plan.machine[back] = -1
+        plan.start[back] = -1
+    return NOWHERE

@@ -1,0 +1,82 @@
+"""Gangs in plans: who stands together in the line, and how a method plans them.
+
+Called by `planner` where a gang waits; a plan without one never comes here. Most methods plan a gang in its turn
+(`kernels.machine_gangs`). Those that move reservations or choose nodes by other rules plan the others behind the gangs,
+which then come first. Invariant: pods of a gang that is not whole are planned together or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machines import Profiles
+from cotide_core.planning.earliest_start import PlanMethod, PlanRequest
+from cotide_core.queueing.gangs import Gangs
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
+
+
+def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], Integers | None]:
+    """Return a line in which the pods of each gang stand behind its first, and (n,) their numbers; None for no gang.
+
+    Pods of a gang that lacks nobody any more count as pods without one.
+    """
+    numbers: dict[str, int] = {}
+    whole: dict[str, bool] = {}
+    line: list[QueuedPod] = []
+    gang: list[int] = []
+    for entry in waiting:
+        key = entry.shape.gang
+        if key and key not in whole:
+            standing = gangs.standing(key)
+            planned = [one for one in standing.waiting if one.queue_state is QueueState.PLANNED]
+            # Like pods beside one another: the kernel counts them together.
+            planned.sort(key=lambda one: (-one.shape.fit.millicores, one.shape.order, one.seconds_p50, one.sequence))
+            whole[key] = standing.lacks == 0
+            if standing.lacks == len(planned) > 0 and not standing.leaves:
+                numbers[key] = len(numbers)
+                line += planned
+                gang += [numbers[key]] * len(planned)
+        if not key or whole[key]:
+            line.append(entry)
+            gang.append(-1)
+    return line, np.array(gang, np.int64) if numbers else None
+
+
+def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -> tuple[Profiles, PlanRequest | None]:
+    """Plan gangs and all others; returns what is free behind the plan, and what the method is to settle, if
+    anything."""
+    if method.gangs_in_turn or request.gang is None:
+        return method.solve(base, request), request
+    with_gang = np.flatnonzero(request.gang >= 0)
+    others = np.flatnonzero(request.gang < 0)
+    first = _part(request, with_gang)
+    profiles = PlanMethod.earliest(method, base, first)
+    started = int((first.start == first.moment).sum())
+    rest = _part(request, others)
+    rest.gang = None
+    rest.most = None if rest.most is None else max(1, rest.most - started)
+    if len(others):
+        profiles = method.solve(profiles, rest)
+    for part, indexes in ((first, with_gang), (rest, others)):
+        request.machine[indexes], request.start[indexes] = part.machine, part.start
+    request.opened |= first.opened | rest.opened
+    return profiles, rest if len(others) else None
+
+
+def _part(request: PlanRequest, indexes: Integers) -> PlanRequest:
+    """Return a request for some of the pods, in the same order."""
+    rank = np.argsort(np.argsort(request.second[np.isin(request.second, indexes)]))
+    second = np.argsort(np.argsort(indexes))[rank]
+    return replace(
+        request,
+        waiting=[request.waiting[index] for index in indexes.tolist()],
+        group=request.group[indexes],
+        second=second,
+        machine=request.machine[indexes],
+        start=request.start[indexes],
+        opened=request.opened.copy(),
+        gang=None if request.gang is None else request.gang[indexes],
+    )

@@ -1,0 +1,349 @@
+"""Starts gangs: all members that lack in one cycle, or none.
+
+Called by `cycle.Scheduler` for a popped pod of a gang that is not whole. Its members are placed one after another, the
+largest first, each as the policy places any pod (slack, guard and rank included), and counted at once so that the next
+sees it; where one finds no node, all are taken back and nothing has happened. A policy that plans is handed the members
+together (`planner`). Under forecast slack gratis pods leave for a gang only where room is found for all of it; the
+nodes of the others are kept meanwhile. Invariant: of a gang that is not whole either as many as it lacks are assumed
+by one call, or nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Evict, Wait, WaitReason
+from cotide_core.placement.assumptions import Assumptions
+from cotide_core.placement.bind_instructions import DecidedBind
+from cotide_core.placement.feasibility import FITS
+from cotide_core.placement.placer import Placement, Placer, Upcoming
+from cotide_core.placement.refusal_messages import overall, sentence
+from cotide_core.placement.wait_instructions import Room, wait
+from cotide_core.queueing.capped_pods import Capped
+from cotide_core.queueing.gangs import Gangs, GangStanding
+from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.shapes import Shape
+from cotide_core.state.snapshot import Snapshot
+
+NOT_NOW: Placement = Placement(-1, None, ())
+
+
+class GangCapacity(Protocol):
+    """What is asked of the policy's capacity, for one member after another; see `reclaiming.requested_capacity`."""
+
+    @property
+    def by_requests(self) -> bool:
+        """Whether nobody is ever evicted to make room."""
+        ...
+
+    def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
+        """Choose a node for a pod, or say why there is none."""
+        ...
+
+    def make_room(
+        self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
+    ) -> tuple[Room | None, Placement]:
+        """Choose whom to evict for a pod that found no node."""
+        ...
+
+    def mark(self) -> object:
+        """Return what `rewind` takes back to."""
+        ...
+
+    def rewind(self, mark: object) -> None:
+        """Forget claims and evictions that were noted since."""
+        ...
+
+    def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
+        """Keep a node's room for a pod."""
+        ...
+
+
+@dataclass(slots=True)
+class GangAttempt:
+    """What came of one gang's turn."""
+
+    binds: list[DecidedBind] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    evictions: list[Evict] = field(default_factory=list)
+    tried: int = 1
+    """Placements that were worked out."""
+
+    def tell(self, told: Wait | None) -> None:
+        """Add what is to be told, where there is something."""
+        if told is not None:
+            self.waits.append(told)
+
+
+@dataclass(slots=True)
+class _Trial:
+    placed: dict[QueuedPod, Placement] = field(default_factory=dict)
+    rooms: dict[QueuedPod, Room] = field(default_factory=dict)
+    refused: Placement = NOT_NOW
+    capped: Capped | None = None
+    failed: QueuedPod | None = None
+    """The member that found nothing; None where all did."""
+    could: int = 0
+    """Members that could have started."""
+
+
+class GangStarts:
+    """Starts the gangs of one engine.
+
+    Parameters
+    ----------
+    plans, join : of the planner: whether pods of a shape are planned, and to hand one over.
+    """
+
+    def __init__(
+        self,
+        gangs: Gangs,
+        state: ClusterState,
+        placer: Placer,
+        queue: SchedulingQueue,
+        capacity: GangCapacity,
+        assumptions: Assumptions,
+    ) -> None:
+        self._gangs = gangs
+        self._state = state
+        self._placer = placer
+        self._queue = queue
+        self._capacity = capacity
+        self._assumptions = assumptions
+        self._failed: dict[str, tuple[int, int, int]] = {}
+        """Of gangs that found no room: the state's relief clock, who waited and who lacked then."""
+
+    def attempt(
+        self,
+        entry: QueuedPod,
+        snapshot: Snapshot,
+        now: float,
+        qos: QosForecaster,
+        plans: Callable[[Shape], bool],
+        join: Callable[[QueuedPod, float], None],
+    ) -> GangAttempt | None:
+        """Try the gang of a popped pod; None where the pod may go alone, since its gang is whole."""
+        standing = self._gangs.standing(entry.shape.gang)
+        if standing.leaves:
+            # It is asked to leave as a whole: who waits goes on waiting until the others are gone.
+            self._queue.set_aside(entry, now)
+            attempt = GangAttempt()
+            words = f"gang {entry.shape.gang}: waits until those of it that were asked to leave are gone"
+            attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+            return attempt
+        if standing.lacks == 0:
+            return None
+        if len(standing.waiting) < standing.lacks:
+            return self._too_few(standing, now)
+        waiting = sorted(standing.waiting, key=lambda one: self._queue.key_of(one, now))
+        members, spare = waiting[: standing.lacks], waiting[standing.lacks :]
+        for one in spare:
+            self._aside(one, now)
+        tied = any(one.shape.fit.peers is not None for one in members)
+        # A plan does not see what members have to do with one another: with such rules a gang starts as without a plan.
+        if not tied and all(plans(one.shape) for one in members):
+            return self._hand_over(standing, members, now, join)
+        return self._start(standing, members, snapshot, now, qos)
+
+    def forget(self) -> None:
+        """Drop what is remembered of refusals: the forecasts are others now."""
+        self._failed.clear()
+
+    def _too_few(self, standing: GangStanding, now: float) -> GangAttempt:
+        attempt = GangAttempt()
+        gang, there = standing.gang, standing.holding + standing.succeeded + len(standing.waiting)
+        words = f"gang {gang.key}: {there} of {gang.minimum} are there and can start, waits for the others"
+        for one in standing.waiting:
+            self._aside(one, now)
+            attempt.tell(wait(one, WaitReason.WAITING_FOR_GANG, words))
+        return attempt
+
+    def _hand_over(
+        self, standing: GangStanding, members: Sequence[QueuedPod], now: float, join: Callable[[QueuedPod, float], None]
+    ) -> GangAttempt:
+        """Give all members to the plan together; none where their namespace may not hold them all."""
+        joined: list[QueuedPod] = []
+        for one in members:
+            self._queue.take(one, now)
+            capped = self._queue.over_held(one)
+            if capped is not None:
+                for other in joined:
+                    self._queue.set_aside(other, now)
+                trial = _Trial(capped=capped, failed=one, could=len(joined))
+                return self._refused(standing, members, trial, 0, now)
+            join(one, now)
+            joined.append(one)
+        return GangAttempt(tried=0)
+
+    def _start(
+        self, standing: GangStanding, members: list[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster
+    ) -> GangAttempt:
+        key, clock = standing.gang.key, self._state.columns.relief_clock
+        mark = (clock, len(standing.waiting), standing.lacks)
+        tied = any(one.shape.fit.peers is not None for one in members)
+        if self._failed.get(key) == mark and not tied:
+            return self._again(members, now)
+        members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
+        could = self._at_most(members, snapshot)
+        if could < len(members) and self._capacity.by_requests:
+            verdicts = self._placer.refusals(snapshot, members[0].shape.fit)
+            trial = _Trial(refused=Placement(-1, None, verdicts), failed=members[-1], could=could)
+            self._failed[key] = mark
+            return self._refused(standing, members, trial, snapshot.node_count, now)
+        saved = self._capacity.mark()
+        trial = self._try(members, snapshot, now, qos)
+        if trial.failed is None and not trial.rooms:
+            self._failed.pop(key, None)
+            attempt = GangAttempt(tried=len(members))
+            for one in members:
+                attempt.binds.append(self._assumptions.settle(one, trial.placed[one], snapshot, now))
+                self._gangs.touch(one.pod.key)
+            return attempt
+        for one in trial.placed:
+            self._state.retract(one.pod.key)
+        if trial.failed is None:
+            return self._make_room(standing, members, trial, saved, snapshot, now)
+        self._capacity.rewind(saved)
+        if trial.capped is None:
+            self._failed[key] = (self._state.columns.relief_clock, len(standing.waiting), standing.lacks)
+        return self._refused(standing, members, trial, snapshot.node_count, now)
+
+    def _try(self, members: Sequence[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster) -> _Trial:
+        """Place one member after another, as far as it goes."""
+        trial = _Trial()
+        ahead: Upcoming = lambda: [one.shape for one in members[len(trial.placed) + 1 :]]  # noqa: E731 - of this loop
+        for one in members:
+            trial.capped = self._queue.over_held(one)
+            if trial.capped is not None:
+                trial.failed = one
+                break
+            found = self._capacity.place(snapshot, one, qos, ahead)
+            if found.row >= 0:
+                self._state.assume(one.pod.key, snapshot.name(found.row), now)
+                trial.placed[one] = found
+                continue
+            room, found = self._capacity.make_room(snapshot, one, found, qos)
+            if room is None:
+                trial.failed, trial.refused = one, found
+                break
+            trial.rooms[one] = room
+        trial.could = len(trial.placed)
+        return trial
+
+    def _at_most(self, members: Sequence[QueuedPod], snapshot: Snapshot) -> int:
+        """Return how many members fit at most, by requests alone; exact for like members without a guard.
+
+        Members with rules about other pods all count: one that is placed may open nodes to the next.
+        """
+        counted = 0
+        for fit in dict.fromkeys(one.shape.fit for one in members):
+            alike = sum(one.shape.fit is fit for one in members)
+            if fit.peers is not None:
+                counted += alike
+                continue
+            rows = np.flatnonzero(self._placer.candidates(snapshot, fit).codes == FITS)
+            most = np.full(len(rows), 1 if fit.host_ports or fit.exclusive else alike, np.int64)
+            for column, amount in fit.demanded:
+                if amount > 0:
+                    np.minimum(most, snapshot.free[column, rows] // amount, out=most)
+            counted += min(alike, int(most.sum()))
+        return counted
+
+    def _make_room(
+        self,
+        standing: GangStanding,
+        members: Sequence[QueuedPod],
+        trial: _Trial,
+        saved: object,
+        snapshot: Snapshot,
+        now: float,
+    ) -> GangAttempt:
+        """Evict for those that found no node, and keep the nodes that the others found."""
+        attempt = GangAttempt(tried=len(members))
+        gang = standing.gang
+        leaving = sum(len(room.evictions) for room in trial.rooms.values())
+        words = f"gang {gang.key}: {trial.could} of {len(members)} can start, waits for room for the others"
+        for one in members:
+            room = trial.rooms.get(one)
+            if room is None:
+                room = self._capacity.claim(one, snapshot.name(trial.placed[one].row), saved, now)
+            attempt.evictions.extend(room.evictions)
+            message = f"{words}. preemption: {room.message}"
+            self._queue.take(one, now)
+            self._park(one, now)
+            attempt.tell(wait(one, WaitReason.INSUFFICIENT_SLACK, message, room=room))
+        attempt.tried += leaving
+        return attempt
+
+    def _refused(
+        self, standing: GangStanding, members: Sequence[QueuedPod], trial: _Trial, nodes: int, now: float
+    ) -> GangAttempt:
+        """Leave all members waiting: one of each shape speaks for those like it."""
+        attempt = GangAttempt(tried=1 + trial.could)
+        gang, capped = standing.gang, trial.capped
+        words = f"gang {gang.key}: {trial.could} of {len(members)} can start, waits for room for all at once"
+        reason = WaitReason.WAITING_FOR_TURN if capped is not None else WaitReason.INSUFFICIENT_SLACK
+        if trial.refused.refused:
+            words = f"{words}: {sentence(trial.refused.refused, nodes)}"
+            reason = overall(trial.refused.refused)
+        if capped is not None:
+            words = f"gang {gang.key}: {trial.could} of {len(members)} can start: {capped.message}"
+        speakers = {one.shape: one for one in reversed(members)}
+        speaks = members[0] if trial.failed is None else trial.failed
+        speakers[speaks.shape] = speaks
+        for one in members:
+            self._queue.take(one, now)
+            if one is not speakers[one.shape]:
+                self._queue.set_aside(one, now)
+                self._tell_quiet(attempt, one, standing, speaks)
+            elif capped is not None and one is speaks:
+                self._queue.cap(one, now)
+                attempt.tell(wait(one, reason, words, cap=capped.limit))
+            elif capped is not None:
+                self._queue.set_aside(one, now)
+                self._tell_quiet(attempt, one, standing, speaks)
+            else:
+                self._park(one, now)
+                attempt.tell(wait(one, reason, words, placement=trial.refused))
+        return attempt
+
+    @staticmethod
+    def _tell_quiet(attempt: GangAttempt, entry: QueuedPod, standing: GangStanding, speaks: QueuedPod) -> None:
+        """Tell a member that another says more: a number that changes is not told a thousand times."""
+        gang = standing.gang
+        words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
+        if entry.told is None or entry.told[0] is not WaitReason.WAITING_FOR_GANG or "says more" not in entry.told[1]:
+            attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+
+    def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:
+        """Leave members as they were: nothing changed since they were refused."""
+        speakers = {one.shape: one for one in reversed(members)}
+        for one in members:
+            self._queue.take(one, now)
+            if one is speakers[one.shape]:
+                self._queue.failed(one, now)
+            else:
+                self._queue.set_aside(one, now)
+        return GangAttempt()
+
+    def _park(self, entry: QueuedPod, now: float) -> None:
+        """Leave a member that was refused until something changes.
+
+        One with rules about other pods is asked again after its back-off instead: a trial of its own gang that is taken
+        back moves the counts that would wake it.
+        """
+        if entry.shape.fit.peers is None:
+            self._queue.failed(entry, now)
+        else:
+            entry.attempts += 1
+            self._queue.back_off(entry, now)
+
+    def _aside(self, entry: QueuedPod, now: float) -> None:
+        self._queue.set_aside(entry, now)

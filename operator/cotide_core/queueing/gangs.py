@@ -1,0 +1,243 @@
+"""Gangs: who belongs together, how many of them hold a node, and how long it has been too few.
+
+Owned by `cycle.Scheduler`; read by whoever starts pods (`planning.gang_start`, `planning.planner`). Nothing is kept of
+pods without a gang. A gang stands, by what its members hold::
+
+    nobody --all that it needs assumed in one cycle--> whole --its members succeed--> over
+                                                        |  ^
+             (a bind is refused, a member fails or goes) v  | (all that lacks starts at once)
+                                                       partial --time-out, while a member waits--> released: all leave
+
+Counts are worked out from the state when they are asked for, so a new engine that is told of half-bound gangs sees them
+as they are, and a time-out runs anew from then. A member that succeeded counts as holding, also when it is gone.
+Invariants: a gang that holds fewer than its minimum while a member waits is released within its time-out; a gang of
+which a pod was asked to leave starts nobody before those that were asked have gone or stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cotide_core.events import Gang, Pod, PodPhase
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
+from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+
+_CAN_START: Final = frozenset(
+    {
+        QueueState.ACTIVE,
+        QueueState.BACKOFF,
+        QueueState.PARKED,
+        QueueState.PLANNED,
+        QueueState.GANG,
+        QueueState.IN_HAND,
+    }
+)
+_HAS_A_TURN: Final = _CAN_START - {QueueState.GANG} | {QueueState.CAPPED, QueueState.ASIDE}
+LEAVES_SECONDS: Final = 90.0
+"""After which a member that was asked to leave counts as staying: that of evictions (`config.HierarchicalConfig`)."""
+
+AGAIN_SECONDS: Final = 30.0
+"""Between two rounds of releasing one gang: as long as a refused eviction is not asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangStanding:
+    """How a gang stands at one moment."""
+
+    gang: Gang
+    holding: int
+    """Members on a node, or assumed on one, that are not on their way out."""
+    succeeded: int
+    waiting: tuple[QueuedPod, ...]
+    """Members that could start now, as far as the queue knows, in the order of their arrival."""
+    members: int
+    leaves: bool
+    """Whether some of it were asked to leave and have not gone yet: then nobody of it starts."""
+
+    @property
+    def lacks(self) -> int:
+        """How many must start together before anybody of it may run."""
+        return max(0, self.gang.minimum - self.holding - self.succeeded)
+
+    @property
+    def partial(self) -> bool:
+        """Whether nodes are held for nothing yet: some hold, too few, and somebody waits."""
+        return self.holding > 0 and self.lacks > 0 and bool(self.waiting)
+
+
+class Gangs:
+    """The gangs of one engine."""
+
+    def __init__(self, state: ClusterState, queue: SchedulingQueue) -> None:
+        self._state = state
+        self._queue = queue
+        self.members: dict[str, dict[str, None]] = {}
+        """Keys of pods, by gang; empty while there is no gang."""
+        self._gang_of: dict[str, str] = {}
+        self._rules: dict[str, Gang] = {}
+        self._succeeded: dict[str, set[str]] = {}
+        """Uids, so that a member counts once."""
+        self._changed: dict[str, None] = {}
+        self._partial: dict[str, float] = {}
+        """Since when."""
+        self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
+        """Members that were asked to leave: uid and when."""
+        self.released = 0
+        """Gangs that were released for their time-out, ever."""
+
+    def __iter__(self) -> Iterator[GangStanding]:
+        return (self.standing(key) for key in self.members)
+
+    def note(self, pod: Pod) -> None:
+        """Take in a pod as it was just reported."""
+        key = "" if pod.gang is None else pod.gang.key
+        before = self._gang_of.get(pod.key, "")
+        if before and before != key:
+            self.gone(pod.key)
+        if pod.gang is None:
+            return
+        self.members.setdefault(key, {})[pod.key] = None
+        self._gang_of[pod.key] = key
+        self._rules[key] = pod.gang
+        if pod.phase is PodPhase.SUCCEEDED:
+            self._succeeded.setdefault(key, set()).add(pod.uid)
+        self._changed[key] = None
+
+    def gone(self, key: str) -> None:
+        """Forget a pod that is gone."""
+        gang = self._gang_of.pop(key, None)
+        if gang is None:
+            return
+        del self.members[gang][key]
+        self._changed[gang] = None
+
+    def touch(self, key: str) -> None:
+        """Note that a pod began or ended to hold a node."""
+        gang = self._gang_of.get(key)
+        if gang is not None:
+            self._changed[gang] = None
+
+    def stays(self, key: str) -> None:
+        """Note that a pod which was asked to leave does not."""
+        gang = self._gang_of.get(key)
+        if gang is not None and self._leaving.get(gang, {}).pop(key, None) is not None:
+            self._changed[gang] = None
+
+    def standing(self, key: str) -> GangStanding:
+        """Return how a gang stands, by its key."""
+        holding, waiting = 0, []
+        members = self.members.get(key, {})
+        for name in members:
+            record = self._state.record(name)
+            if record is None:
+                continue
+            if record.node is not None:
+                ended = record.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+                holding += not ended and not record.pod.terminating
+                continue
+            entry = self._queue.get(name)
+            if entry is not None and entry.queue_state in _CAN_START:
+                waiting.append(entry)
+        rule, leaves = self._rules[key], bool(self._leaving.get(key))
+        succeeded = max(rule.succeeded, len(self._succeeded.get(key, ())))
+        return GangStanding(rule, holding, succeeded, tuple(waiting), len(members), leaves)
+
+    def settle(self, now: float) -> None:
+        """Work out what the changed gangs come to: who may try for itself, and since when one is partial."""
+        changed, self._changed = self._changed, {}
+        self._end_leaving(changed, now)
+        for key in changed:
+            if not self.members.get(key):
+                for kept in (self.members, self._rules, self._succeeded, self._partial, self._leaving):
+                    kept.pop(key, None)
+                continue
+            standing = self.standing(key)
+            if standing.partial:
+                self._partial.setdefault(key, now)
+            else:
+                self._partial.pop(key, None)
+            if not standing.leaves:
+                self._give_turns(standing, now)
+
+    def due(self, now: float) -> list[str]:
+        """Return the keys of the gangs whose time is over; again after a while, where one is still partial then."""
+        late = [key for key, since in self._partial.items() if since + self._rules[key].timeout_seconds <= now]
+        for key in late:
+            self._partial[key] = now + AGAIN_SECONDS - self._rules[key].timeout_seconds
+        return late
+
+    def holders(self, key: str) -> list[PodRecord]:
+        """Return the members of a gang that are bound to a node and not on their way out."""
+        found = [self._state.record(name) for name in self.members.get(key, {})]
+        return [
+            one
+            for one in found
+            if one is not None and one.row >= 0 and one.assumed_seconds is None and not one.pod.terminating
+        ]
+
+    def mates(self, pod: Pod) -> list[PodRecord]:
+        """Return the other members of a pod's gang that are bound and not on their way out."""
+        return [] if pod.gang is None else [one for one in self.holders(pod.gang.key) if one.pod.key != pod.key]
+
+    def goes_with(self, pod: Pod) -> list[PodRecord]:
+        """Return who has to leave with a member that was asked to: nobody where enough of its gang stay."""
+        if pod.gang is None:
+            return []
+        standing, asked = self.standing(pod.gang.key), self._leaving.get(pod.gang.key, {})
+        enough = standing.holding - len(asked) + standing.succeeded >= standing.gang.minimum
+        return [] if enough else self.mates(pod)
+
+    def ask(self, record: PodRecord, now: float) -> bool:
+        """Note that a member is asked to leave; False when it was asked already."""
+        gang = self._gang_of[record.pod.key]
+        asked = self._leaving.setdefault(gang, {})
+        known = asked.get(record.pod.key)
+        if known is not None and known[0] == record.pod.uid:
+            return False
+        asked[record.pod.key] = (record.pod.uid, now)
+        self._changed[gang] = None
+        for entry in self.standing(gang).waiting if len(asked) == 1 else ():
+            if entry.queue_state is QueueState.PLANNED:
+                self._queue.set_aside(entry, now)
+        return True
+
+    def next_change(self, now: float) -> float:
+        """Return when `settle` or `due` has something to do by itself, not before ``now``; infinite for never."""
+        if self._changed:
+            return now
+        ends = [since + self._rules[key].timeout_seconds for key, since in self._partial.items()]
+        ends += [since + LEAVES_SECONDS for asked in self._leaving.values() for _, since in asked.values()]
+        return max(now, min(ends, default=math.inf))
+
+    def _end_leaving(self, changed: dict[str, None], now: float) -> None:
+        for gang, asked in list(self._leaving.items()):
+            for key, (uid, since) in list(asked.items()):
+                record = self._state.record(key)
+                stays = record is not None and record.pod.uid == uid and record.row >= 0
+                if not stays or since + LEAVES_SECONDS <= now:
+                    del asked[key]
+                    changed[gang] = None
+            if not asked:
+                del self._leaving[gang]
+
+    def _give_turns(self, standing: GangStanding, now: float) -> None:
+        """Let members try that were left to their gang: all of a whole one, else one where nobody speaks for it."""
+        planned = [entry for entry in standing.waiting if entry.queue_state is QueueState.PLANNED]
+        if planned and standing.lacks not in (0, len(planned)):
+            # The plan has others than are lacking now.
+            for entry in planned:
+                self._queue.set_aside(entry, now)
+        aside = [entry for entry in standing.waiting if entry.queue_state is QueueState.GANG]
+        if not aside:
+            return
+        if standing.lacks == 0:
+            for entry in aside:
+                self._queue.recall(entry, now)
+        elif len(standing.waiting) >= standing.lacks and not any(
+            entry.queue_state in _HAS_A_TURN for entry in standing.waiting
+        ):
+            self._queue.recall(aside[0], now)

@@ -1,0 +1,101 @@
+"""What the API server says of this node: which of its pods are batch or gratis, and what the operator published.
+
+Called by `service`. Classes come from the label that the operator writes on each pod that it binds, within what the
+namespace may claim; a pod without it is a service's. When the API server is away, what was known holds: a uid never
+comes again, and a new pod that nobody told of has the kernel's defaults. What was published is believed no more then.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass
+from cotide_core.errors import InputError
+from cotide_core.units import CPU, RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject, PodObject, Quantity
+from cotide_kube.reflector import Reflector
+from cotide_node_agent.agent import BatchPod
+
+_LOG = logging.getLogger(__name__)
+
+STATIC_ANNOTATION: Final = "kubernetes.io/config.hash"
+"""On the mirror of a static pod: by what its control group is named instead of the uid."""
+MILLICORES: Final = 1000
+
+
+class PodFeed:
+    """Follows the pods of one node, and the node.
+
+    Parameters
+    ----------
+    client : KubeClient
+    node : str
+        Its name.
+    """
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self._pods = Reflector(client, "/api/v1/pods", PodObject, field_selector=f"spec.nodeName={node}")
+        self._nodes = Reflector(client, "/api/v1/nodes", NodeObject, field_selector=f"metadata.name={node}")
+        self._published = 0.0
+        self.batch: dict[str, BatchPod] = {}
+        """By the name of the pod's control group."""
+        self.capacity_cpus: float | None = None
+        """None until the node was seen."""
+
+    @property
+    def published_cpus(self) -> float:
+        """Room that the operator vouches for, 0 while nobody can tell whether it still does."""
+        return 0.0 if self._nodes.failures else self._published
+
+    async def follow_pods(self) -> None:
+        """Keep `batch` up to date; never ends on its own."""
+        async for change in self._pods:
+            if change.object is None:
+                continue
+            known = None if change.kind == "DELETED" else batch_pod(change.object)
+            if known is not None:
+                self.batch[known.uid] = known
+            else:
+                self.batch.pop(group_name(change.object), None)
+
+    async def follow_node(self) -> None:
+        """Keep capacity and what is published up to date; never ends on its own."""
+        async for change in self._nodes:
+            if change.object is None or change.kind == "DELETED":
+                continue
+            status = change.object.status
+            self.capacity_cpus = _amount(CPU, status.capacity) / MILLICORES or None
+            self._published = _amount(RECLAIMED_CPU, status.allocatable) / MILLICORES
+
+
+def group_name(pod: PodObject) -> str:
+    """Return by what a kubelet names the pod's control group."""
+    return pod.metadata.annotations.get(STATIC_ANNOTATION) or pod.metadata.uid
+
+
+def batch_pod(pod: PodObject) -> BatchPod | None:
+    """Return what the agent needs to know of a batch or gratis pod; None for any other, and for one that has ended."""
+    decided = CLASSES.get(pod.metadata.labels.get(CLASS_LABEL, ""))
+    if decided in (None, WorkloadClass.ONLINE) or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    requests = [container.resources.requests for container in pod.spec.containers]
+    asked = {
+        resource: sum(_amount(resource, one) for one in requests) for resource in (CPU, RECLAIMED_CPU, RECLAIMED_MEMORY)
+    }
+    return BatchPod(
+        group_name(pod),
+        decided is WorkloadClass.GRATIS,
+        asked[CPU] / MILLICORES,
+        asked[RECLAIMED_CPU] / MILLICORES,
+        asked[RECLAIMED_MEMORY],
+    )
+
+
+def _amount(resource: str, amounts: dict[str, Quantity]) -> int:
+    try:
+        return int(resource_amount(resource, amounts.get(resource, "0")))
+    except InputError as error:
+        _LOG.debug("an amount of %s is passed over: %s", resource, error)
+        return 0

@@ -1,0 +1,223 @@
+"""Gangs at the present: all or nothing, released after a time-out, taken up by a new engine, evicted whole."""
+
+from __future__ import annotations
+
+import pytest
+from live_cluster import Catalogue, bound, engine, node, pod
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    EvictRefused,
+    Gang,
+    Namespace,
+    NamespaceUpserted,
+    PodDeleted,
+    PodPhase,
+    PodUpserted,
+)
+from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.recording.ledger import LedgerWriter
+from cotide_core.recording.replay import replay
+
+PRESENT = ("fifo", "qpsm", "random-guarded", "hierarchical", "predictive")
+TIMEOUT = 60.0
+
+
+def members(name: str, count: int, minimum: int = 0, cpu: int = 1000, **fields: object) -> list[PodUpserted]:
+    rule = Gang(f"d/{name}", minimum or count, TIMEOUT)
+    return [pod(f"{name}-{index}", cpu, 10.0, gang=rule, **fields) for index in range(count)]
+
+
+def on(event: PodUpserted, where: str, phase: PodPhase = PodPhase.RUNNING) -> PodUpserted:
+    return PodUpserted(event.pod._replace(node=where, phase=phase, started_seconds=0.0))
+
+
+def refuse(event: PodUpserted, where: str) -> BindRefused:
+    return BindRefused(event.pod.key, event.pod.uid, where, 500, "no", retry=True)
+
+
+def waits(out: list[Instruction]) -> dict[str, Wait]:
+    return {one.key.removeprefix("d/"): one for one in out if isinstance(one, Wait)}
+
+
+def evicted(out: list[Instruction]) -> dict[str, EvictCause]:
+    return {one.key.removeprefix("d/"): one.cause for one in out if isinstance(one, Evict)}
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_two_gangs_that_each_need_more_than_half_run_one_after_the_other(policy: str) -> None:
+    """Eight cores, gangs of five and six: neither gets a part of what it needs while the other runs."""
+    x, y = members("x", 6), members("y", 5)
+    mixed: list[Event] = [one for pair in zip(y, x, strict=False) for one in pair] + x[5:]
+    scheduler, out = engine(policy, node("a"), node("b"), *mixed)
+    first = bound(out)
+    assert {name.split("-")[0] for name in first} in ({"x"}, {"y"})
+    assert len(first) == (6 if "x-0" in first else 5)
+    of_first = {one.pod.key.removeprefix("d/"): one for one in mixed if isinstance(one, PodUpserted)}
+    done = [on(of_first[name], where, PodPhase.SUCCEEDED) for name, where in first.items()]
+    assert len(bound(scheduler.handle(done, 10.0))) == 11 - len(first)
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_a_gang_waits_for_its_last_pod_and_says_how_many_are_there(policy: str) -> None:
+    x = members("x", 3)
+    scheduler, out = engine(policy, node("a"), *x[:2])
+    assert not bound(out)
+    assert waits(out)["x-0"].reason is WaitReason.WAITING_FOR_GANG
+    assert waits(out)["x-0"].message == "gang d/x: 2 of 3 are there and can start, waits for the others"
+    assert len(bound(scheduler.handle(x[2:], 1.0))) == 3
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_what_could_start_is_said_once_and_nothing_is_held_for_it(policy: str) -> None:
+    """Four cores, one of them taken: three of four could start, and a single pod takes one of the free cores."""
+    busy = on(pod("busy", 1000, 100.0), "a")
+    scheduler, out = engine(policy, node("a"), busy, *members("x", 4))
+    told = [one.message for one in waits(out).values()]
+    assert sum("gang d/x: 3 of 4 can start, waits for room for all at once" in message for message in told) == 1
+    assert sum(message.endswith("says more") for message in told) == 3
+    assert bound(scheduler.handle([pod("single", 1000, 10.0, 1.0)], 1.0)) == {"single": "a"}
+
+
+def test_a_minimum_starts_the_gang_and_the_others_follow_one_by_one() -> None:
+    """Two of four are enough; three fit."""
+    busy = on(pod("busy", 1000, 100.0), "a")
+    scheduler, out = engine("fifo", node("a"), busy, *members("x", 4, minimum=2))
+    assert len(bound(out)) == 2
+    assert scheduler.next_wakeup(0.0) == 0.0
+    assert len(bound(scheduler.handle([], 0.0))) == 1, "the third fits, the fourth waits alone"
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_a_half_bound_gang_is_finished_where_there_is_room(policy: str) -> None:
+    x = members("x", 3)
+    scheduler, out = engine(policy, node("a"), *x)
+    where = bound(out)
+    scheduler.handle([on(x[0], where["x-0"]), on(x[1], where["x-1"]), refuse(x[2], where["x-2"])], 1.0)
+    assert bound(scheduler.handle([], 3.0)) == {"x-2": "a"}
+    assert scheduler.handle([on(x[2], "a")], 4.0) == []
+    assert not evicted(scheduler.handle([], 500.0)), "whole again: no time-out"
+
+
+def _half_bound(scheduler: Scheduler, out: list[Instruction], x: list[PodUpserted]) -> None:
+    """Confirm two of three, refuse the third, and have its room taken by a pod of another scheduler at 1 s."""
+    where = bound(out)
+    thief = PodUpserted(pod("thief", 2000, 1e6).pod._replace(ours=False, node="a", phase=PodPhase.RUNNING))
+    scheduler.handle([on(x[0], where["x-0"]), on(x[1], where["x-1"]), refuse(x[2], where["x-2"]), thief], 1.0)
+
+
+@pytest.mark.parametrize("policy", [*PRESENT, "easy", "conservative"])
+def test_a_gang_that_stays_half_bound_is_released_after_its_timeout_and_not_before(policy: str) -> None:
+    """Partial since 1 s, released at 61 s; those that were asked are gone at 62 s, and nobody starts before."""
+    x = members("x", 3)
+    scheduler, out = engine(policy, node("a"), *x)
+    _half_bound(scheduler, out, x)
+    assert not evicted(scheduler.handle([], 60.9))
+    assert scheduler.next_wakeup(60.9) == 61.0
+    out = scheduler.handle([], 61.0)
+    assert evicted(out) == {"x-0": EvictCause.GANG, "x-1": EvictCause.GANG}
+    assert scheduler.gangs.released == 1
+    assert not bound(scheduler.handle([PodDeleted("d/thief", "u-thief")], 61.5)), "two of it are on their way out"
+    gone = [PodDeleted(one.pod.key, one.pod.uid) for one in x[:2]]
+    again = [PodUpserted(one.pod._replace(uid=f"again-{one.pod.uid}")) for one in x[:2]]
+    assert len(bound(scheduler.handle([*gone, *again], 80.0))) == 3
+
+
+def test_a_refused_release_is_asked_again() -> None:
+    x = members("x", 3)
+    scheduler, out = engine("fifo", node("a"), *x)
+    _half_bound(scheduler, out, x)
+    assert len(evicted(scheduler.handle([], 61.0))) == 2
+    refused = [EvictRefused(one.pod.key, one.pod.uid, "a", 429, "budget") for one in x[:2]]
+    scheduler.handle(refused, 61.1)
+    assert len(evicted(scheduler.handle([], 91.2))) == 2, "30 s later"
+
+
+@pytest.mark.parametrize("policy", [*PRESENT, "easy"])
+def test_a_new_engine_finishes_a_half_bound_gang_or_releases_it_within_its_timeout(policy: str) -> None:
+    x = members("x", 3)
+    half = [on(x[0], "a"), on(x[1], "a"), x[2]]
+    scheduler, out = engine(policy, node("a"), *half)
+    assert bound(out) == {"x-2": "a"}
+    thief = PodUpserted(pod("thief", 2000, 1e6).pod._replace(ours=False, node="a", phase=PodPhase.RUNNING))
+    scheduler, out = engine(policy, node("a"), thief, *half)
+    assert not bound(out)
+    assert set(evicted(scheduler.handle([], TIMEOUT))) == {"x-0", "x-1"}
+
+
+def test_a_gang_whose_pods_succeed_one_after_another_is_not_partial() -> None:
+    x = members("x", 3)
+    scheduler, out = engine("fifo", node("a"), *x)
+    where = bound(out)
+    scheduler.handle([on(one, where[one.pod.key.removeprefix("d/")]) for one in x], 1.0)
+    scheduler.handle([on(x[0], "a", PodPhase.SUCCEEDED), PodDeleted("d/x-0", "u-x-0")], 5.0)
+    assert not evicted(scheduler.handle([], 500.0))
+
+
+def test_a_gang_waits_while_a_member_is_gated() -> None:
+    x = members("x", 3)
+    gated = PodUpserted(x[2].pod._replace(gates=("kueue.x-k8s.io/admission",)))
+    scheduler, out = engine("fifo", node("a"), *x[:2], gated)
+    assert not bound(out)
+    assert len(bound(scheduler.handle([x[2]], 1.0))) == 3
+
+
+def test_a_limit_of_the_namespace_stops_the_whole_gang_without_a_busy_loop() -> None:
+    """Three cores may be held; the gang needs four. It is asked about again when a limit changes."""
+    limit = NamespaceUpserted(Namespace("d", batch_millicores=3000))
+    scheduler, out = engine("fifo", node("a"), limit, *members("x", 4))
+    assert not bound(out)
+    assert any(one.cap for one in waits(out).values())
+    for _ in range(4):
+        scheduler.handle([], 0.0)
+    assert scheduler.next_wakeup(0.0) is None or scheduler.next_wakeup(0.0) > 0.0
+    out = scheduler.handle([NamespaceUpserted(Namespace("d", batch_millicores=4000))], 1.0)
+    assert len(bound(out)) == 4
+
+
+def _gratis(count: int, gang: Gang | None = None) -> list[PodUpserted]:
+    gratis = [pod(f"g-{index}", 1000, 1e3, workload_class=WorkloadClass.GRATIS, gang=gang) for index in range(count)]
+    return [on(one, "ab"[index % 2]) for index, one in enumerate(gratis)]
+
+
+def test_gratis_pods_leave_for_a_gang_only_where_all_of_it_gets_room() -> None:
+    """Eight cores, six held by gratis pods. Of a gang of four two fit and two get room. A gang of nine never fits."""
+    _, out = engine("hierarchical", node("a"), node("b"), *_gratis(6), *members("big", 9))
+    assert not evicted(out)
+    scheduler, out = engine("hierarchical", node("a"), node("b"), *_gratis(6), *members("x", 4))
+    assert not bound(out)
+    leaves = evicted(out)
+    assert len(leaves) == 2
+    assert set(leaves.values()) == {EvictCause.PREEMPTED}
+    single = pod("single", 1000, 10.0, 1.0)
+    assert not bound(scheduler.handle([single], 1.0)), "the nodes that two members found are kept for them"
+    gone = [PodDeleted(f"d/{name}", f"u-{name}") for name in leaves]
+    out = scheduler.handle(gone, 2.0)
+    assert {name.split("-")[0] for name in bound(out)} == {"x"}
+    assert len(bound(out)) == 4
+
+
+def test_a_victim_takes_its_gang_along() -> None:
+    """One core is wanted; the gratis gang of eight would be useless without one of its pods."""
+    rule = Gang("d/g", 8, TIMEOUT)
+    wanted = pod("wanted", 1000, 10.0)
+    _, out = engine("hierarchical", node("a"), node("b"), *_gratis(8, rule), wanted)
+    assert len(evicted(out)) == 8
+    _, out = engine("hierarchical", node("a"), node("b"), *_gratis(8, rule._replace(minimum=7)), wanted)
+    assert len(evicted(out)) == 1, "seven are enough"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "predictive", "easy"])
+def test_decisions_about_gangs_replay_byte_for_byte(policy: str) -> None:
+    config = SchedulerConfig(policy=policy)
+    scheduler, writer = Scheduler(config, Catalogue()), LedgerWriter(config)
+    lines = [writer.header()]
+    events: list[Event] = [node("a"), *members("x", 3), *members("y", 2)]
+    for now in (0.0, 1.0, 70.0):
+        out = scheduler.handle(events, now)
+        lines.append(writer.entry(now, events, out))
+        events = [members("y", 2)[0]] if now else [refuse(members("x", 3)[0], "a")]
+    assert replay(lines, Catalogue()).difference is None

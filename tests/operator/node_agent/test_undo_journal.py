@@ -1,0 +1,65 @@
+"""The journal: what was there comes back, whoever wrote meanwhile and however the agent ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotide_core.errors import InputError
+from cotide_node_agent.undo_journal import UndoJournal
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "cpu.shares"
+    made.write_text("1024\n")
+    return made
+
+
+def test_what_was_there_is_on_disk_before_the_file_is_changed(file: Path, tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    file.chmod(0o444)
+    journal.change(file, "2")
+    assert UndoJournal(tmp_path / "journal").load() == 1
+
+
+def test_what_another_wrote_meanwhile_is_put_back_and_not_what_was_there_at_first(file: Path, tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    journal.change(file, "2")
+    file.write_text("512\n")  # a kubelet resized the pod
+    journal.change(file, "2")
+    assert file.read_text() == "2"
+    journal.undo()
+    assert file.read_text() == "512"
+
+
+def test_what_another_wrote_last_stays(file: Path, tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    journal.change(file, "2")
+    file.write_text("512\n")
+    journal.undo()
+    assert file.read_text() == "512\n"
+
+
+def test_nothing_is_written_where_the_file_says_so_already(file: Path, tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    assert journal.change(file, "1024")
+    assert len(journal) == 0
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_file_that_is_gone_is_no_error(file: Path, tmp_path: Path) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    journal.change(file, "2")
+    file.unlink()
+    assert not journal.change(file, "3")
+    after = UndoJournal(tmp_path / "journal")
+    assert (after.load(), after.undo()) == (1, 0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "before": {}}', '{"format": 1, "before": 3}'])
+def test_what_is_no_journal_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "journal").write_text(text)
+    with pytest.raises(InputError, match=r"journal is no journal of changed control groups"):
+        UndoJournal(tmp_path / "journal").load()
