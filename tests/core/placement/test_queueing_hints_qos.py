@@ -75,7 +75,7 @@ def crowded(forecaster: ByInput, waiting: int) -> Scheduler:
 
 
 def freed(scheduler: Scheduler) -> list[Instruction]:
-    return scheduler.handle([PodDeleted("d/r0", "u-r0")], 2.0)
+    return scheduler.handle([PodDeleted("d/r0", "r0")], 2.0)
 
 
 @pytest.mark.parametrize("waiting", [1, 9])
