@@ -56,6 +56,7 @@ from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.reclaiming.registry import capacity_of
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
+from cotide_core.state.pod_matches import COUNTERS_KEPT
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import noun_of
@@ -114,6 +115,8 @@ class Scheduler:
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
         self._resources_seen = self.state.columns.resource_generation
+        self._keepers_seen = self.state.matches.generation
+        self._matches_kept = COUNTERS_KEPT
         self._handling: Event | Pod | None = None
         self._sequence = 0
         self._now = 0.0
@@ -141,6 +144,7 @@ class Scheduler:
         self._now = now
         self._handling = None
         self._placer.renew()
+        self.state.matches.begin()
         self._expire(now)
         reopened = self.state.reopen(now)
         for event in events:
@@ -149,6 +153,8 @@ class Scheduler:
         self._handling = None
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
+        if self.state.matches.generation != self._keepers_seen:
+            self._regroup()
         self._planner.take(events)
         if reopened:
             self._planner.reopen()
@@ -189,7 +195,7 @@ class Scheduler:
             times.append(max(now, assumed + self.config.assume_timeout_seconds))
         if self.state.refusals and self._queue:
             times.append(max(now, self.state.refusals.next_change()))
-        times += [self._capacity.next_change(now), self._planner.next_change(now)]
+        times += [self._capacity.next_change(now), self._planner.next_change(now), self._wakes.next_change(now)]
         if self.gangs.members:
             times.append(self.gangs.next_change(now))
         return min((time for time in times if time < math.inf), default=None)
@@ -300,7 +306,7 @@ class Scheduler:
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
         if entry is None or entry.pod.uid != pod.uid:
             self._admit(pod, None)
-        elif is_irrelevant_update(entry.pod, pod):
+        elif is_irrelevant_update(entry.pod, pod) and not self._regrouped(entry, pod):
             entry.pod = pod
         else:
             self._admit(pod, entry)
@@ -336,14 +342,18 @@ class Scheduler:
         for entry in nominated:
             if arrivals.get(entry.pod.key) is entry:
                 self._capacity.restore(entry, now)
-        if len(self._shapes) > self._shapes_kept or self.state.columns.types_refused:
+        matches = self.state.matches
+        full = len(self._shapes) > self._shapes_kept or len(matches) > self._matches_kept
+        if full or self.state.columns.types_refused:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
             self._handling = entry.pod
             entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
             queue_state = self._queue.add(entry, now)
-            if queue_state is QueueState.HELD:
+            if queue_state is QueueState.HELD and not entry.pod.unsupported:
+                self._tell(wait(entry, WaitReason.NO_MATCHING_NODE, entry.pod.blocked))
+            elif queue_state is QueueState.HELD:
                 fields = ", ".join(entry.pod.unsupported)
                 message = f"{fields} is not supported and is never ignored: remove it"
                 self._tell(wait(entry, WaitReason.MISCONFIGURED, message))
@@ -378,11 +388,27 @@ class Scheduler:
         for shape in [shape for shape in self._failures if shape.fit in stale]:
             del self._failures[shape]
 
+    def _regrouped(self, entry: QueuedPod, pod: Pod) -> bool:
+        """Whether a waiting pod's labels changed so that other pods concern it, or it concerns others."""
+        if entry.pod.labels == pod.labels or not self.state.matches.active:
+            return False
+        return self._shapes.of(pod, self.state) is not entry.shape
+
+    def _regroup(self) -> None:
+        """Give waiting pods another shape that placed pods keep off by a rule that is new."""
+        self._keepers_seen = self.state.matches.generation
+        peers_of = self.state.matches.peers_of
+        for entry in [*self._arrivals.values(), *self._queue]:
+            if peers_of(entry.pod) is not entry.shape.fit.peers:
+                self._admit(entry.pod, entry)
+
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._assumptions) for entry in group}
         self._shapes.prune(used)
         self._shapes_kept = max(SHAPES_KEPT, 2 * len(self._shapes))
         self._placer.forget(used)
+        self.state.matches.prune({shape.fit.peers for shape in used if shape.fit.peers is not None})
+        self._matches_kept = max(COUNTERS_KEPT, 2 * len(self.state.matches))
         if self.state.columns.release_types({shape.type_column for shape in used}):
             self._placer.forget_answers()
         for shape in [shape for shape in self._failures if shape not in used]:
@@ -395,6 +421,9 @@ class Scheduler:
         while left > 0 and (entry := self._queue.pop()) is not None:
             shape = entry.shape
             self._handling = entry.pod
+            if shape.fit.peers is not None and not self.state.matches.ready(shape.fit.peers):
+                self._queue.back_off(entry, now)
+                continue
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
@@ -409,7 +438,8 @@ class Scheduler:
             if entry.told is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
-            if shape.failed_at == columns.relief_clock and shape in self._failures:
+            # Of a shape that depends on other pods a bind may have made room, too.
+            if shape.failed_at == columns.relief_clock and shape.fit.peers is None and shape in self._failures:
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)

@@ -111,11 +111,36 @@ class NodeAffinity(ApiStruct, frozen=True):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredNodeTerm, ...] = ()
 
 
-class PodAffinity(ApiStruct, frozen=True):
-    """``affinity.podAffinity`` or ``podAntiAffinity``; terms are kept as they are, to be named, not evaluated."""
+class LabelSelector(ApiStruct, frozen=True):
+    """A label selector of a budget, a rule of a pod or one of our resources."""
 
-    required_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
-    preferred_during_scheduling_ignored_during_execution: tuple[dict[str, Any], ...] = ()
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[MatchExpression, ...] = ()
+
+
+class PodAffinityTerm(ApiStruct, frozen=True):
+    """One term of pod affinity or anti-affinity."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(ApiStruct, frozen=True):
+    """A soft one."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(ApiStruct, frozen=True):
+    """``affinity.podAffinity`` or ``podAntiAffinity``."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(ApiStruct, frozen=True):
@@ -142,6 +167,11 @@ class SpreadConstraint(ApiStruct, frozen=True):
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     max_skew: int = 1
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class SchedulingGate(ApiStruct, frozen=True):
@@ -327,13 +357,6 @@ class PriorityClassObject(ApiStruct, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = ""
-
-
-class LabelSelector(ApiStruct, frozen=True):
-    """A label selector of a budget or of one of our resources."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[MatchExpression, ...] = ()
 
 
 class DisruptionBudgetSpec(ApiStruct, frozen=True):

@@ -46,6 +46,7 @@ class Candidates:
         self._feasibility = feasibility
         self._rank = rank
         self._cursor = -1
+        self._stamp = 0
         self._ranking = Ranking()
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
@@ -56,10 +57,13 @@ class Candidates:
         """Evaluate the rows that changed since the last call."""
         columns = snapshot.columns
         end = columns.journal_start + len(columns.journal)
-        if self._cursor == end and len(self.codes) == snapshot.size:
+        stamp = self._stamp if self._shape.peers is None else self._feasibility.stamp(self._shape, snapshot)
+        if self._cursor == end and len(self.codes) == snapshot.size and stamp == self._stamp:
             return
         self.unfit = None
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
+        if self._shape.peers is not None:
+            behind, self._stamp = True, stamp  # a pod more or less concerns whole domains, not just its row
         if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
             self._evaluate_all(snapshot)
         else:
@@ -125,5 +129,8 @@ class Candidates:
         matches = self._feasibility.matches(self._shape, snapshot)
         if matches.any_soft:
             scores = scores - SOFT_TAINT_PENALTY * matches.soft[rows]
+        if self._shape.peers is not None:  # then it is all rows
+            wished = self._feasibility.preferences(self._shape, snapshot, codes == FITS)
+            scores = scores if wished is None else scores + wished
         scores[codes != FITS] = -np.inf
         return scores

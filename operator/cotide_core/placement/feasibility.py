@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
-from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
+from cotide_core.placement.constraints.preferences import preferences, prefers
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
 from cotide_core.state.host_load import ONLINE_RANK
@@ -101,7 +103,8 @@ class NodeMatches:
             if node is None:
                 self.codes[row], self.soft[row] = GONE, 0
                 continue
-            if not (node.taints or node.pressures or node.unschedulable) and node.ready and labelled[row]:
+            plain = not (node.taints or node.pressures or node.unschedulable or wished.volume_terms)
+            if plain and node.ready and labelled[row]:
                 self.codes[row], self.soft[row] = FITS, 0
                 continue
             why = refusal(node, wished, labelled=labelled[row])
@@ -135,6 +138,8 @@ class Feasibility:
             "node(s) run another online service and the Workload is exclusive", WaitReason.NO_MATCHING_NODE
         )
         self.mismatch = self.reasons.number(MISMATCH, WaitReason.NO_MATCHING_NODE)
+        no_match = WaitReason.NO_MATCHING_NODE
+        self._peer_codes = PeerCodes(self._index, [self.reasons.number(why, no_match) for why in REFUSALS])
 
     def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
         """Return what the nodes themselves say to a shape, up to date."""
@@ -145,7 +150,15 @@ class Feasibility:
         return found
 
     def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
-        """Return (N,) what the nodes themselves say, and those among them that refused such a pod lately; read only."""
+        """Return (N,) what the nodes themselves say, those among them that refused such a pod lately, and what other
+        pods say; read only."""
+        codes = self._own_codes(shape, snapshot)
+        if shape.peers is not None:
+            codes = codes.copy()
+            self._refuse_peers(shape, snapshot, slice(0, snapshot.size), codes)
+        return codes
+
+    def _own_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
         codes = self.matches(shape, snapshot).codes
         refused = self._closed(shape, snapshot)
         if refused:
@@ -157,7 +170,7 @@ class Feasibility:
 
     def codes(self, shape: FitShape, snapshot: Snapshot, rows: Rows) -> Codes:
         """Return the code of each of the rows for a shape: 0 where its pods fit."""
-        codes = self.node_codes(shape, snapshot)[rows].copy()
+        codes = self._own_codes(shape, snapshot)[rows].copy()
         if shape.host_ports:
             self._refuse_ports(shape, snapshot, rows, codes)
         if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
@@ -170,11 +183,23 @@ class Feasibility:
             codes[codes == FITS] = self._short_of(shape.missing)
         if shape.physical is not None:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
+        if shape.peers is not None:
+            self._refuse_peers(shape, snapshot, rows, codes)
         return codes
+
+    def stamp(self, shape: FitShape, snapshot: Snapshot) -> int:
+        """Return what changes whenever other pods may say something else to a shape; 0 where they have no say."""
+        return 0 if shape.peers is None else snapshot.state.matches.version(shape.peers)
+
+    def preferences(self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_]) -> Floats | None:
+        """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
+        if shape.peers is None or not prefers(shape.peers):
+            return None
+        return preferences(shape, snapshot, self._index, fits)
 
     def code(self, shape: FitShape, snapshot: Snapshot, row: int) -> int:
         """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row."""
-        if shape.online or shape.host_ports or shape.physical is not None:
+        if shape.online or shape.host_ports or shape.physical is not None or shape.peers is not None:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         closed = snapshot.state.refusals.closed
         if closed and snapshot.name(row) in closed:
@@ -218,6 +243,10 @@ class Feasibility:
     def forget(self, used: set[Constraints]) -> None:
         """Drop the matches of constraints that no waiting pod has."""
         self._matches = {key: value for key, value in self._matches.items() if key in used}
+
+    def _refuse_peers(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
+        said = self._peer_codes.of(shape, snapshot)[rows]
+        codes[:] = np.where(codes == FITS, said, codes)
 
     def _short_of(self, resource: str) -> int:
         message = "Too many pods" if resource == PODS else f"Insufficient {resource}"

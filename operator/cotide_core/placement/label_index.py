@@ -57,6 +57,19 @@ class LabelIndex:
             found &= self._any(constraints.node_terms, size)
         return found
 
+    def domains(self, key: str, snapshot: Snapshot) -> tuple[NDArray[np.int32], int]:
+        """Return (N,) number of each row's value of a label, `ABSENT` where it has none, and how many there may be."""
+        self._refresh(snapshot)
+        known = self._keys.get(key)
+        if known is None:
+            return np.full(snapshot.size, ABSENT, np.int32), 0
+        return known.numbers[: snapshot.size], len(known.values)
+
+    def term(self, term: NodeTerm, snapshot: Snapshot) -> Mask:
+        """Return (N,) whether each row satisfies one term; an empty one matches none."""
+        self._refresh(snapshot)
+        return self._any((term,), snapshot.size)
+
     def _any(self, terms: tuple[NodeTerm, ...], size: int) -> Mask:
         found = np.zeros(size, np.bool_)
         for term in terms:

@@ -24,6 +24,7 @@ CONDITION_TAINTS = {
 """What a condition stands for as soon as the kubelet tells it; the node controller sets the taint some time later.
 Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by condition."""
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+VOLUME_MISMATCH = "node(s) didn't match PersistentVolume's node affinity"
 
 
 def refusal(node: Node, constraints: Constraints, *, labelled: bool | None = None) -> str | None:
@@ -46,6 +47,8 @@ def refusal(node: Node, constraints: Constraints, *, labelled: bool | None = Non
     for condition in node.pressures:
         if condition not in CONDITION_TAINTS or not tolerated(CONDITION_TAINTS[condition], tolerations):
             return f"node(s) had condition {condition}"
+    if constraints.volume_terms and not volumes_reach(node, constraints.volume_terms):
+        return VOLUME_MISMATCH
     return None
 
 
@@ -54,6 +57,18 @@ def _labelled(node: Node, constraints: Constraints) -> bool:
     if any(labels.get(key) != value for key, value in constraints.node_selector):
         return False
     return not constraints.node_terms or any(_term_matches(term, labels, node.name) for term in constraints.node_terms)
+
+
+def volumes_reach(node: Node, volume_terms: tuple[tuple[NodeTerm, ...], ...]) -> bool:
+    """Whether all of these volumes can be used on a node."""
+    labels = dict(node.labels)
+    return all(any(_term_matches(term, labels, node.name) for term in terms) for terms in volume_terms)
+
+
+def hard_taints_tolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether these tolerations cover all taints that keep pods away."""
+    hard = (taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
+    return all(tolerated(taint, tolerations) for taint in hard)
 
 
 def soft_taints(node: Node, tolerations: tuple[Toleration, ...]) -> int:

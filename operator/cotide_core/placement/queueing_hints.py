@@ -8,6 +8,8 @@ helped it.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cotide_core.forecasts import QosForecaster
@@ -40,11 +42,20 @@ class QueueingHints:
         """The rows on which the guard lets a shape pass that was woken in this cycle for them alone."""
         self._screened: dict[int, int] = {}
         """Their versions when the guard was asked."""
+        self._peers_seen = 0
+        """The clock of `PodMatches` when its changes were looked at last."""
+
+    def next_change(self, now: float) -> float:
+        """Return when `wake` has something to do without an event: now where this cycle's binds concern parked pods."""
+        moved = self._state.matches.clock != self._peers_seen
+        return now if moved and any(shape.fit.peers is not None for shape in self._queue.parked_shapes()) else math.inf
 
     def wake(self, snapshot: Snapshot, now: float, forecaster: QosForecaster) -> None:
         """Wake the shapes that one of the changed rows can take."""
         self._hopes.clear()
         relieved, eased = sorted(self._state.relieved), sorted(self._state.eased)
+        if self._state.matches.active:
+            self._wake_peers(snapshot, now, relieved)
         if not relieved and not eased:
             return
         policy = self._placer.policy
@@ -54,7 +65,7 @@ class QueueingHints:
         freed: dict[FitShape, list[int]] = {}
         quieter: dict[FitShape, bool] = {}
         screened: dict[Shape, list[int]] = {}
-        for shape in self._queue.parked_shapes():
+        for shape in self._by_rows(eased=bool(eased) and guard is not None):
             rows = freed.get(shape.fit)
             if rows is None:
                 rows = freed[shape.fit] = self._takes(snapshot, shape.fit, relieved)
@@ -76,6 +87,31 @@ class QueueingHints:
                     self._refuse(shape, now)
         self._state.relieved.clear()
         self._state.eased.clear()
+
+    def _by_rows(self, *, eased: bool) -> list[Shape]:
+        """Return the parked shapes that changed rows alone may help; others are looked at by `_wake_peers`."""
+        parked = self._queue.parked_shapes()
+        if not self._state.matches.active:
+            return parked
+        return [shape for shape in parked if shape.fit.peers is None or (eased and self._was_at_risk(shape))]
+
+    def _wake_peers(self, snapshot: Snapshot, now: float, relieved: list[int]) -> None:
+        """Wake the shapes that depend on other pods where one of these came or went, or a row has more room for them.
+
+        A pod more or less may open any row of its domain, not only its own.
+        """
+        seen, self._peers_seen = self._peers_seen, self._state.matches.clock
+        if seen == self._peers_seen and not relieved:
+            return
+        for shape in self._queue.parked_shapes():
+            peers = shape.fit.peers
+            if peers is None:
+                continue
+            found = self._placer.candidates(snapshot, shape.fit)
+            moved = self._state.matches.version(peers) > seen and bool(found.tally.get(FITS))
+            if moved or any(found.codes.item(row) == FITS for row in relieved):
+                shape.failed_at = -1
+                self._queue.wake(shape, now, urgent=True)
 
     def is_stale(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> bool:
         """Whether a shape was woken for rows that others have taken since; no other row would let it pass."""

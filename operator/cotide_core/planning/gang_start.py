@@ -146,7 +146,9 @@ class GangStarts:
         members, spare = waiting[: standing.lacks], waiting[standing.lacks :]
         for one in spare:
             self._aside(one, now)
-        if all(plans(one.shape) for one in members):
+        tied = any(one.shape.fit.peers is not None for one in members)
+        # A plan does not see what members have to do with one another: with such rules a gang starts as without a plan.
+        if not tied and all(plans(one.shape) for one in members):
             return self._hand_over(standing, members, now, join)
         return self._start(standing, members, snapshot, now, qos)
 
@@ -185,7 +187,8 @@ class GangStarts:
     ) -> GangAttempt:
         key, clock = standing.gang.key, self._state.columns.relief_clock
         mark = (clock, len(standing.waiting), standing.lacks)
-        if self._failed.get(key) == mark:
+        tied = any(one.shape.fit.peers is not None for one in members)
+        if self._failed.get(key) == mark and not tied:
             return self._again(members, now)
         members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
         could = self._at_most(members, snapshot)
@@ -235,10 +238,16 @@ class GangStarts:
         return trial
 
     def _at_most(self, members: Sequence[QueuedPod], snapshot: Snapshot) -> int:
-        """Return how many members fit at most, by requests alone; exact for like members without a guard."""
+        """Return how many members fit at most, by requests alone; exact for like members without a guard.
+
+        Members with rules about other pods all count: one that is placed may open nodes to the next.
+        """
         counted = 0
         for fit in dict.fromkeys(one.shape.fit for one in members):
             alike = sum(one.shape.fit is fit for one in members)
+            if fit.peers is not None:
+                counted += alike
+                continue
             rows = np.flatnonzero(self._placer.candidates(snapshot, fit).codes == FITS)
             most = np.full(len(rows), 1 if fit.host_ports or fit.exclusive else alike, np.int64)
             for column, amount in fit.demanded:
@@ -268,7 +277,7 @@ class GangStarts:
             attempt.evictions.extend(room.evictions)
             message = f"{words}. preemption: {room.message}"
             self._queue.take(one, now)
-            self._queue.failed(one, now)
+            self._park(one, now)
             attempt.tell(wait(one, WaitReason.INSUFFICIENT_SLACK, message, room=room))
         attempt.tried += leaving
         return attempt
@@ -301,7 +310,7 @@ class GangStarts:
                 self._queue.set_aside(one, now)
                 self._tell_quiet(attempt, one, standing, speaks)
             else:
-                self._queue.failed(one, now)
+                self._park(one, now)
                 attempt.tell(wait(one, reason, words, placement=trial.refused))
         return attempt
 
@@ -323,6 +332,18 @@ class GangStarts:
             else:
                 self._queue.set_aside(one, now)
         return GangAttempt()
+
+    def _park(self, entry: QueuedPod, now: float) -> None:
+        """Leave a member that was refused until something changes.
+
+        One with rules about other pods is asked again after its back-off instead: a trial of its own gang that is taken
+        back moves the counts that would wake it.
+        """
+        if entry.shape.fit.peers is None:
+            self._queue.failed(entry, now)
+        else:
+            entry.attempts += 1
+            self._queue.back_off(entry, now)
 
     def _aside(self, entry: QueuedPod, now: float) -> None:
         self._queue.set_aside(entry, now)

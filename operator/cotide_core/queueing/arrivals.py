@@ -18,7 +18,13 @@ def is_schedulable(record: PodRecord) -> bool:
 def is_irrelevant_update(before: Pod, after: Pod) -> bool:
     """Whether a waiting pod changed in nothing that its placement depends on.
 
-    What comes back from our own status updates (attempts, demotions, a nomination) is no change.
+    What comes back from our own status updates (attempts, demotions, a nomination) is no change. Labels matter only
+    where selectors read them, and whoever asks looks at that.
     """
-    ours = after._replace(attempts=before.attempts, demotions=before.demotions, nominated_node=before.nominated_node)
+    ours = after._replace(
+        attempts=before.attempts,
+        demotions=before.demotions,
+        nominated_node=before.nominated_node,
+        labels=before.labels,
+    )
     return before in (after, ours)

@@ -2,7 +2,7 @@
 
 Owned by `cycle.Scheduler`. Where a waiting pod stands::
 
-                 +-> GATED (scheduling gates)      +-> HELD (unsupported field: until the pod changes)
+                 +-> GATED (scheduling gates)      +-> HELD (unsupported field, open claim: until the pod changes)
     arrival -----+-> ASIDE (the queue is full) ----+
                  +-> CAPPED (by its namespace) ----+   <--its turn, but its namespace holds all that it may-- in hand
                                                    |
@@ -124,7 +124,7 @@ class SchedulingQueue:
         """Take a pod in, or take it in anew after it changed; returns where it stands."""
         self.remove(entry.pod.key, now)
         self._entries[entry.pod.key] = entry
-        if entry.pod.unsupported:
+        if entry.pod.unsupported or entry.pod.blocked:
             self._stand(entry, QueueState.HELD)
         elif entry.pod.gates:
             self._stand(entry, QueueState.GATED)

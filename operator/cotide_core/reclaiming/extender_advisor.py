@@ -98,7 +98,7 @@ class ExtenderAdvisor:
         self._qos = forecaster
         self._timeout = timeout_seconds
         self._placer = Placer(replace(policy, plan=None, monitor=False))
-        self._shapes = ShapeTable(by_class=True, by_job=policy.tells_jobs_apart)
+        self._shapes = ShapeTable(by_class=True, by_job=policy.tells_jobs_apart, by_peers=False)
         self._capacity = capacity_of(config, state, self._placer, {})
         self._caps = CappedPods(state.namespaces)
         self._snapshot = Snapshot.of(state)
@@ -246,7 +246,10 @@ class ExtenderAdvisor:
         self.state.relieved.clear()
         self.state.eased.clear()
         self.state.namespaces.eased.clear()
-        bare = pod._replace(node_selector=(), node_terms=(), tolerations=_EVERYTHING, unsupported=(), gates=())
+        bare = pod._replace(
+            node_selector=(), node_terms=(), volume_terms=(), tolerations=_EVERYTHING, unsupported=(), gates=(),
+            blocked="",
+        )  # fmt: skip
         entry = QueuedPod(bare, self._shapes.of(bare, self.state), 0)
         self._capacity.begin(now)
         if not self._snapshot.shows_all:

@@ -33,6 +33,7 @@ from cotide_core.events import (
     PodDeleted,
     PodPhase,
     PodRefused,
+    PodTerm,
     PodUpserted,
     ServiceSampled,
     Workload,
@@ -41,9 +42,10 @@ from cotide_core.events import (
 )
 from cotide_core.limits import EXACT
 from cotide_core.state.host_load import HostLoad
-from cotide_core.state.namespace_use import Demand, NamespaceUse, namespace_of
+from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
 from cotide_core.state.node_refusals import Asked, NodeRefusals, asked_by
+from cotide_core.state.pod_matches import PodMatches
 from cotide_core.state.remembered import Remembered
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
@@ -82,6 +84,7 @@ class ClusterState:
     host_load : measured and predicted load of each row.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     refusals : nodes that refused a pod lately.
+    matches : how many pods of which node selectors match, and whom placed pods keep off.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -95,6 +98,7 @@ class ClusterState:
         self.host_load = HostLoad(self.columns)
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
+        self.matches = PodMatches(self._held)
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -142,6 +146,9 @@ class ClusterState:
     def workloads(self) -> list[Workload]:
         """Return all known promises."""
         return list(self._workloads.values())
+
+    def _held(self) -> list[tuple[Pod, int]]:
+        return [(record.pod, record.row) for record in self._pods.values() if record.row >= 0]
 
     def workload_rows(self, key: str) -> dict[int, int]:
         """Return the rows that run pods of a Workload, with how many."""
@@ -317,6 +324,8 @@ class ClusterState:
         if node == record.node and not ended and _footprint(before) == _footprint(pod):
             # Nothing that is counted changed: the common case, a confirmation or a status.
             record.pod = pod
+            if (self.matches.active or pod.rules is not None) and record.row >= 0:
+                self._match_anew(before, pod, record.row)
             return
         self._release(record)
         if before.workload != pod.workload:
@@ -327,6 +336,13 @@ class ClusterState:
         record.node = node
         if node is not None and not ended:
             self._hold(record)
+
+    def _match_anew(self, before: Pod, pod: Pod, row: int) -> None:
+        """Count a placed pod anew whose labels changed, or that is on its way out."""
+        same = before.labels == pod.labels and before.terminating is pod.terminating
+        if not same or _keeps_off(before) != _keeps_off(pod) or before.sole_claims != pod.sole_claims:
+            self.matches.hold(before, row, -1)
+            self.matches.hold(pod, row, 1)
 
     def _delete_pod(self, key: str, uid: str) -> None:
         record = self._pods.get(key)
@@ -413,8 +429,13 @@ class ClusterState:
         if isinstance(event, PodAssumed):
             self._assume_told(event)
         elif isinstance(event, NamespaceUpserted):
-            self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
+            self.matches.change_namespace(event.namespace.name, event.namespace.labels)
+            if has_limits(event.namespace):
+                self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
+            else:
+                self.namespaces.remove(event.namespace.name)
         elif isinstance(event, NamespaceDeleted):
+            self.matches.change_namespace(event.name, ())
             self.namespaces.remove(event.name)
 
     def _held_in(self, namespace: str) -> list[Demand]:
@@ -450,6 +471,8 @@ class ClusterState:
         record.row = row
         self._on_row.setdefault(row, {})[record.pod.key] = record
         self._count(record, 1)
+        if self.matches.active or record.pod.rules is not None or record.pod.sole_claims:
+            self.matches.hold(record.pod, row, 1)
         self.columns.touch(row, relief=False)
 
     def _release(self, record: PodRecord) -> None:
@@ -462,6 +485,8 @@ class ClusterState:
                     del self._orphans[record.node or ""]
             return
         self._count(record, -1)
+        if self.matches.active or record.pod.rules is not None or record.pod.sole_claims:
+            self.matches.hold(record.pod, row, -1)
         del self._on_row[row][record.pod.key]
         record.row = -1
         self.columns.touch(row, relief=True)
@@ -513,6 +538,10 @@ class ClusterState:
     def _sum_rates(self, row: int) -> None:
         # Summed anew each time: adding and subtracting floats would drift.
         self.columns.service_rates[row] = sum(s.requests_per_second or 0.0 for s in self.columns.services[row])
+
+
+def _keeps_off(pod: Pod) -> tuple[PodTerm, ...]:
+    return () if pod.rules is None else pod.rules.anti_affinity
 
 
 def _footprint(pod: Pod) -> tuple[object, ...]:

@@ -43,6 +43,12 @@ def namespace_of(pod: Pod) -> str:
     return pod.key.partition("/")[0]
 
 
+def has_limits(namespace: Namespace) -> bool:
+    """Whether an administrator limits what a namespace may hold or queue."""
+    limits = (namespace.batch_millicores, namespace.batch_memory_bytes, namespace.queued_pods)
+    return any(limit is not None for limit in limits)
+
+
 class NamespaceUse:
     """Limits and what is held of them, by namespace.
 

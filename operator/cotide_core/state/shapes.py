@@ -17,6 +17,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_core.state.pod_matches import Peers
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Columns = NDArray[np.intp] | slice
@@ -30,6 +31,8 @@ class Constraints:
     node_selector: tuple[tuple[str, str], ...] = ()
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
+    """Of each volume alternatives, one of which must hold."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +66,8 @@ class FitShape:
     """The first resource asked for that no node offers; it has no column, and refuses every node."""
     before: int = 0
     """How many of the R resources come before it."""
+    peers: Peers | None = None
+    """What its pods have to do with other pods; None of most, which depend on nothing but the node itself."""
 
 
 @dataclass(eq=False, slots=True)
@@ -98,9 +103,11 @@ class ShapeTable:
     by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
     by_job : whether pods of different type or input size do; a policy that asks for no forecast of them can't tell
         them apart, and each shape more is an attempt more whenever something gets free.
+    by_peers : whether rules about other pods are read; not where kube-scheduler has looked at them.
     """
 
-    def __init__(self, *, by_class: bool = False, by_job: bool = True) -> None:
+    def __init__(self, *, by_class: bool = False, by_job: bool = True, by_peers: bool = True) -> None:
+        self._by_peers = by_peers
         self._by_class = by_class
         self._by_job = by_job
         self._constraints: dict[object, Constraints] = {}
@@ -114,8 +121,9 @@ class ShapeTable:
         online = pod.workload_class is WorkloadClass.ONLINE
         service = workload.key if workload is not None and online else None
         exclusive = workload is not None and online and workload.exclusive
-        constraints = (pod.node_selector, pod.node_terms, pod.tolerations)
-        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online)
+        constraints = (pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
+        peers = state.matches.peers_of(pod) if self._by_peers else None
+        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers)
         gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
         told = self._by_job and not online
         key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
@@ -134,6 +142,7 @@ class ShapeTable:
                 if wished is None:
                     wished = self._constraints[constraints] = Constraints(*constraints)
                 fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
+                fit.peers = peers
             shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
             shape.gratis = gratis
             shape.gang = "" if pod.gang is None else pod.gang.key

@@ -18,7 +18,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts
 from cotide_core.errors import InputError
-from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
+from cotide_core.events import NamespaceUpserted, Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
 from cotide_core.recording.ledger import Ledger
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
@@ -26,6 +26,7 @@ from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
 from cotide_operator.scheduling.disruption_budgets import covers
 from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION
+from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 
@@ -72,6 +73,10 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
     warnings: list[str] = []
     for workload in cache.workloads.values():
         state.apply(WorkloadUpserted(translate_workload(workload)))
+    for namespace in cache.namespaces.values():
+        labelled = translate_namespace(namespace, labels=True)
+        if labelled is not None:
+            state.apply(NamespaceUpserted(labelled))
     for name, node in cache.nodes.items():
         try:
             state.apply(NodeUpserted(translate_node(node)))
@@ -190,6 +195,9 @@ def _with_constraints(pod: Pod, asked: dict[str, Pod]) -> Pod:
         node_terms=before.node_terms,
         tolerations=before.tolerations,
         unsupported=before.unsupported,
+        rules=before.rules,
+        volume_terms=before.volume_terms,
+        sole_claims=before.sole_claims,
     )
 
 

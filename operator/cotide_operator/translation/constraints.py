@@ -1,21 +1,20 @@
 """Which of a pod's scheduling constraints we honour, as core values, and which we don't, as field paths.
 
 Called by `translation`. Invariant: a required constraint is either translated or named in `unsupported_fields`,
-never dropped. Preferences (``preferredDuringScheduling...``, ``ScheduleAnyway``) bind nobody and are not read.
+never dropped. What concerns other pods and preferences is in `pod_rules`, what volumes demand in `volumes`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from cotide_core.events import HostPort, NodeTerm, Requirement, Toleration
+from cotide_core.events import HostPort, NodeTerm, Toleration
 from cotide_core.limits import FIELDS_NAMED, GATES_MOST, HOST_PORTS_MOST, REQUIREMENTS_MOST, TOLERATIONS_MOST
-from cotide_kube.objects import Affinity, MatchExpression, NodeSelectorTerm, PodSpec
+from cotide_kube.objects import Affinity, PodSpec
+from cotide_operator.translation.node_terms import alternatives
+from cotide_operator.translation.pod_rules import REQUIRED, rule_faults
 
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
-"""What an empty term means: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
 DEFAULT_TOLERATIONS: Final = (
     Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
     Toleration("node.kubernetes.io/unreachable", "Exists", "", "NoExecute"),
@@ -28,22 +27,7 @@ def node_terms(affinity: Affinity | None) -> tuple[NodeTerm, ...]:
     if affinity is None or affinity.node_affinity is None:
         return ()
     required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    if required is None:
-        return ()
-    return tuple(_term(term) for term in required.node_selector_terms) or (_MATCHES_NOTHING,)
-
-
-def _term(term: NodeSelectorTerm) -> NodeTerm:
-    if not (term.match_expressions or term.match_fields):
-        return _MATCHES_NOTHING
-    return NodeTerm(
-        labels=tuple(_requirement(expression) for expression in term.match_expressions),
-        fields=tuple(_requirement(expression) for expression in term.match_fields),
-    )
-
-
-def _requirement(expression: MatchExpression) -> Requirement:
-    return Requirement(expression.key, expression.operator, tuple(expression.values))
+    return alternatives(required)
 
 
 def tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
@@ -69,11 +53,7 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
     paths: list[str] = []
     if spec.affinity is not None:
         paths += _unsupported_affinity(spec.affinity)
-    paths += [
-        f"spec.topologySpreadConstraints[{index}]"
-        for index, constraint in enumerate(spec.topology_spread_constraints)
-        if constraint.when_unsatisfiable == "DoNotSchedule"
-    ]
+    paths += rule_faults(spec)
     paths += _too_many(spec)
     for index, volume in enumerate(spec.volumes):
         if volume.persistent_volume_claim is not None:
@@ -89,7 +69,7 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
 
 def _too_many(spec: PodSpec) -> list[str]:
     """Return what has more entries than are looked at for every node."""
-    terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{_REQUIRED}"
+    terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{REQUIRED}"
     counts = (
         (terms, _selected(spec), REQUIREMENTS_MOST),
         ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
@@ -113,16 +93,11 @@ def _selected(spec: PodSpec) -> int:
 
 def _unsupported_affinity(affinity: Affinity) -> list[str]:
     paths: list[str] = []
-    if affinity.pod_affinity is not None and affinity.pod_affinity.required_during_scheduling_ignored_during_execution:
-        paths.append(f"spec.affinity.podAffinity.{_REQUIRED}")
-    anti = affinity.pod_anti_affinity
-    if anti is not None and anti.required_during_scheduling_ignored_during_execution:
-        paths.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
     if affinity.node_affinity is None:
         return paths
     required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms[:REQUIREMENTS_MOST] if required else ()
-    base = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+    base = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
     for index, term in enumerate(terms):
         paths += [
             f"{base}[{index}].matchExpressions[{position}].operator"

@@ -34,13 +34,14 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
+from cotide_operator.translation.pod_rules import selects_namespaces
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import (
     affiliation,
@@ -110,6 +111,12 @@ class EventSource:
         self._workloads: dict[str, Workload] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._arrivals: list[Pod] = []
+        self._rules_seen = False
+        """Whether a pod selects others by label: from then on changed labels are told."""
+        self._relabelled: dict[str, None] = {}
+        """Pods whose labels alone changed before."""
+        self._selects_namespaces = False
+        """Whether a pod selects namespaces by label: from then on labels of namespaces are told."""
         for kind in KINDS:  # the lists may have begun before we were there
             for key in list(mirror.objects(kind)):
                 self.mark(kind, key)
@@ -149,8 +156,20 @@ class EventSource:
         if not self._live:
             # A list comes by name; who came first is before who came later, as when they came one by one.
             self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
+        knew = self._selects_namespaces
         self._collect("pods", self._tell_pod, events, self._turn())
+        if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
+            self._changed["pods"].update(self._relabelled)
+            self._relabelled.clear()
+            self._collect("pods", self._tell_pod, events, self._turn())
         self._ahead = None
+        return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
+
+    def _labels_of_namespaces(self) -> list[Event]:
+        """Tell of all namespaces, to an engine that shall know their labels before it hears of the first selector."""
+        events: list[Event] = []
+        for name in list(self._mirror.namespaces):
+            self._guarded("namespaces", name, self._tell_namespace, events)
         return events
 
     def _turn(self) -> Turn | None:
@@ -178,7 +197,8 @@ class EventSource:
         self._nodes.clear()
         self._workloads.clear()
         self._arrivals.clear()
-        for kind in ("nodes", "workloads", "pods"):
+        self._namespaces.clear()
+        for kind in ("nodes", "workloads", "namespaces", "pods"):
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
 
     def _left_out(self, kind: Kind, key: str) -> bool:
@@ -273,13 +293,16 @@ class EventSource:
     def _mark_limits(self, name: str) -> None:
         """A namespace changed: its limits are told where it has any, or had."""
         namespace = self._mirror.namespaces.get(name)
-        limits = translate_namespace(namespace) if namespace is not None else None
+        limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
             self._changed["namespaces"][name] = None
 
+    def _namespace(self, namespace: NamespaceObject) -> Namespace | None:
+        return translate_namespace(namespace, labels=self._selects_namespaces)
+
     def _tell_namespace(self, name: str, events: list[Event]) -> None:
         namespace = self._mirror.namespaces.get(name)
-        told = translate_namespace(namespace) if namespace is not None else None
+        told = self._namespace(namespace) if namespace is not None else None
         if namespace is not None:
             for fault in limit_faults(namespace):
                 _LOG.warning("namespace %s: %s", name, fault)
@@ -324,6 +347,7 @@ class EventSource:
             before = None
         if pod is None:
             self._sightings.forget(key)
+            self._relabelled.pop(key, None)
             return
         ahead = self._ahead.take(key) if self._ahead is not None else None
         if ahead is None:
@@ -333,12 +357,14 @@ class EventSource:
         else:
             seen, told = ahead
             self._sightings.keep(key, seen)
-        if before is None:
-            for fault in faults(pod.metadata.annotations):
-                _LOG.warning("pod %s: %s", key, fault)
+        for fault in faults(pod.metadata.annotations) if before is None else ():
+            _LOG.warning("pod %s: %s", key, fault)
+        if before is not None and self._only_relabelled(key, before, told):
+            return
         if told == before or (before is None and told.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched
         self._pods[key] = told
+        self._note_rules(told)
         if before is not None and before.phase not in _ENDED and told.node is not None:
             reason = refusal_of(pod.status)
             if reason is not None:
@@ -346,3 +372,15 @@ class EventSource:
         events.append(PodUpserted(told))
         if before is None and told.ours and told.node is None:
             self._arrivals.append(told)
+
+    def _only_relabelled(self, key: str, before: Pod, told: Pod) -> bool:
+        """Whether nothing but labels changed, which no pod reads yet."""
+        if self._rules_seen or told.labels == before.labels or told._replace(labels=before.labels) != before:
+            return False
+        self._relabelled[key] = None
+        return True
+
+    def _note_rules(self, told: Pod) -> None:
+        if told.rules is not None:
+            self._rules_seen = True
+            self._selects_namespaces = self._selects_namespaces or selects_namespaces(told.rules)

@@ -29,15 +29,21 @@ PRIORITY_MIN: Final = -(1 << 31)
 _INTEGERS: Final = (MAX_QUEUED_PODS, MAX_PRIORITY, MAX_JOB_PRIORITY)
 
 
-def translate_namespace(namespace: NamespaceObject) -> Namespace | None:
-    """Return what the engine must know of a namespace; None where it has no limits of its work."""
+def translate_namespace(namespace: NamespaceObject, *, labels: bool = False) -> Namespace | None:
+    """Return what the engine must know of a namespace; None where that is nothing.
+
+    Parameters
+    ----------
+    labels : whether pods select namespaces by label.
+    """
     annotations = namespace.metadata.annotations
     millicores = _read(annotations, MAX_BATCH_CPU)
     memory_bytes = _read(annotations, MAX_BATCH_MEMORY)
     queued = _read(annotations, MAX_QUEUED_PODS)
-    if millicores is None and memory_bytes is None and queued is None:
+    told = tuple(sorted(namespace.metadata.labels.items())) if labels else ()
+    if millicores is None and memory_bytes is None and queued is None and not told:
         return None
-    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued)
+    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued, told)
 
 
 def max_priorities(namespace: NamespaceObject) -> tuple[int | None, int | None]:

@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from cotide_core.events import HostPort, NodeTerm, Toleration
+from cotide_core.events import HostPort, NodeTerm, PodRules, Toleration
 from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
 from cotide_core.state.remembered import Remembered
 from cotide_kube.objects import PodSpec, PodStatus
 from cotide_operator.translation.constraints import host_ports, node_terms, tolerations, unsupported_fields
 from cotide_operator.translation.pod_requests import effective_requests, resized
+from cotide_operator.translation.pod_rules import pod_rules, rule_faults
 
 KEPT: Final = 1024
 """Templates of a generation; chosen: about 2 MB."""
@@ -38,6 +39,7 @@ class SpecFacts:
     tolerations: tuple[Toleration, ...] = ()
     gates: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
+    rules: PodRules | None = None
 
 
 class SpecReader:
@@ -99,7 +101,9 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
     unsupported = (*unsupported_fields(spec), *faults)
     taken = tuple(host_ports(spec)[:HOST_PORTS_MOST])
     if unsupported:  # no node is looked for: what it asks of one may be more than anybody can look at
-        return SpecFacts(requests=requests.amounts, host_ports=taken, unsupported=unsupported)
+        # Where the pod is placed already, by whomever, it keeps others off all the same.
+        rules = None if rule_faults(spec) else pod_rules(spec)
+        return SpecFacts(requests=requests.amounts, host_ports=taken, unsupported=unsupported, rules=rules)
     return SpecFacts(
         requests=requests.amounts,
         host_ports=taken,
@@ -107,4 +111,5 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         node_terms=node_terms(spec.affinity),
         tolerations=tolerations(spec),
         gates=tuple(gate.name for gate in spec.scheduling_gates),
+        rules=pod_rules(spec),
     )

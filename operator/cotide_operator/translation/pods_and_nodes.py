@@ -241,8 +241,15 @@ def translate_pod(
         deletion_cost=wished.deletion_cost,
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
         preempts=spec.preemption_policy != NEVER,
+        labels=_labels(metadata.labels),
+        # A placed pod keeps others off by its anti-affinity, whoever placed it.
+        rules=facts.rules if to_place or (facts.rules is not None and facts.rules.anti_affinity) else None,
         gang=gang if ours else None,
     )
+
+
+def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
 
 
 def _at_most(value: int, limit: int | None) -> int:

@@ -25,6 +25,9 @@ def scene() -> Scene:
     return Scene()
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
 def test_nodes_and_workloads_are_told_before_pods(scene: Scene) -> None:
     scene.pod()
     body = {"metadata": {"name": "w", "namespace": "ns"}}
@@ -42,6 +45,17 @@ def test_what_does_not_matter_is_not_told(scene: Scene) -> None:
     scene.pod("MODIFIED", labels={"somebody": "else"}, resourceVersion="9")
     assert scene.intake.waiting
     assert scene.intake.collect() == []
+
+
+def test_changed_labels_are_told_once_a_pod_selects_by_label(scene: Scene) -> None:
+    scene.pod()
+    scene.intake.collect()
+    scene.pod("MODIFIED", labels={"app": "web"})
+    assert scene.intake.collect() == []
+    apart = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}
+    scene.pod(name="q", uid="u2", affinity=apart)
+    told = [event.pod for event in scene.intake.collect() if isinstance(event, PodUpserted)]
+    assert {pod.key: pod.labels for pod in told} == {"ns/q": (), "ns/p": (("app", "web"),)}
 
 
 def test_several_changes_are_one_event_with_the_latest_state(scene: Scene) -> None:

@@ -97,15 +97,6 @@ def test_requests_are_what_the_kubelet_will_count(spec: dict[str, Any], expected
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 UNSUPPORTED = [
-    ("spec.affinity.podAffinity." + REQUIRED, {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}),
-    (
-        "spec.affinity.podAntiAffinity." + REQUIRED,
-        {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}},
-    ),
-    (
-        "spec.topologySpreadConstraints[0]",
-        {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
-    ),
     (
         "spec.volumes[1].persistentVolumeClaim",
         {"volumes": [{"name": "a"}, {"name": "b", "persistentVolumeClaim": {"claimName": "x"}}]},

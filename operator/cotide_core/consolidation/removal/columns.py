@@ -169,7 +169,8 @@ def _allowed(snapshot: Snapshot, shapes: list[Shape], guard: TargetGuard | None)
     size = snapshot.size
     allowed = np.zeros((len(shapes), size), np.bool_)
     for number, shape in enumerate(shapes):
-        allowed[number] = feasibility.matches(shape.fit, snapshot).codes[:size] == FITS
+        # Who keeps others off stays where it is, so that what holds now holds for the whole plan.
+        allowed[number] = feasibility.node_codes(shape.fit, snapshot)[:size] == FITS
         if guard is not None:
             rows = np.flatnonzero(allowed[number])
             allowed[number, rows[guard.refused(shape, rows, snapshot)]] = False

@@ -29,6 +29,7 @@ class Stay(IntEnum):
     TOO_YOUNG = 8
     ENDS_SOON = 9
     PREFER_NO_EVICTION = 10
+    TIED = 11
 
 
 WORDS: Final[dict[Stay, str]] = {
@@ -41,6 +42,7 @@ WORDS: Final[dict[Stay, str]] = {
     Stay.TOO_YOUNG: "it started too lately",
     Stay.ENDS_SOON: "it ends before the move would pay",
     Stay.PREFER_NO_EVICTION: "its owner prefers that it is not evicted",
+    Stay.TIED: "it has required rules about other pods, or volumes, which a plan of many moves can't promise to keep",
 }
 
 
@@ -127,8 +129,20 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
         return Stay.LOCAL_STORAGE
     if pod.unsupported:
         return Stay.UNSUPPORTED
+    if _tied(pod):
+        return Stay.TIED
     if now - (pod.created_seconds if pod.started_seconds is None else pod.started_seconds) < rules.minimum_age_seconds:
         return Stay.TOO_YOUNG
     if facts.remaining_p50 < rules.pays_after_seconds and pod.workload_class is not WorkloadClass.ONLINE:
         return Stay.ENDS_SOON
     return Stay.PREFER_NO_EVICTION if pod.prefer_no_eviction and not rules.prefer_no_eviction else Stay.NONE
+
+
+def _tied(pod: Pod) -> bool:
+    """Whether what a pod demands depends on where others go, or on where its volumes are."""
+    if pod.volume_terms or pod.sole_claims or pod.blocked:
+        return True
+    rules = pod.rules
+    return rules is not None and bool(
+        rules.affinity or rules.anti_affinity or any(one.required for one in rules.spreads)
+    )

@@ -65,7 +65,7 @@ def without(columns: RemovalColumns, rows: Integers) -> Answer:
         elif targets[pod] == -1:
             waits.append(Left(key, source, why_not(columns, board, int(columns.shape_of[pod]))))
         stay = Stay(int(columns.stays[pod]))
-        if stay in (Stay.DO_NOT_DISRUPT, Stay.BUDGET, Stay.NO_CONTROLLER, Stay.LOCAL_STORAGE):
+        if stay in (Stay.DO_NOT_DISRUPT, Stay.BUDGET, Stay.NO_CONTROLLER, Stay.LOCAL_STORAGE, Stay.TIED):
             against.append(Left(key, source, WORDS[stay]))
     return Answer(tuple(moves), tuple(waits), tuple(against))
 

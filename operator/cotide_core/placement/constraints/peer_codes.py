@@ -1,0 +1,108 @@
+"""Which nodes other pods leave to a pod: required affinity and anti-affinity, required spread, claims for one alone.
+
+Called by `feasibility` for shapes with `Peers`. Evaluates all rows at once from the numbers that `state.pod_matches`
+keeps, and again only when one of them, or a node, changed. The order of the rules and the words are kube-scheduler's
+(VolumeRestrictions, PodTopologySpread, InterPodAffinity), so that a node is counted under the same reason. Invariant: a
+row is let pass exactly where kube-scheduler's filters of these names let a node pass (tests/real/test_constraints.py
+compares random clusters).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.kernels.array_types import Booleans
+from cotide_core.placement.constraints.domains import Domains
+from cotide_core.placement.constraints.topology_spread import refused_by_spread
+from cotide_core.placement.label_index import LabelIndex
+from cotide_core.state.shapes import FitShape
+from cotide_core.state.snapshot import Snapshot
+
+CLAIMED: Final = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+NO_DOMAIN: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
+SKEWED: Final = "node(s) didn't match pod topology spread constraints"
+NO_PEER: Final = "node(s) didn't match pod affinity rules"
+PEER: Final = "node(s) didn't match pod anti-affinity rules"
+KEPT_OFF: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+REFUSALS: Final = (CLAIMED, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
+REMEMBERED: Final = 256
+"""Shapes whose codes are kept, as of candidates (see `placer`)."""
+
+
+class PeerCodes:
+    """Codes of the rows by shape.
+
+    Parameters
+    ----------
+    numbers : the codes of `REFUSALS`, in their order.
+    """
+
+    def __init__(self, index: LabelIndex, numbers: list[int]) -> None:
+        self._index = index
+        self._numbers = numbers
+        self._known: dict[FitShape, tuple[tuple[int, int, int], NDArray[np.int16]]] = {}
+
+    def of(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.int16]:
+        """Return (N,) 0 where no other pod and no domain refuses the shape, else the code of the first reason."""
+        assert shape.peers is not None  # noqa: S101 - the caller looked
+        matches = snapshot.state.matches
+        matches.ready(shape.peers)
+        stamp = (matches.version(shape.peers), snapshot.columns.spec_clock, snapshot.size)
+        known = self._known.pop(shape, None)
+        if known is None or known[0] != stamp:
+            known = (stamp, self._evaluate(shape, snapshot))
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+        self._known[shape] = known
+        return known[1]
+
+    def _evaluate(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.int16]:
+        peers = shape.peers
+        assert peers is not None  # noqa: S101 - the caller looked
+        domains = Domains(self._index, snapshot)
+        codes = np.zeros(snapshot.size, np.int16)
+        claimed, no_domain, skewed, no_peer, peer, kept_off = self._numbers
+
+        def refuse(rows: Booleans, code: int) -> None:
+            codes[rows & (codes == 0)] = code
+
+        if peers.sole_claims and snapshot.state.matches.claimed(peers.sole_claims):
+            codes[:] = claimed
+        for lacking, crowded in refused_by_spread(shape, peers, domains):
+            refuse(lacking, no_domain)
+            refuse(crowded, skewed)
+        if peers.affinity is not None:
+            refuse(~_near_all(domains, shape), no_peer)
+        for term, counter in zip(peers.rules.anti_affinity, peers.anti_affinity, strict=True):
+            rows = snapshot.state.matches.rows(counter)
+            if rows:
+                refuse(domains.counts(term.topology_key, rows) > 0, peer)
+        for keeper in peers.keepers:
+            if keeper.rows:
+                refuse(domains.counts(keeper.topology_key, keeper.rows) > 0, kept_off)
+        return codes
+
+
+def _near_all(domains: Domains, shape: FitShape) -> Booleans:
+    """Return (N,) whether a pod that all affinity terms select runs in the row's domain of each term.
+
+    Where no such pod runs in any domain of the terms, a pod that they select itself is the first of its group, and may
+    go wherever there are domains.
+    """
+    peers = shape.peers
+    assert peers is not None and peers.affinity is not None  # noqa: S101, PT018 - the caller looked
+    rows = domains.snapshot.state.matches.rows(peers.affinity)
+    labelled = np.ones(domains.snapshot.size, np.bool_)
+    near = labelled.copy()
+    anywhere = False
+    for key in dict.fromkeys(term.topology_key for term in peers.rules.affinity):
+        labelled &= domains.of(key)[0] >= 0
+        counts = domains.counts(key, rows)
+        near &= counts > 0
+        anywhere = anywhere or bool(counts.any())
+    if not anywhere and peers.selects_itself:
+        return labelled
+    return near & labelled

@@ -1,0 +1,53 @@
+"""What a pod would like: preferred node affinity, preferred pod affinity and anti-affinity, and a more even spread.
+
+Called by `feasibility` for the scores of shapes with such wishes. Each wish is scaled to 0 to 1 over the nodes that
+fit, as kube-scheduler scales it to 0 to 100, and weighs what it weighs there beside the free share of a node, which our
+ranks give 0 to 1. So a wish decides among nodes that a policy holds for about as good, and never forbids one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.placement.constraints.domains import Domains
+from cotide_core.placement.constraints.topology_spread import evenness
+from cotide_core.placement.label_index import LabelIndex
+from cotide_core.state.pod_matches import Peers
+from cotide_core.state.shapes import FitShape
+from cotide_core.state.snapshot import Snapshot
+
+WEIGHT: Final = 2.0
+"""Of each wish, where the free share weighs 1: kube-scheduler's default weights of NodeAffinity, PodTopologySpread and
+InterPodAffinity beside NodeResourcesFit (k8s.io/kubernetes, default_plugins.go)."""
+
+
+def prefers(peers: Peers) -> bool:
+    """Whether there is any wish."""
+    rules = peers.rules
+    return bool(rules.node_preferences or rules.pod_preferences) or any(not one.required for one in rules.spreads)
+
+
+def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Booleans) -> Floats | None:
+    """Return (N,) what is added to the scores of the rows that fit; None where no wish tells them apart."""
+    peers = shape.peers
+    if peers is None or not fits.any():
+        return None
+    domains = Domains(index, snapshot)
+    total = np.zeros(snapshot.size)
+    if peers.rules.node_preferences:
+        liked = np.zeros(snapshot.size)
+        for one in peers.rules.node_preferences:
+            liked += one.weight * index.term(one.term, snapshot)
+        most = float(liked[fits].max())
+        total += WEIGHT * liked / most if most > 0 else 0.0
+    if peers.rules.pod_preferences:
+        near = np.zeros(snapshot.size)
+        for wish, counter in zip(peers.rules.pod_preferences, peers.preferences, strict=True):
+            near += wish.weight * domains.counts(wish.term.topology_key, snapshot.state.matches.rows(counter))
+        least, most = float(near[fits].min()), float(near[fits].max())
+        total += WEIGHT * (near - least) / (most - least) if most > least else 0.0
+    even = evenness(shape, peers, domains, fits)
+    return total if even is None else total + WEIGHT * even

@@ -1,0 +1,96 @@
+"""Spread over domains: which nodes would make it too uneven, and which make it more even.
+
+Called by `peer_codes` for required constraints and by `preferences` for the others.
+Source: the Kubernetes documentation, "Pod Topology Spread Constraints"; kube-scheduler's plugin PodTopologySpread
+counts a domain when one of its nodes has all labels of the constraints and passes the inclusion policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cotide_core.events import Spread
+from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.placement.constraints.domains import Domains
+from cotide_core.placement.node_predicates import hard_taints_tolerated
+from cotide_core.state.pod_matches import Counter, Peers
+from cotide_core.state.shapes import FitShape
+
+Constraint = tuple[Spread, Counter, bool]
+"""A constraint, the pods that it counts, and whether it selects the pod itself."""
+
+
+def refused_by_spread(shape: FitShape, peers: Peers, domains: Domains) -> Iterator[tuple[Booleans, Booleans]]:
+    """Yield for each required constraint (N,) rows that lack its label, and (N,) rows that would skew it."""
+    required = _of(peers, required=True)
+    labelled = _labelled(required, domains)
+    matches = domains.snapshot.state.matches
+    for spread, counter, itself in required:
+        key = spread.topology_key
+        numbers, size = domains.of(key)
+        counted = labelled & _included(shape, spread, domains)
+        known = np.bincount(numbers[counted], minlength=size) > 0
+        sums = domains.sums(key, matches.rows(counter), counted)
+        enough = known.sum() >= max(1, spread.min_domains)
+        least = int(sums[known].min()) if enough else 0
+        there = np.append(np.where(known, sums, 0), 0)[numbers]
+        yield numbers < 0, (numbers >= 0) & (there + itself - least > spread.max_skew)
+
+
+def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) -> Floats | None:
+    """Return (N,) 0 to 1, how even each row that fits would leave things; None where no constraint asks.
+
+    The sum of the counts, each weighted by the logarithm of its number of domains, is turned round and scaled as
+    kube-scheduler does; rows that lack a label get 0.
+    """
+    soft = _of(peers, required=False)
+    if not soft or not fits.any():
+        return None
+    labelled = _labelled(soft, domains)
+    scored = fits & labelled
+    if not scored.any():
+        return None
+    cost = np.zeros(domains.snapshot.size)
+    matches = domains.snapshot.state.matches
+    for spread, counter, _ in soft:
+        counted = labelled & _included(shape, spread, domains)
+        numbers, size = domains.of(spread.topology_key)
+        count = int((np.bincount(numbers[scored], minlength=size) > 0).sum())
+        there = domains.counts(spread.topology_key, matches.rows(counter), counted)
+        cost += there * np.log(count + 2) + (spread.max_skew - 1)
+    cost = np.rint(cost)
+    least, most = float(cost[scored].min()), float(cost[scored].max())
+    even = np.ones(len(cost)) if most == 0 else (most + least - cost) / most
+    return np.where(labelled, even, 0.0)
+
+
+def _of(peers: Peers, *, required: bool) -> list[Constraint]:
+    together = zip(peers.rules.spreads, peers.spreads, peers.spreads_itself, strict=True)
+    return [one for one in together if one[0].required is required]
+
+
+def _labelled(constraints: Sequence[Constraint], domains: Domains) -> Booleans:
+    labelled = domains.snapshot.alive.copy()
+    for spread, _, _ in constraints:
+        labelled &= domains.of(spread.topology_key)[0] >= 0
+    return labelled
+
+
+def _included(shape: FitShape, spread: Spread, domains: Domains) -> Booleans:
+    """Return (N,) rows that the constraint's inclusion policies count."""
+    snapshot, wished = domains.snapshot, shape.constraints
+    included = np.ones(snapshot.size, np.bool_)
+    if spread.honors_affinity and (wished.node_selector or wished.node_terms):
+        included &= domains.index.matches(wished, snapshot)
+    if spread.honors_taints:
+        known: dict[object, bool] = {}
+        for row, node in enumerate(snapshot.nodes[: snapshot.size]):
+            if node is None or not node.taints:
+                continue
+            passes = known.get(node.taints)
+            if passes is None:
+                passes = known[node.taints] = hard_taints_tolerated(node.taints, wished.tolerations)
+            included[row] = passes
+    return included

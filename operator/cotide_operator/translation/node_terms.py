@@ -1,0 +1,35 @@
+"""Node selector terms as core values: of a pod's node affinity, and of where a volume can be used.
+
+Called by `constraints`, `pod_rules` and `volumes`. Invariant: an empty term matches no node, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotide_core.events import NodeTerm, Requirement
+from cotide_kube.objects import MatchExpression, NodeSelector, NodeSelectorTerm
+
+_MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
+"""What an empty term means: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
+
+
+def alternatives(required: NodeSelector | None) -> tuple[NodeTerm, ...]:
+    """Return the alternatives of a node selector; empty when there is none."""
+    if required is None:
+        return ()
+    return tuple(node_term(term) for term in required.node_selector_terms) or (_MATCHES_NOTHING,)
+
+
+def node_term(term: NodeSelectorTerm) -> NodeTerm:
+    """Return one term."""
+    if not (term.match_expressions or term.match_fields):
+        return _MATCHES_NOTHING
+    return NodeTerm(
+        labels=tuple(_requirement(expression) for expression in term.match_expressions),
+        fields=tuple(_requirement(expression) for expression in term.match_fields),
+    )
+
+
+def _requirement(expression: MatchExpression) -> Requirement:
+    return Requirement(expression.key, expression.operator, tuple(expression.values))

@@ -1,0 +1,153 @@
+"""What a pod's spec says of other pods, domains and preferred nodes, as core values.
+
+Called by `pod_spec` once for all pods of a template. Invariant: a required term, or constraint, is either translated
+as it is written or named by `rule_faults`, never dropped; a selector that can't be understood selects nothing, as in
+Kubernetes, and is named, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotide_core.events import PodRules, PodTerm, Requirement, Selector, Spread, WeightedNodeTerm, WeightedPodTerm
+from cotide_core.limits import POD_TERMS_MOST, REQUIREMENTS_MOST, SPREADS_MOST
+from cotide_kube.objects import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    SpreadConstraint,
+)
+from cotide_operator.translation.node_terms import node_term
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_NO_AFFINITY: Final = Affinity()
+_NO_PODS: Final = PodAffinity()
+_NO_NODES: Final = NodeAffinity()
+
+
+def pod_rules(spec: PodSpec) -> PodRules | None:
+    """Return the rules of a spec without faults; None where there are none."""
+    wished = spec.affinity or _NO_AFFINITY
+    near, apart = wished.pod_affinity or _NO_PODS, wished.pod_anti_affinity or _NO_PODS
+    nodes = wished.node_affinity or _NO_NODES
+    liked = near.preferred_during_scheduling_ignored_during_execution
+    disliked = apart.preferred_during_scheduling_ignored_during_execution
+    rules = PodRules(
+        affinity=tuple(_term(one) for one in near.required_during_scheduling_ignored_during_execution),
+        anti_affinity=tuple(_term(one) for one in apart.required_during_scheduling_ignored_during_execution),
+        spreads=tuple(_spread(one) for one in spec.topology_spread_constraints),
+        pod_preferences=(
+            *(WeightedPodTerm(one.weight, _term(one.pod_affinity_term)) for one in liked),
+            *(WeightedPodTerm(-one.weight, _term(one.pod_affinity_term)) for one in disliked),
+        ),
+        node_preferences=tuple(
+            WeightedNodeTerm(one.weight, node_term(one.preference))
+            for one in nodes.preferred_during_scheduling_ignored_during_execution
+        ),
+    )
+    return None if rules == _NONE else rules
+
+
+_NONE: Final = PodRules()
+
+
+def selects_namespaces(rules: PodRules) -> bool:
+    """Whether a term selects namespaces by their labels."""
+    preferred = (one.term for one in rules.pod_preferences)
+    return any(term.namespace_selector for term in (*rules.affinity, *rules.anti_affinity, *preferred))
+
+
+def rule_faults(spec: PodSpec) -> list[str]:
+    """Return the paths of rules that can't be followed: there are too many, or one can't be understood."""
+    wished = spec.affinity or _NO_AFFINITY
+    near, apart = wished.pod_affinity or _NO_PODS, wished.pod_anti_affinity or _NO_PODS
+    nodes = wished.node_affinity or _NO_NODES
+    terms = [
+        (f"spec.affinity.{name}.{REQUIRED}[{index}]", term)
+        for name, side in (("podAffinity", near), ("podAntiAffinity", apart))
+        for index, term in enumerate(side.required_during_scheduling_ignored_during_execution)
+    ]
+    terms += [
+        (f"spec.affinity.{name}.{_PREFERRED}[{index}].podAffinityTerm", one.pod_affinity_term)
+        for name, side in (("podAffinity", near), ("podAntiAffinity", apart))
+        for index, one in enumerate(side.preferred_during_scheduling_ignored_during_execution)
+    ]
+    preferred = len(nodes.preferred_during_scheduling_ignored_during_execution)
+    if len(terms) + preferred > POD_TERMS_MOST:
+        return [f"terms of spec.affinity (more than {POD_TERMS_MOST} for pods and preferred nodes)"]
+    if len(spec.topology_spread_constraints) > SPREADS_MOST:
+        return [f"spec.topologySpreadConstraints (more than {SPREADS_MOST} entries)"]
+    selectors = [
+        (f"{path}.{name}", selector)
+        for path, term in terms
+        for name, selector in (("labelSelector", term.label_selector), ("namespaceSelector", term.namespace_selector))
+    ]
+    selectors += [
+        (f"spec.topologySpreadConstraints[{index}].labelSelector", one.label_selector)
+        for index, one in enumerate(spec.topology_spread_constraints)
+    ]
+    named = sum(len(t.namespaces) + len(t.match_label_keys) + len(t.mismatch_label_keys) for _, t in terms)
+    named += sum(len(one.match_label_keys) for one in spec.topology_spread_constraints)
+    for one in nodes.preferred_during_scheduling_ignored_during_execution:
+        wished_of = (*one.preference.match_expressions, *one.preference.match_fields)
+        named += 1 + sum(1 + len(requirement.values) for requirement in wished_of)
+    if named + sum(_entries(selector) for _, selector in selectors) > REQUIREMENTS_MOST:
+        return [
+            f"selectors of spec.affinity and spec.topologySpreadConstraints (more than {REQUIREMENTS_MOST} entries)"
+        ]
+    faults = [
+        f"{path}.matchExpressions[{index}].operator"
+        for path, selector in selectors
+        if selector is not None
+        for index, one in enumerate(selector.match_expressions)
+        if one.operator not in _OPERATORS
+    ]
+    faults += [
+        f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
+        for index, one in enumerate(spec.topology_spread_constraints)
+        if one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway")
+    ]
+    return faults
+
+
+def _entries(selector: LabelSelector | None) -> int:
+    if selector is None:
+        return 0
+    return 2 * len(selector.match_labels) + sum(1 + len(one.values) for one in selector.match_expressions)
+
+
+def _term(term: PodAffinityTerm) -> PodTerm:
+    return PodTerm(
+        topology_key=term.topology_key,
+        selector=label_selector(term.label_selector),
+        namespaces=tuple(sorted(set(term.namespaces))),
+        namespace_selector=label_selector(term.namespace_selector),
+        match_label_keys=term.match_label_keys,
+        mismatch_label_keys=term.mismatch_label_keys,
+    )
+
+
+def _spread(one: SpreadConstraint) -> Spread:
+    return Spread(
+        topology_key=one.topology_key,
+        max_skew=one.max_skew,
+        selector=label_selector(one.label_selector),
+        required=one.when_unsatisfiable == "DoNotSchedule",
+        min_domains=one.min_domains or 1,
+        honors_affinity=one.node_affinity_policy != "Ignore",
+        honors_taints=one.node_taints_policy == "Honor",
+        match_label_keys=one.match_label_keys,
+    )
+
+
+def label_selector(selector: LabelSelector | None) -> Selector | None:
+    """Return a label selector as requirements that hold together; None, which selects nothing, for none."""
+    if selector is None:
+        return None
+    pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return pairs + tuple(Requirement(one.key, one.operator, tuple(one.values)) for one in selector.match_expressions)

@@ -1,0 +1,136 @@
+"""Pods with rules about other pods, from arrival to node: batches see one another, who waits wakes when it helps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import engine_objects
+
+from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.events import (
+    Event,
+    NodeUpserted,
+    Pod,
+    PodDeleted,
+    PodRules,
+    PodTerm,
+    PodUpserted,
+    Requirement,
+    Spread,
+)
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_core.instructions import Bind, Instruction, Wait
+
+WEB = (Requirement("app", "In", ("web",)),)
+APART = PodRules(anti_affinity=(PodTerm("zone", WEB),))
+NEAR = PodRules(affinity=(PodTerm("zone", WEB),))
+EVEN = PodRules(spreads=(Spread("zone", 1, WEB),))
+
+
+def node(name: str, zone: str, cpu: int = 1000) -> NodeUpserted:
+    """A node of a zone."""
+    return engine_objects.node_upserted(name, cpu, labels=(("zone", zone),))
+
+
+def pod(name: str, rules: PodRules | None = None, app: str = "web", **fields: object) -> Pod:
+    """A small pod of an app, with rules about others."""
+    return engine_objects.pod(name, 100, **{"uid": name, "labels": (("app", app),), "rules": rules, **fields})
+
+
+def engine(*events: Event, policy: str = "fifo") -> Scheduler:
+    scheduler = Scheduler(replace(SchedulerConfig(), policy=policy), HeuristicCatalogue())
+    scheduler.handle([node("a", "a"), node("b", "b"), *events], 0.0)
+    return scheduler
+
+
+def bound(told: Sequence[Instruction]) -> dict[str, str]:
+    return {one.key: one.node for one in told if isinstance(one, Bind)}
+
+
+def waits(told: Sequence[Instruction]) -> dict[str, str]:
+    return {one.key: one.message for one in told if isinstance(one, Wait)}
+
+
+def confirmed(told: Sequence[Instruction], *pods: Pod) -> list[Event]:
+    at = bound(told)
+    return [PodUpserted(one._replace(node=at[one.key])) for one in pods if one.key in at]
+
+
+def test_pods_of_one_batch_that_keep_apart_get_a_domain_each_and_the_last_waits() -> None:
+    for policy in ("fifo", "qpsm", "hierarchical"):
+        told = engine(policy=policy).handle([PodUpserted(pod(f"p{n}", APART)) for n in range(3)], 1.0)
+        assert sorted(bound(told).values()) == ["a", "b"], policy
+        assert "2 node(s) didn't match pod anti-affinity rules" in waits(told)["d/p2"], policy
+
+
+def test_plans_keep_pods_apart_too() -> None:
+    scheduler = engine(policy="easy")
+    pods = [pod(f"p{n}", APART) for n in range(3)]
+    found: dict[str, str] = {}
+    for cycle in range(4):
+        found |= bound(scheduler.handle([PodUpserted(one) for one in pods] if not cycle else [], 1.0 + cycle))
+    assert sorted(found.values()) == ["a", "b"]
+
+
+def test_a_batch_is_spread_evenly() -> None:
+    told = engine().handle([PodUpserted(pod(f"p{n}", EVEN)) for n in range(8)], 1.0)
+    assert sorted(bound(told).values()) == ["a"] * 4 + ["b"] * 4
+
+
+def test_a_pod_near_others_wakes_when_the_first_of_them_is_placed_and_not_by_anything_else() -> None:
+    scheduler = engine()
+    assert "didn't match pod affinity rules" in waits(scheduler.handle([PodUpserted(pod("p", NEAR, "db"))], 1.0))["d/p"]
+    other = pod("other", app="db")
+    assert set(bound(scheduler.handle([PodUpserted(other)], 2.0))) == {"d/other"}
+    assert scheduler.pending()["unschedulable"] == 1
+    web = pod("w")
+    (at,) = bound(scheduler.handle([PodUpserted(web)], 3.0)).values()
+    # The bind itself wakes it: no event has to come.
+    assert scheduler.next_wakeup(3.0) == 3.0
+    assert bound(scheduler.handle([], 3.0)) == {"d/p": at}
+
+
+def test_a_pod_that_keeps_apart_wakes_when_one_of_the_others_goes_anywhere_in_the_domain() -> None:
+    scheduler = engine(node("a2", "a", 100))
+    others = [pod(f"w{n}", node=name) for n, name in enumerate(("a2", "b"))]
+    scheduler.handle([PodUpserted(one) for one in others], 1.0)
+    waiting = pod("p", APART, requests=(("cpu", 500),))
+    assert set(waits(scheduler.handle([PodUpserted(waiting)], 2.0))) == {"d/p"}
+    # a2 is freed, which is too small for it; a, in the same zone, is not.
+    assert bound(scheduler.handle([PodDeleted("d/w0", "w0")], 3.0)) == {"d/p": "a"}
+
+
+def test_a_new_rule_of_a_placed_pod_reaches_those_that_wait_already() -> None:
+    scheduler = engine()
+    big = pod("p", requests=(("cpu", 1000),))
+    scheduler.handle([PodUpserted(pod("x", node="a", app="x")), PodUpserted(pod("y", node="b", app="x"))], 1.0)
+    assert "Insufficient cpu" in waits(scheduler.handle([PodUpserted(big)], 2.0))["d/p"]
+    keeper = pod("k", APART, "db", node="a", requests=())
+    gone = [PodDeleted("d/x", "x"), PodUpserted(keeper)]
+    told = scheduler.handle(gone, 3.0)
+    assert bound(told) == {}, "room on a is free, but a pod there keeps it off"
+    assert bound(scheduler.handle([PodDeleted("d/k", "k")], 4.0)) == {"d/p": "a"}
+
+
+def test_a_changed_label_of_a_waiting_pod_is_looked_at() -> None:
+    scheduler = engine(PodUpserted(pod("k", APART, "db", node="a")), PodUpserted(pod("l", APART, "db", node="b")))
+    assert set(waits(scheduler.handle([PodUpserted(pod("p"))], 1.0))) == {"d/p"}
+    assert set(bound(scheduler.handle([PodUpserted(pod("p", app="db"))], 2.0))) == {"d/p"}
+
+
+def test_a_pod_whose_claim_is_open_waits_and_says_for_what() -> None:
+    scheduler = engine()
+    open_claim = pod("p", blocked="pod has unbound immediate PersistentVolumeClaims")
+    assert waits(scheduler.handle([PodUpserted(open_claim)], 1.0)) == {"d/p": open_claim.blocked}
+    assert set(bound(scheduler.handle([PodUpserted(pod("p"))], 2.0))) == {"d/p"}
+
+
+def test_a_claim_for_one_pod_alone_is_held_by_one() -> None:
+    scheduler = engine()
+    first, second = pod("p", sole_claims=("d/c",)), pod("q", sole_claims=("d/c",))
+    told = scheduler.handle([PodUpserted(first), PodUpserted(second)], 1.0)
+    assert set(bound(told)) == {"d/p"}
+    assert "ReadWriteOncePod" in waits(told)["d/q"]
+    scheduler.handle(confirmed(told, first), 2.0)
+    assert set(bound(scheduler.handle([PodDeleted("d/p", "p")], 3.0))) == {"d/q"}
