@@ -32,9 +32,7 @@ KNOBS = HierarchicalConfig(overload_observation_seconds=15.0, overload_pause_sec
 def pod(name: str, cls: WorkloadClass, started: float = 0.0, **fields: Any) -> Pod:
     """A pod on the one node; online ones are the service's."""
     owner = "d/web" if cls is WorkloadClass.ONLINE else None
-    return running_pod(
-        name, "n", cls=cls, **{"uid": name, "workload": owner, "started_seconds": started, "ours": False, **fields}
-    )
+    return running_pod(name, "n", cls=cls, **{"workload": owner, "started_seconds": started, "ours": False, **fields})
 
 
 class Scene:
