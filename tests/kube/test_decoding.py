@@ -46,7 +46,7 @@ def test_the_fields_that_a_scheduler_needs_are_read():
     required = found.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
     assert required.node_selector_terms[0].match_expressions[0].values == ("a",)
     anti = found.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-    assert anti == ({"topologyKey": "host"},)
+    assert [(term.topology_key, term.label_selector) for term in anti] == [("host", None)]
     assert found.status.pod_ip == "10.0.0.1"
     assert found.status.container_statuses[0].state.running is not None
 

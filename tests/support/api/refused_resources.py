@@ -59,6 +59,19 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
         _job_spec(phases=[{"name": "map", "resources": {"memory": "1Gi"}}]),
         "spec.phases[0].resources.cpu: Required value",
     ),
+    "a gang of more than ever run at once": (
+        "jobs",
+        "j",
+        _job_spec(completions=8, parallelism=4, gang={"minMember": 5}),
+        "spec.gang: Invalid value: spec.gang.minMember must be at most spec.parallelism and spec.completions: more "
+        "never run at once",
+    ),
+    "a gang of all of too many": (
+        "jobs",
+        "j",
+        _job_spec(completions=1025, parallelism=1025, gang={}),
+        "spec.gang: Invalid value: spec.gang may ask for at most 1024 pods at once: give spec.gang.minMember",
+    ),
     "no template": ("jobs", "j", {}, "spec.template: Required value"),
     "no container": (
         "jobs",
