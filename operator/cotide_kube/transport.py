@@ -63,13 +63,27 @@ class Outcome(NamedTuple):
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that asks its fence right before its first byte: for a connection it may have waited."""
+    """A request that asks its fence right before its first byte: for a connection it may have waited.
+
+    One with a body is asked for a second time. Before Python 3.12 aiohttp writes it, headers and all, in a task that
+    begins one turn of the loop later, and a process can be stopped for long in between.
+    """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
         fence = _FENCE.get()
         if fence is not None:
             fence()
         return await super().send(conn)
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        fence = _FENCE.get()
+        if fence is not None:
+            try:
+                fence()
+            except ClusterError as error:
+                conn.protocol.set_exception(error)  # whoever waits for the answer is told; nothing was written
+                return
+        await super().write_bytes(writer, conn, content_length)
 
 
 class Transport:

@@ -248,15 +248,33 @@ async def test_a_fence_stops_what_writes_before_each_try_and_lets_reads_and_the_
         def fence():
             nonlocal asked
             asked += 1
-            if asked > 1:
+            if asked > 2:
                 raise ClusterError("not ours any more")
 
         client.fence = fence
         server.then(refuses(503, "ServiceUnavailable", "later"), answers(200, {}), answers(201, {}))
         with pytest.raises(ClusterError, match="not ours any more"):
-            await client.patch(POD, {})  # the first try was let through, the second was not
-        assert (asked, len(server.requests)) == (2, 1)
+            await client.patch(POD, {})  # the first try was let through (asked twice), the second was not
+        assert (asked, len(server.requests)) == (3, 1)
         assert (await client.bind("shop", "web", "u1", "n1")).message == "not ours any more"
         await client.get(POD)
         await client.unfenced().create(POD, {})
-        assert (asked, [one[0] for one in server.requests]) == (3, ["PATCH", "GET", "POST"])
+        assert (asked, [one[0] for one in server.requests]) == (4, ["PATCH", "GET", "POST"])
+
+
+async def test_a_fence_that_closes_before_the_body_is_written_stops_the_request():
+    """A process may be stopped between the two: the first question is answered by who led, the second is not."""
+    async with scripted_client() as (server, client):
+        answers_of_fence = iter([True, False])
+
+        def fence():
+            if not next(answers_of_fence):
+                raise ClusterError("not ours any more")
+
+        client.fence = fence
+        server.then(answers(200, {}))
+        with pytest.raises(ClusterError, match="not ours any more"):
+            await client.patch(POD, {})
+        assert server.requests == []
+        await client.get(POD)  # the next connection is as good as before
+        assert [one[0] for one in server.requests] == ["GET"]

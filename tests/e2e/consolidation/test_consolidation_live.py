@@ -98,15 +98,19 @@ async def cordoned(world: World, name: str, mark: str, *, record: bool) -> None:
 
 
 async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tmp_path: Path) -> None:
-    async with nodes(world, 4) as origin, world.operator(watching(origin, "", f"ledger: {{directory: {tmp_path}}}\n")):
-        # Six pods of one core: three fit on a node of four with its reserve of a tenth.
-        await serve(world, "web", 6)
-        await until_marks(world, FREED, FREED)
-        await until_ready(world, 6)
-        # Sixteen need all four nodes.
-        await world.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": 16}})
-        await until_ready(world, 16)
-        assert await marks(world) == {}
+    async with nodes(world, 4) as origin:
+        # An empty node would be freed before the first pod comes, be given back, and rest for the cool-down.
+        async with world.operator(watching(origin).replace("enabled: true", "enabled: false")):
+            await serve(world, "web", 6)
+            await until_ready(world, 6)
+        async with world.operator(watching(origin, "", f"ledger: {{directory: {tmp_path}}}\n")):
+            # Six pods of one core: three fit on a node of four with its reserve of a tenth.
+            await until_marks(world, FREED, FREED)
+            await until_ready(world, 6)
+            # Sixteen need all four nodes.
+            await world.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": 16}})
+            await until_ready(world, 16)
+            assert await marks(world) == {}
     told = [json.loads(line) for line in (tmp_path / "consolidation.jsonl").read_text().splitlines()]
     assert {"Freed", "GivenBack"} <= {one.get("did") for one in told}
 
