@@ -23,7 +23,7 @@ from cotide_core.consolidation.removal.watching import (
     wanted_nodes,
 )
 from cotide_core.consolidation.removal.what_if import Move
-from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted
+from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, Taint
 from cotide_core.state.cluster_state import ClusterState
 
 NOW = 10_000.0
@@ -137,6 +137,17 @@ def test_waiting_pods_get_as_many_of_our_nodes_as_they_fill() -> None:
     state = state_of(*ours, node("full"), running_pod("big", "full", 900), *waiting)
     assert wanted_nodes(state, waiting[:1], ["f1", "f2", "f3"]) == (("f1",), True)
     assert wanted_nodes(state, waiting, ["f1", "f2", "f3"]) == (("f1", "f2"), True)
+
+
+def test_the_taint_of_cordoned_nodes_keeps_nobody_from_wanting_one_back() -> None:
+    """The node controller of a real cluster puts it on whoever is cordoned, and takes it off again."""
+    cordoned = (Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)
+    waiting = [pod("w", 400)]
+    state = state_of(node("f", unschedulable=True, taints=cordoned), *waiting)
+    assert wanted_nodes(state, waiting, ["f"]) == (("f",), True)
+    own = (*cordoned, Taint("pool", "gpu", "NoSchedule"))
+    state = state_of(node("f", unschedulable=True, taints=own), *waiting)
+    assert wanted_nodes(state, waiting, ["f"]) == ((), False)
 
 
 def test_a_pod_that_no_node_could_take_were_it_empty_wants_nothing_and_holds_up_nothing() -> None:
