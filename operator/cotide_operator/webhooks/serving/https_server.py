@@ -63,7 +63,12 @@ class HttpsServer:
             target=self._run, args=(host, port, context, listening), name=self._name, daemon=True
         )
         self._thread.start()
-        self.port = await asyncio.wrap_future(listening)
+        try:
+            self.port = await asyncio.wrap_future(listening)
+        except Exception:  # it said its last word: nothing of it is left when the caller hears it
+            thread, self._thread = self._thread, None
+            await asyncio.to_thread(thread.join, LEFT_BEHIND_SECONDS)
+            raise
 
     async def stop(self) -> None:
         """Stop listening; requests in flight are answered."""
