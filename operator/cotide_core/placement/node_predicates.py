@@ -8,8 +8,10 @@ Tolerations". A requirement that can't be understood matches nothing, as in Kube
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cotide_core.events import Node, NodeTerm, Requirement, Taint, Toleration
+from cotide_core.state.pod_matches import holds
 from cotide_core.state.shapes import Constraints
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -65,6 +67,12 @@ def volumes_reach(node: Node, volume_terms: tuple[tuple[NodeTerm, ...], ...]) ->
     return all(any(_term_matches(term, labels, node.name) for term in terms) for terms in volume_terms)
 
 
+def uncordoned(node: Node) -> Node:
+    """Return a node as it is when uncordoned: the taint of cordoned nodes, which a controller puts on, goes, too."""
+    taints = tuple(one for one in node.taints if one.key != UNSCHEDULABLE_TAINT.key)
+    return replace(node, unschedulable=False, taints=taints)
+
+
 def hard_taints_tolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
     """Whether these tolerations cover all taints that keep pods away."""
     hard = (taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
@@ -99,24 +107,13 @@ def _term_matches(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
 
 
 def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
-            number = integer(value)
-            if bound is None or number is None:
-                return False
-            return number > bound if requirement.operator == "Gt" else number < bound
-        case _:
-            return False
+    if requirement.operator not in ("Gt", "Lt"):
+        return holds(requirement, labels)
+    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = integer(labels.get(requirement.key))
+    if bound is None or number is None:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
 
 
 def integer(text: str | None) -> int | None:

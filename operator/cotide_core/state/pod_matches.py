@@ -352,7 +352,7 @@ _Counted = TypeVar("_Counted", Counter, Keeper)
 
 def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
     """Whether labels satisfy a selector; None selects nothing, an empty one everything."""
-    return selector is not None and all(_holds(one, labels) for one in selector)
+    return selector is not None and all(holds(one, labels) for one in selector)
 
 
 def with_own_values(
@@ -371,7 +371,8 @@ def with_own_values(
     return (*selector, *added)
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy one requirement of a label selector; an operator that it does not know never holds."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -31,6 +31,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Wait
+from cotide_core.placement.node_predicates import uncordoned
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -105,7 +106,7 @@ def clones(state: ClusterState, model: str, count: int) -> tuple[Node, ...]:
     for number in range(count):
         name = f"{like.name}-{COPY}-{number}"
         labels = tuple((key, name if key == HOSTNAME else value) for key, value in like.labels)
-        made.append(replace(like, name=name, labels=labels, unschedulable=False, ready=True))
+        made.append(replace(uncordoned(like), name=name, labels=labels, ready=True))
     return tuple(made)
 
 

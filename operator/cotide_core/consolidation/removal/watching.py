@@ -17,14 +17,14 @@ node that was; no more than `moves_per_hour` pods are moved, whatever was planne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Final
 
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Freed
 from cotide_core.events import Node, Pod
-from cotide_core.placement.node_predicates import UNSCHEDULABLE_TAINT, refusal
+from cotide_core.placement.node_predicates import refusal, uncordoned
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import FitShape, ShapeTable
 
@@ -199,7 +199,7 @@ def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str
     wants nothing of us, and keeps nobody from consolidating.
     """
     table = ShapeTable(by_job=False)
-    nodes = {name: _opened(node) for name in idle if (node := state.node(name)) is not None}
+    nodes = {name: uncordoned(node) for name in idle if (node := state.node(name)) is not None}
     left = {name: _free(state, name) for name in nodes}
     wanted: dict[str, None] = {}
     hopeless: dict[FitShape, bool] = {}
@@ -215,12 +215,6 @@ def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str
         if fit not in hopeless:
             hopeless[fit] = target is None and not _somewhere(state, fit)
     return tuple(wanted), any(not one for one in hopeless.values())
-
-
-def _opened(node: Node) -> Node:
-    """Return a node as it is when uncordoned: the taint of cordoned nodes, which a controller puts on, goes, too."""
-    taints = tuple(one for one in node.taints if one.key != UNSCHEDULABLE_TAINT.key)
-    return replace(node, unschedulable=False, taints=taints)
 
 
 def _takes(node: Node, fit: FitShape) -> bool:
@@ -244,6 +238,6 @@ def _somewhere(state: ClusterState, fit: FitShape) -> bool:
         if node is None:
             continue
         whole: list[int] = columns.allocatable[:, columns.row_of[node.name]].tolist()
-        if _holds(whole, fit) and _takes(_opened(node), fit):
+        if _holds(whole, fit) and _takes(uncordoned(node), fit):
             return True
     return False
