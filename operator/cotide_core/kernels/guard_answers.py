@@ -32,15 +32,15 @@ RELIEF: Final = 1
 REFUSED: Final = 2
 WORST: Final = 3
 BASIS: Final = 4
-"""Of an answer: the row's version and relief version when it was given (-1 for never), the same relief version where
-it was a refusal (else -1), the number of the Workload that is most at risk, and what the answer about it rests on (see
+"""Of an answer: the row's version and relief version when it was given (0 for never), the same relief version where
+it was a refusal (else 0), the number of the Workload that is most at risk, and what the answer about it rests on (see
 `applicability`)."""
 LEAST_SIZE: Final = 0
 LEAST_CPU: Final = 1
 LEAST_RELIEF: Final = 2
 LEAST_WORST: Final = 3
 LEAST_BASIS: Final = 4
-"""Of the smallest refused job of a type: input bytes, millicores, relief version (-1 for never), Workload at risk,
+"""Of the smallest refused job of a type: input bytes, millicores, relief version (0 for never), Workload at risk,
 and what the answer rests on."""
 MARKS: Final = 5
 
@@ -62,17 +62,17 @@ def copy_dominated_refusal(
     """
     column, relief = shapes[index, TYPE], reliefs[row]
     stands: bool = (
-        least[column, LEAST_RELIEF, row] == relief
-        and least[column, LEAST_SIZE, row] <= shapes[index, SIZE]
-        and least[column, LEAST_CPU, row] <= shapes[index, CPU]
-        and marks[index, RELIEF, row] != relief
+        least[column, row, LEAST_RELIEF] == relief
+        and least[column, row, LEAST_SIZE] <= shapes[index, SIZE]
+        and least[column, row, LEAST_CPU] <= shapes[index, CPU]
+        and marks[index, row, RELIEF] != relief
     )
     if stands:
         probabilities[index, row] = least_probabilities[column, row]
-        marks[index, VERSION, row] = 0
-        marks[index, RELIEF, row] = marks[index, REFUSED, row] = relief
-        marks[index, WORST, row] = least[column, LEAST_WORST, row]
-        marks[index, BASIS, row] = least[column, LEAST_BASIS, row]
+        marks[index, row, VERSION] = 0
+        marks[index, row, RELIEF] = marks[index, row, REFUSED] = relief
+        marks[index, row, WORST] = least[column, row, LEAST_WORST]
+        marks[index, row, BASIS] = least[column, row, LEAST_BASIS]
     return stands
 
 
@@ -101,8 +101,8 @@ def cache_misses(
     indices : (Q,) place of each question's shape in the tables.
     ends : (Q,) where its rows end among ``rows``.
     shapes : (S, 5)
-    marks, probabilities : (S, 5, N) and (S, N) answers.
-    least, least_probabilities : (T, 4, N) and (T, N) the smallest refused job of each type.
+    marks, probabilities : (S, N, 5) and (S, N) answers.
+    least, least_probabilities : (T, N, 5) and (T, N) the smallest refused job of each type.
     versions, reliefs, services : (N,) of the rows.
     type_counts : (T, N)
     """
@@ -114,7 +114,7 @@ def cache_misses(
         kind = shapes[index, KIND]
         for at in range(first, ends[question]):
             row = rows[at]
-            if marks[index, VERSION, row] == versions[row] or marks[index, REFUSED, row] == reliefs[row]:
+            if marks[index, row, VERSION] == versions[row] or marks[index, row, REFUSED] == reliefs[row]:
                 continue
             if kind == JOB:
                 if copy_dominated_refusal(
@@ -133,10 +133,10 @@ def cache_misses(
                 count += 1
             else:
                 probabilities[index, row] = 0.0
-                marks[index, BASIS, row] = 0
-                marks[index, VERSION, row] = versions[row]
-                marks[index, RELIEF, row] = reliefs[row]
-                marks[index, REFUSED, row] = -1
+                marks[index, row, BASIS] = 0
+                marks[index, row, VERSION] = versions[row]
+                marks[index, row, RELIEF] = reliefs[row]
+                marks[index, row, REFUSED] = 0
         first = ends[question]
     return asked[:, :count].copy()
 
@@ -180,21 +180,21 @@ def take_answers(
         index, row = pair_places[pair], rows[pair]
         relief = reliefs[row]
         probabilities[index, row] = highest
-        marks[index, VERSION, row] = versions[row]
-        marks[index, RELIEF, row] = relief
-        marks[index, WORST, row] = worst
-        marks[index, BASIS, row] = basis
-        marks[index, REFUSED, row] = relief if highest > threshold else -1
+        marks[index, row, VERSION] = versions[row]
+        marks[index, row, RELIEF] = relief
+        marks[index, row, WORST] = worst
+        marks[index, row, BASIS] = basis
+        marks[index, row, REFUSED] = relief if highest > threshold else 0
         if highest > threshold and shapes[index, KIND] == JOB:
             column, size, cpu = shapes[index, TYPE], shapes[index, SIZE], shapes[index, CPU]
-            if least[column, LEAST_RELIEF, row] != relief or (
-                least[column, LEAST_SIZE, row] >= size and least[column, LEAST_CPU, row] >= cpu
+            if least[column, row, LEAST_RELIEF] != relief or (
+                least[column, row, LEAST_SIZE] >= size and least[column, row, LEAST_CPU] >= cpu
             ):
-                least[column, LEAST_SIZE, row] = size
-                least[column, LEAST_CPU, row] = cpu
-                least[column, LEAST_RELIEF, row] = relief
-                least[column, LEAST_WORST, row] = worst
-                least[column, LEAST_BASIS, row] = basis
+                least[column, row, LEAST_SIZE] = size
+                least[column, row, LEAST_CPU] = cpu
+                least[column, row, LEAST_RELIEF] = relief
+                least[column, row, LEAST_WORST] = worst
+                least[column, row, LEAST_BASIS] = basis
                 least_probabilities[column, row] = highest
     return answers
 
@@ -245,7 +245,7 @@ def by_service(index: int, rows: Integers, marks: Integers, probabilities: Float
     nearest = np.empty(rows.shape[0])
     count = 0
     for row in rows:
-        number, probability = marks[index, WORST, row], probabilities[index, row]
+        number, probability = marks[index, row, WORST], probabilities[index, row]
         group = 0
         while group < count and groups[0, group] != number:
             group += 1

@@ -40,9 +40,9 @@ class Assumptions:
         entry.attempts += 1
         self._queue.placed(entry, now)
         self._in_flight[entry.pod.key] = entry
-        pressure = float(snapshot.batch_millicores[row]) / max(1, int(snapshot.allocatable[CPU_COLUMN, row]))
+        pressure = snapshot.batch_millicores.item(row) / max(1, snapshot.allocatable.item(CPU_COLUMN, row))
         queued = max(0.0, now - entry.pod.created_seconds)
-        return DecidedBind(entry, node, placement, queued, float(snapshot.service_rates[row]), pressure)
+        return DecidedBind(entry, node, placement, queued, snapshot.service_rates.item(row), pressure)
 
     def let_go(self, key: str) -> QueuedPod | None:
         """Forget a pod that was confirmed, refused or is gone; returns it where it was assumed."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotide_core.forecasting.own_models import type_for
-from cotide_core.forecasts import CompletionForecaster
+from cotide_core.forecasts import HABITS, CompletionForecaster
 from cotide_core.instructions import NO_FORECAST, Bind, Forecast
 from cotide_core.placement.placer import Placement
 from cotide_core.qos.applicability import evidence_of, names_of, outside_of
@@ -54,8 +54,8 @@ def bind_instructions(
                 seconds_p50=None if factor is None else entry.seconds_p50 * factor,
                 seconds_p90=None if factor is None else entry.seconds_p90 * factor,
                 qos_model="" if probability is None else qos_model,
-                completion_model="" if factor is None else forecaster.model_id,
-                qos_outside=names_of(outside_of(bind.placement.basis)),
+                completion_model="" if factor is None else HABITS if entry.from_habits else forecaster.model_id,
+                qos_outside=() if probability is None else names_of(outside_of(bind.placement.basis)),
                 qos_evidence=None if probability is None else evidence_of(bind.placement.basis),
             )
         out.append(

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from cotide_core.instructions import NodeVerdict
 from cotide_core.kernels.array_types import Floats
-from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility
+from cotide_core.placement.constraints.image_locality import locality
+from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility, NodeMatches, Stamp
 from cotide_core.placement.scoring import Rank
 from cotide_core.placement.top_rows import Ranking
 from cotide_core.state.shapes import FitShape
@@ -45,8 +46,11 @@ class Candidates:
         self._shape = shape
         self._feasibility = feasibility
         self._rank = rank
+        self._cached = rank.cacheable
         self._cursor = -1
-        self._stamp = 0
+        self._stamp: Stamp = (0, (), 0)
+        self._local: Floats | None = None
+        """(N,) what its images add to the scores, as of the stamp; None: nothing."""
         self._ranking = Ranking()
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
@@ -57,21 +61,23 @@ class Candidates:
         """Evaluate the rows that changed since the last call."""
         columns = snapshot.columns
         end = columns.journal_start + len(columns.journal)
-        stamp = self._stamp if self._shape.peers is None else self._feasibility.stamp(self._shape, snapshot)
+        alone = self._shape.peers is None and not self._shape.images
+        stamp = self._stamp if alone else self._feasibility.stamp(self._shape, snapshot)
         if self._cursor == end and len(self.codes) == snapshot.size and stamp == self._stamp:
             return
-        self.unfit = None
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
-        if self._shape.peers is not None:
-            behind, self._stamp = True, stamp  # a pod more or less concerns whole domains, not just its row
+        # A pod more or less concerns whole domains, and not just its row; so does a node that has an image.
+        behind = behind or self._shape.peers is not None or stamp != self._stamp
+        self._stamp = stamp
         if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
             self._evaluate_all(snapshot)
         else:
             changed = columns.journal[self._cursor - columns.journal_start :]
             rows = sorted(set(changed)) if len(changed) > 1 else changed
             if len(rows) <= ONE_BY_ONE:
+                matches = self._feasibility.matches(self._shape, snapshot)
                 for row in rows:
-                    self._evaluate_one(snapshot, row)
+                    self._evaluate_one(snapshot, row, matches)
             else:
                 self._evaluate(snapshot, rows)
         self._cursor = end
@@ -82,12 +88,15 @@ class Candidates:
 
     def _evaluate_all(self, snapshot: Snapshot) -> None:
         everything = slice(0, snapshot.size)
+        self.unfit = None
+        self._local = locality(self._shape, snapshot) if self._shape.images else None
         self.codes = self._feasibility.codes(self._shape, snapshot, everything)
         self.scores = self._scored(snapshot, everything, self.codes)
         self._ranking.reset()
         self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
 
     def _evaluate(self, snapshot: Snapshot, changed: list[int]) -> None:
+        self.unfit = None
         rows = np.array(changed, np.intp)
         codes_before, scores_before = self.codes[rows].tolist(), self.scores[rows].tolist()
         codes = self._feasibility.codes(self._shape, snapshot, rows)
@@ -100,18 +109,21 @@ class Candidates:
             if old_code != new_code:
                 self._move(old_code, new_code)
 
-    def _evaluate_one(self, snapshot: Snapshot, row: int) -> None:
+    def _evaluate_one(self, snapshot: Snapshot, row: int, matches: NodeMatches) -> None:
         code_before, before = self.codes.item(row), self.scores.item(row)
-        code = self._feasibility.code(self._shape, snapshot, row)
+        code = self._feasibility.code(self._shape, snapshot, row, matches)
         score = -math.inf
         if code == FITS:
-            score = self._rank.score(snapshot, self._shape, row) if self._rank.cacheable else 0.0
-            matches = self._feasibility.matches(self._shape, snapshot)
+            score = self._rank.score(snapshot, self._shape, row) if self._cached else 0.0
             if matches.any_soft:
                 score -= SOFT_TAINT_PENALTY * matches.soft.item(row)
+            if self._local is not None:
+                score += self._local.item(row)
         self.codes[row] = code
         self.scores[row] = score
         self._ranking.change(row, before, score)
+        if code != FITS or code_before != FITS:
+            self.unfit = None  # a row that stays refused may hold another node now, and be the one that is named
         if code != code_before:
             self._move(code_before, code)
 
@@ -124,11 +136,12 @@ class Candidates:
             self.tally[new] = self.tally.get(new, 0) + 1
 
     def _scored(self, snapshot: Snapshot, rows: NDArray[np.intp] | slice, codes: Codes) -> Floats:
-        cached = self._rank.cacheable
-        scores = self._rank.scores(snapshot, self._shape, rows) if cached else np.zeros(len(codes))
+        scores = self._rank.scores(snapshot, self._shape, rows) if self._cached else np.zeros(len(codes))
         matches = self._feasibility.matches(self._shape, snapshot)
         if matches.any_soft:
             scores = scores - SOFT_TAINT_PENALTY * matches.soft[rows]
+        if self._local is not None:
+            scores = scores + self._local[rows]
         if self._shape.peers is not None:  # then it is all rows
             wished = self._feasibility.preferences(self._shape, snapshot, codes == FITS)
             scores = scores if wished is None else scores + wished

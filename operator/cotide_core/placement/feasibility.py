@@ -19,6 +19,7 @@ from cotide_core.instructions import WaitReason
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
 from cotide_core.placement.constraints.preferences import preferences, prefers
+from cotide_core.placement.constraints.volume_reach import refused_by_volumes
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
 from cotide_core.state.host_load import ONLINE_RANK
@@ -30,6 +31,8 @@ from cotide_core.units import PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Codes = NDArray[np.int16]
 Rows = NDArray[np.intp] | slice
+Stamp = tuple[int, tuple[int, ...], int]
+"""What was true of other pods, of images, and the number of nodes; see `Feasibility.stamp`."""
 FITS: Final = 0
 GONE: Final = 1
 """The code of a row without a node: never counted in a verdict."""
@@ -96,6 +99,9 @@ class NodeMatches:
             labelled = index.matches(wished, snapshot).tolist()
         else:
             labelled = [None] * snapshot.size
+        by_volumes = [""] * snapshot.size
+        if rows and (wished.volume_terms or wished.open_claims):
+            by_volumes = refused_by_volumes(wished, index, snapshot)
         no_match = WaitReason.NO_MATCHING_NODE
         tainted: dict[tuple[Taint, ...], int] = {}
         for row in rows:
@@ -103,11 +109,11 @@ class NodeMatches:
             if node is None:
                 self.codes[row], self.soft[row] = GONE, 0
                 continue
-            plain = not (node.taints or node.pressures or node.unschedulable or wished.volume_terms)
+            plain = not (node.taints or node.pressures or node.unschedulable or by_volumes[row])
             if plain and node.ready and labelled[row]:
                 self.codes[row], self.soft[row] = FITS, 0
                 continue
-            why = refusal(node, wished, labelled=labelled[row])
+            why = refusal(node, wished, labelled=labelled[row], volumes=by_volumes[row])
             self.codes[row] = FITS if why is None else reasons.number(why, no_match)
             soft = tainted.get(node.taints)
             if soft is None:
@@ -187,9 +193,12 @@ class Feasibility:
             self._refuse_peers(shape, snapshot, rows, codes)
         return codes
 
-    def stamp(self, shape: FitShape, snapshot: Snapshot) -> int:
-        """Return what changes whenever other pods may say something else to a shape; 0 where they have no say."""
-        return 0 if shape.peers is None else snapshot.state.matches.version(shape.peers)
+    def stamp(self, shape: FitShape, snapshot: Snapshot) -> Stamp:
+        """Return what changes whenever other pods, or other nodes' images, may say something else to a shape."""
+        peers = 0 if shape.peers is None else snapshot.state.matches.version(shape.peers)
+        if not shape.images:
+            return peers, (), 0
+        return peers, snapshot.state.images.versions(shape.images), snapshot.node_count
 
     def preferences(self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_]) -> Floats | None:
         """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
@@ -197,14 +206,17 @@ class Feasibility:
             return None
         return preferences(shape, snapshot, self._index, fits)
 
-    def code(self, shape: FitShape, snapshot: Snapshot, row: int) -> int:
-        """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row."""
+    def code(self, shape: FitShape, snapshot: Snapshot, row: int, matches: NodeMatches) -> int:
+        """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row.
+
+        ``matches`` are those of the shape, up to date: asked for once for all rows.
+        """
         if shape.online or shape.host_ports or shape.physical is not None or shape.peers is not None:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         closed = snapshot.state.refusals.closed
         if closed and snapshot.name(row) in closed:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
-        code = self.matches(shape, snapshot).codes.item(row)
+        code = matches.codes.item(row)
         if code != FITS:
             return int(code)
         free = snapshot.free

@@ -70,6 +70,11 @@ class LabelIndex:
         self._refresh(snapshot)
         return self._any((term,), snapshot.size)
 
+    def any_of(self, terms: tuple[NodeTerm, ...], snapshot: Snapshot) -> Mask:
+        """Return (N,) whether each row satisfies one of the terms."""
+        self._refresh(snapshot)
+        return self._any(terms, snapshot.size)
+
     def _any(self, terms: tuple[NodeTerm, ...], size: int) -> Mask:
         found = np.zeros(size, np.bool_)
         for term in terms:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cotide_core.events import Node, NodeTerm, Requirement, Taint, Toleration
+from cotide_core.events import Node, NodeTerm, OpenClaim, Requirement, Taint, Toleration
 from cotide_core.state.pod_matches import holds
 from cotide_core.state.shapes import Constraints
 
@@ -27,14 +27,20 @@ CONDITION_TAINTS = {
 Source: the Kubernetes documentation, "Taints and Tolerations", taint nodes by condition."""
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 VOLUME_MISMATCH = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
+NOT_MADE = "node(s) where volumes were not bound in time lately"
 
 
-def refusal(node: Node, constraints: Constraints, *, labelled: bool | None = None) -> str | None:
+def refusal(
+    node: Node, constraints: Constraints, *, labelled: bool | None = None, volumes: str | None = None
+) -> str | None:
     """Return why a node can't take pods with these constraints, or None when it can.
 
     Parameters
     ----------
     labelled : whether its labels and fields are as demanded, where that is known (see `label_index`).
+    volumes : what `volume_refusal` says, empty for nothing, where that is known.
     """
     tolerations = constraints.tolerations
     if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, tolerations):
@@ -49,22 +55,61 @@ def refusal(node: Node, constraints: Constraints, *, labelled: bool | None = Non
     for condition in node.pressures:
         if condition not in CONDITION_TAINTS or not tolerated(CONDITION_TAINTS[condition], tolerations):
             return f"node(s) had condition {condition}"
-    if constraints.volume_terms and not volumes_reach(node, constraints.volume_terms):
-        return VOLUME_MISMATCH
-    return None
+    return (volume_refusal(node, constraints) if volumes is None else volumes) or None
 
 
 def _labelled(node: Node, constraints: Constraints) -> bool:
     labels = dict(node.labels)
     if any(labels.get(key) != value for key, value in constraints.node_selector):
         return False
-    return not constraints.node_terms or any(_term_matches(term, labels, node.name) for term in constraints.node_terms)
+    return not constraints.node_terms or _any_matches(constraints.node_terms, labels, node.name)
 
 
-def volumes_reach(node: Node, volume_terms: tuple[tuple[NodeTerm, ...], ...]) -> bool:
-    """Whether all of these volumes can be used on a node."""
+def volume_refusal(node: Node, constraints: Constraints) -> str:
+    """Return why a node can't take pods with these volumes; empty when it can."""
     labels = dict(node.labels)
-    return all(any(_term_matches(term, labels, node.name) for term in terms) for terms in volume_terms)
+    for terms in constraints.volume_terms:
+        if not _any_matches(terms, labels, node.name):
+            return VOLUME_MISMATCH
+    if any(node.name in claim.avoided for claim in constraints.open_claims):
+        return NOT_MADE
+    return _volumes(node, constraints.open_claims)[1]
+
+
+def volumes_for(node: Node, claims: tuple[OpenClaim, ...]) -> list[str] | None:
+    """Return which volume each claim gets on a node, empty where one is to be made; None where a claim gets none.
+
+    As kube-scheduler does: one claim after the other, each the first volume that nobody before took.
+    """
+    found, why = _volumes(node, claims)
+    return None if why else found
+
+
+def _volumes(node: Node, claims: tuple[OpenClaim, ...]) -> tuple[list[str], str]:
+    """Return the volumes, and why a claim gets none; of two reasons that no volume is found before want of room."""
+    labels = dict(node.labels)
+    found: list[str] = []
+    why = ""
+    for claim in claims:
+        if claim.node and claim.node != node.name:
+            return found, NO_VOLUME
+        usable = (
+            one.name
+            for one in claim.volumes
+            if one.name not in found and (not one.terms or _any_matches(one.terms, labels, node.name))
+        )
+        chosen = next(usable, "")
+        made = claim.provisions and (not claim.topologies or _any_matches(claim.topologies, labels, node.name))
+        if not (chosen or made):
+            return found, NO_VOLUME
+        if not chosen and claim.rooms and not _any_matches(claim.rooms, labels, node.name):
+            why = NO_ROOM
+        found.append(chosen)
+    return found, why
+
+
+def _any_matches(terms: tuple[NodeTerm, ...], labels: Mapping[str, str], name: str) -> bool:
+    return any(_term_matches(term, labels, name) for term in terms)
 
 
 def uncordoned(node: Node) -> Node:

@@ -18,6 +18,7 @@ from cotide_core.errors import InputError
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NodeVerdict
 from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.kernels.best_rows import best_rows
 from cotide_core.kernels.guard_answers import least_risky
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.capacity import Capacity
@@ -64,6 +65,8 @@ class Policy:
     monitor : whether overloaded nodes are relieved of batch and gratis pods (see `overload_monitor`).
     relieves_latency : whether batch and gratis pods leave a node on which a service is measured over its limit (see
         `latency_relief`).
+    follows_run_time : whether a batch or gratis pod is placed by the forecast slack up to its own end (p90), where
+        forecasts reach so far, and not by that of the coming slot.
     plan : how batch and gratis pods are planned over time (see `planning`); None looks at the present only.
 
     Raises
@@ -81,6 +84,7 @@ class Policy:
     ranks_slack: bool = False
     monitor: bool = False
     relieves_latency: bool = False
+    follows_run_time: bool = False
     plan: PlanRule | None = None
 
     def __post_init__(self) -> None:
@@ -93,8 +97,7 @@ class Policy:
         return self.guard is not None or self.capacity is Capacity.SLACK or self.plan is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The outcome of one attempt.
 
     Attributes
@@ -193,16 +196,18 @@ class Placer:
         first = np.array(candidates.best(WIDTH), np.intp)
         if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, unfit, guarded=True)
-        among = OpenNodes(candidates.codes == FITS, candidates.scores, unfit)
         if not guard.knows(snapshot, shape, first):
             asked = first
             if candidates.tally[FITS] <= 4 * FEW_ROWS:
                 # On a full cluster few rows are left and most refuse: then one call asks about all of them.
-                open_rows = guard.not_refused(snapshot, shape, among.rows)
+                open_rows = guard.not_refused(snapshot, shape, candidates.codes == FITS)
                 asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
             self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
-        probabilities = guard.known(snapshot, shape, first)
-        return self._guarded(snapshot, shape, forecaster, guard, among, first, probabilities)
+        chosen = self._choose(snapshot, shape, guard, unfit, first, guard.known(snapshot, shape, first))
+        if chosen is not None:
+            return chosen
+        among = OpenNodes(candidates.codes == FITS, candidates.scores, unfit)
+        return self._widened(among, snapshot, shape, forecaster, guard)
 
     def place_among(self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> Placement:
         """Choose one of the open nodes for a pod, the best that the guard lets pass, or say why there is none."""
@@ -211,11 +216,12 @@ class Placer:
         guard = self.policy.guard
         if guard is None:
             return Placement(int(np.where(among.rows, among.scores, -np.inf).argmax()), None, among.refused)
-        first = _best(among.scores, np.flatnonzero(among.rows), WIDTH)[0]
+        first = best_rows(among.scores, among.rows, WIDTH)
         if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, among.refused, guarded=True)
         probabilities = guard.probabilities(snapshot, shape, first, forecaster)
-        return self._guarded(snapshot, shape, forecaster, guard, among, first, probabilities)
+        chosen = self._choose(snapshot, shape, guard, among.refused, first, probabilities)
+        return self._widened(among, snapshot, shape, forecaster, guard) if chosen is None else chosen
 
     def fitting(self, snapshot: Snapshot, shape: Shape) -> OpenNodes:
         """Return the nodes that a shape fits on, by rank; a rank that draws draws anew."""
@@ -260,27 +266,17 @@ class Placer:
         """The highest probability of breaking a limit that is accepted; 1 without a guard."""
         return 1.0 if self.policy.guard is None else self.policy.guard.threshold
 
-    def _guarded(
-        self,
-        snapshot: Snapshot,
-        shape: Shape,
-        forecaster: QosForecaster,
-        guard: QosGuard,
-        among: OpenNodes,
-        first: NDArray[np.intp],
-        probabilities: Floats,
+    def _widened(
+        self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, guard: QosGuard
     ) -> Placement:
-        """Choose by what the guard says of the first rows, and widen until one passes or none is left."""
-        chosen = self._choose(snapshot, shape, guard, among, first, probabilities)
-        if chosen is not None:
-            return chosen
+        """Ask about more and more rows, where the first were refused, until one passes or none is left."""
         remaining = guard.not_refused(snapshot, shape, among.rows)
         width = WIDTH
         while len(remaining):
             width *= 4
             rows, remaining = _best(among.scores, remaining, width)
             probabilities = guard.probabilities(snapshot, shape, rows, forecaster)
-            chosen = self._choose(snapshot, shape, guard, among, rows, probabilities)
+            chosen = self._choose(snapshot, shape, guard, among.refused, rows, probabilities)
             if chosen is not None:
                 return chosen
         groups = guard.by_service(shape, np.flatnonzero(among.rows))
@@ -325,7 +321,7 @@ class Placer:
         snapshot: Snapshot,
         shape: Shape,
         guard: QosGuard,
-        among: OpenNodes,
+        unfit: tuple[NodeVerdict, ...],
         rows: NDArray[np.intp],
         probabilities: Floats,
     ) -> Placement | None:
@@ -336,7 +332,7 @@ class Placer:
             return None
         row = int(rows[chosen])
         refused = rows[probabilities > guard.threshold]
-        verdicts = among.refused
+        verdicts = unfit
         if len(refused):
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
         if not guard.concerns(snapshot, shape, row):

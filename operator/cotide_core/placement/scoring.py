@@ -23,6 +23,9 @@ from cotide_core.state.snapshot import Snapshot
 RATE_SCALE: Final = 10_000.0
 """Requests per second at which `LowRate` gives one half (chosen: the middle of the paper's 1k to 200k on a log
 scale)."""
+PACKED_RANK_WEIGHT: Final = 1 / 400
+"""Of a policy's own rank in `packed`: all terms of QPSM's, 13.5, then weigh less than a thirtieth of a node, which
+weighs beside a pod's own wishes what kube-scheduler's MostAllocated does (chosen)."""
 
 
 class Rank(Protocol):
@@ -163,3 +166,8 @@ class Weighted:
         for rank, weight in self.terms:
             total += weight * rank.score(snapshot, shape, row)
         return total
+
+
+def packed(rank: Rank) -> Weighted:
+    """Turn a rank round: the least free share first (kube-scheduler's MostAllocated), and by rank between equals."""
+    return Weighted(((LeastAllocated(), -1.0), (rank, PACKED_RANK_WEIGHT)))

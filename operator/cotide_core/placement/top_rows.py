@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.best_rows import best_rows
 
 KEPT: Final = 128
 """Rows that a fresh list holds (chosen: a rebuild, one pass over all scores, is needed about once in so many
@@ -51,14 +52,7 @@ class Ranking:
         return [row for _, row in self._list[:count]]
 
     def _build(self, scores: Floats, kept: int) -> None:
-        values = -scores
-        if len(values) > kept:
-            limit = np.partition(values, kept - 1)[kept - 1]
-            rows = np.flatnonzero(values <= limit) if limit < np.inf else np.flatnonzero(values < np.inf)
-        else:
-            rows = np.flatnonzero(values < np.inf)
-        self._list = sorted(zip(values[rows].tolist(), rows.tolist(), strict=True))
-        complete = len(values) <= kept or limit == np.inf
-        if not complete:
-            del self._list[kept:]
+        rows = best_rows(scores, scores > -np.inf, kept)
+        self._list = list(zip((-scores[rows]).tolist(), rows.tolist(), strict=True))
+        complete = len(scores) <= kept or len(rows) < kept
         self._cut = _END if complete else self._list[-1]

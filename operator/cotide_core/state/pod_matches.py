@@ -2,10 +2,10 @@
 
 Owned by `cluster_state.ClusterState`, which tells of each pod that is counted on a row or taken off it; read by
 `placement.constraints`. A `Counter` exists for each distinct selector of a waiting pod's rules, a `Keeper` for each
-distinct anti-affinity term of placed pods. Both hold a number by row, so that one placement costs a few additions
-whatever the size of the cluster, and a domain's count is a sum over the few rows that have any. As long as no pod has
-such rules nothing is kept, and nothing is paid. Invariant: the numbers are what a recount over all placed pods gives
-(tests/core/placement/test_constraints.py).
+distinct term of placed pods that refuses or prefers pods that come. Both hold a number by row, so that one placement
+costs a few additions whatever the size of the cluster, and a domain's count is a sum over the few rows that have any.
+As long as no pod has such rules nothing is kept, and nothing is paid. Invariant: the numbers are what a recount over
+all placed pods gives (tests/core/placement/test_constraints.py).
 
 Semantics: the Kubernetes documentation, "Assigning Pods to Nodes" and "Pod Topology Spread Constraints".
 """
@@ -17,9 +17,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from cotide_core.events import Pod, PodRules, PodTerm, Requirement, Selector
+from cotide_core.state.attached_volumes import AttachedVolumes, Attachments
 
 COUNTERS_KEPT: Final = 1024
 """Selectors that are counted before those that no waiting pod has are dropped (chosen)."""
+HARD_AFFINITY_WEIGHT: Final = 1
+"""What a required affinity of a placed pod weighs among preferences of pods that it selects: kube-scheduler's default
+``hardPodAffinityWeight``."""
 MEMO_MOST: Final = 16_384
 """Sets of labels whose answers are remembered (chosen: some MB)."""
 VISITS_AT_ONCE: Final = 60_000
@@ -53,10 +57,12 @@ class Counter:
 
 @dataclass(eq=False, slots=True)
 class Keeper:
-    """Number of placed pods by row that refuse pods of a scope in their domain."""
+    """Number of placed pods by row that refuse pods of a scope in their domain, or would have them there."""
 
     scope: Scope
     topology_key: str
+    weight: int
+    """What each adds to the score of its domain; 0: they refuse."""
     number: int
     rows: dict[int, int] = field(default_factory=dict)
     version: int = 0
@@ -69,6 +75,8 @@ class Peers:
     rules: PodRules
     keepers: tuple[Keeper, ...]
     """That refuse them."""
+    wishers: tuple[Keeper, ...]
+    """That would have them in their domain, or elsewhere."""
     affinity: Counter | None
     """Pods that all affinity terms together select."""
     anti_affinity: tuple[Counter, ...]
@@ -78,6 +86,7 @@ class Peers:
     """Whether the affinity terms select the pod itself: then the first of a group may start alone."""
     spreads_itself: tuple[bool, ...]
     sole_claims: tuple[str, ...]
+    attachments: Attachments
 
     @property
     def counters(self) -> tuple[Counter, ...]:
@@ -98,6 +107,7 @@ class PodMatches:
     active : whether anything is kept; while it is not, only pods with rules of their own are told.
     generation : rises when `peers_of` may answer differently about a pod that it was asked about.
     clock : rises with every number that changes.
+    attached : volumes by row.
     """
 
     def __init__(self, held: Callable[[], Iterable[Held]]) -> None:
@@ -105,13 +115,14 @@ class PodMatches:
         self.active = False
         self.generation = 0
         self.clock = 0
+        self.attached = AttachedVolumes()
         self._visits = 0
         self._numbers = 0
         self._namespaces: dict[str, Labels] = {}
         self._held: dict[str, dict[str, Held]] | None = None
         """Placed pods by namespace; None until they are needed."""
         self._counters: dict[tuple[tuple[Scope, ...], bool], Counter] = {}
-        self._keepers: dict[tuple[Scope, str], Keeper] = {}
+        self._keepers: dict[tuple[Scope, str, int], Keeper] = {}
         self._near: dict[str, list[Counter]] = {}
         """Counters by the namespace that they name; those that select namespaces by label under an empty name."""
         self._keeping: dict[str, list[Keeper]] = {}
@@ -144,11 +155,26 @@ class PodMatches:
         if pod.rules is not None:
             self.active = True
             for term in pod.rules.anti_affinity:
-                self._add(self._keeper(term, pod, namespace), row, sign)
+                self._add(self._keeper(term, 0, pod, namespace), row, sign)
+            for term in pod.rules.affinity:
+                self._add(self._keeper(term, HARD_AFFINITY_WEIGHT, pod, namespace), row, sign)
+            for wish in pod.rules.pod_preferences:
+                if wish.weight:
+                    self._add(self._keeper(wish.term, wish.weight, pod, namespace), row, sign)
         for claim in pod.sole_claims:
             self.active = True
             self.clock += 1
             self._claims[claim] = (self._claims.get(claim, (0, 0))[0] + sign, self.clock)
+        if pod.attachments:
+            self.active = True
+            self.clock += 1
+            self.attached.hold(pod.attachments, row, sign, self.clock)
+
+    def hang(self, before: Attachments, now: Attachments, row: int) -> None:
+        """Take in which volumes hang on a row by its node's word, and which no longer."""
+        if before != now:
+            self.clock += 1
+            self.attached.hang(before, now, row, self.clock)
 
     def change_namespace(self, name: str, labels: Labels) -> None:
         """Take in the labels of a namespace; where selectors read them, all is counted anew when asked for."""
@@ -169,11 +195,12 @@ class PodMatches:
 
     def peers_of(self, pod: Pod) -> Peers | None:
         """Return what a waiting pod has to do with others; None where that is nothing."""
-        if pod.rules is None and not pod.sole_claims and not self._keepers:
+        by_volumes = bool(pod.sole_claims or pod.attachments)
+        if pod.rules is None and not by_volumes and not self._keepers:
             return None
         namespace = pod.key.partition("/")[0]
         keepers = self._keepers_of(pod, namespace) if self._keepers else ()
-        if pod.rules is None and not keepers and not pod.sole_claims:
+        if pod.rules is None and not keepers and not by_volumes:
             return None
         self.active = True
         rules = pod.rules or _NO_RULES
@@ -189,13 +216,14 @@ class PodMatches:
         spread_itself = tuple(selects(scope.selector, labels) for scope in spreads)
         key = (
             self._number(rules), affinity, anti, spreads, preferred, itself, spread_itself,
-            tuple(keeper.number for keeper in keepers), pod.sole_claims,
+            tuple(keeper.number for keeper in keepers), pod.sole_claims, pod.attachments,
         )  # fmt: skip
         found = self._peers.get(key)
         if found is None:
             found = self._peers[key] = Peers(
                 rules,
-                keepers,
+                tuple(one for one in keepers if not one.weight),
+                tuple(one for one in keepers if one.weight),
                 self._counter(affinity, living=False) if affinity else None,
                 tuple(self._counter((scope,), living=False) for scope in anti),
                 tuple(self._counter((_but_all(scope),), living=True) for scope in spreads),
@@ -203,6 +231,7 @@ class PodMatches:
                 itself,
                 spread_itself,
                 pod.sole_claims,
+                pod.attachments,
             )
         return found
 
@@ -223,8 +252,9 @@ class PodMatches:
 
     def version(self, peers: Peers) -> int:
         """Return a number that rises with every change of what concerns these pods."""
-        counted: list[Counter | Keeper] = [*peers.counters, *peers.keepers]
+        counted: list[Counter | Keeper] = [*peers.counters, *peers.keepers, *peers.wishers]
         latest = max([one.version for one in counted], default=0)
+        latest = max(latest, self.attached.version(peers.attachments))
         return max([latest, *(self._claims.get(claim, (0, 0))[1] for claim in peers.sole_claims)])
 
     def claimed(self, claims: tuple[str, ...]) -> bool:
@@ -235,7 +265,7 @@ class PodMatches:
         """Drop what no waiting pod and no placed pod needs."""
         self._peers = {key: peers for key, peers in self._peers.items() if peers in used}
         wanted = {counter for peers in used for counter in peers.counters}
-        kept = {keeper for peers in used for keeper in peers.keepers}
+        kept = {keeper for peers in used for keeper in (*peers.keepers, *peers.wishers)}
         self._counters = {key: one for key, one in self._counters.items() if one in wanted}
         self._near = _by_namespace((one, one.scopes[0]) for one in self._counters.values())
         self._keepers = {key: one for key, one in self._keepers.items() if one.rows or one in kept}
@@ -310,12 +340,13 @@ class PodMatches:
             self._counters_memo[key] = found
         return found
 
-    def _keeper(self, term: PodTerm, pod: Pod, namespace: str) -> Keeper:
+    def _keeper(self, term: PodTerm, weight: int, pod: Pod, namespace: str) -> Keeper:
         scope = _scope(term, dict(pod.labels), namespace)
-        found = self._keepers.get((scope, term.topology_key))
+        key = (scope, term.topology_key, weight)
+        found = self._keepers.get(key)
         if found is None:
             self._numbers += 1
-            found = self._keepers[scope, term.topology_key] = Keeper(scope, term.topology_key, self._numbers)
+            found = self._keepers[key] = Keeper(*key, self._numbers)
             for name in _names(scope):
                 self._keeping.setdefault(name, []).append(found)
             self._keepers_memo.clear()

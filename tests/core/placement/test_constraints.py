@@ -22,6 +22,7 @@ from cotide_core.events import (
     PodUpserted,
     Requirement,
     Spread,
+    Taint,
     WeightedNodeTerm,
     WeightedPodTerm,
 )
@@ -196,11 +197,47 @@ def test_wishes_order_the_nodes_and_forbid_none() -> None:
         assert set(found) == best
 
 
+def likes(weight: int) -> PodRules:
+    return rules(pod_preferences=(WeightedPodTerm(weight, PodTerm("zone", WEB)),))
+
+
+def scores(state: ClusterState, waiting: Pod) -> dict[str, float]:
+    """Return what preferences add to the score of each node."""
+    fit, snapshot = ShapeTable().of(waiting, state).fit, Snapshot.of(state)
+    found = Feasibility().preferences(fit, snapshot, snapshot.alive.copy())
+    named = [(row, snapshot.name(row)) for row in range(snapshot.size) if snapshot.alive[row]]
+    return {name: 0.0 if found is None else round(float(found[row]), 9) for row, name in named}
+
+
+def test_placed_pods_say_where_they_would_have_those_that_come() -> None:
+    # zone a: one that likes web with 3, and one that must have web near it, which weighs 1: 4.
+    # zone b: one that dislikes web with 2: -2. A node without the label: 0. Scaled to 0 to 2: (n + 2) / 6 x 2.
+    placed = (
+        pod("l", "a1", "db", rules=likes(3)),
+        pod("d", "b1", "db", rules=likes(-2)),
+        pod("n", "a2", "db", rules=near()),
+    )
+    state = having(*map(PodUpserted, placed))
+    wanted = {"a1": 2.0, "a2": 2.0, "b1": 0.0, "bare": round(2 / 6 * 2, 9)}
+    assert scores(state, pod("p")) == wanted
+    assert scores(state, pod("p", app="db")) == dict.fromkeys(ZONES, 0.0)  # none of them means it
+    assert why(state, pod("p")) == dict.fromkeys(ZONES, "")
+    # Its own preference for zone b, where a web pod runs, is added to theirs: a 4, b -2 + 4.
+    state.apply(PodUpserted(pod("w", "b1")))
+    own = pod("p", rules=likes(4))
+    assert scores(state, own) == {"a1": 2.0, "a2": 2.0, "b1": 1.0, "bare": 0.0}
+    for gone in placed:
+        state.apply(PodDeleted(gone.key, gone.uid))
+    assert scores(state, pod("p")) == dict.fromkeys(ZONES, 0.0)
+
+
 names = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
 nodes = st.sampled_from(sorted(ZONES))
 apps = st.sampled_from(["web", "db"])
 steps = st.one_of(
-    st.tuples(st.just("put"), names, nodes, apps, st.booleans(), st.booleans()),
+    st.tuples(
+        st.just("put"), names, nodes, apps, st.sampled_from([None, apart(), near(), likes(2), likes(-3)]), st.booleans()
+    ),
     st.tuples(st.just("drop"), names),
     st.tuples(st.just("label"), nodes, st.sampled_from(["a", "b", ""])),
     st.tuples(st.just("leave"), nodes),
@@ -223,8 +260,8 @@ def test_what_is_kept_as_events_come_is_what_a_new_engine_would_count(taken: lis
     there = {name: node(name) for name in ZONES}
     for kind, *rest in taken:
         if kind == "put":
-            name, at, app, keeps, dying = rest
-            told = pod(str(name), str(at), str(app), rules=apart() if keeps else None, terminating=bool(dying))
+            name, at, app, says, dying = rest
+            told = pod(str(name), str(at), str(app), rules=says, terminating=bool(dying))
             pods[told.key] = told
             state.apply(PodUpserted(told))
         elif kind == "drop":
@@ -240,6 +277,7 @@ def test_what_is_kept_as_events_come_is_what_a_new_engine_would_count(taken: lis
         else:  # somebody asks, so that from now on these are counted
             for waiting in WAITING:
                 why(state, waiting)
+                scores(state, waiting)
     fresh = ClusterState()
     for one in there.values():
         fresh.apply(NodeUpserted(one))
@@ -247,6 +285,7 @@ def test_what_is_kept_as_events_come_is_what_a_new_engine_would_count(taken: lis
         fresh.apply(PodUpserted(placed))
     for waiting in WAITING:
         assert why(state, waiting) == why(fresh, waiting)
+        assert scores(state, waiting) == scores(fresh, waiting)
 
 
 def test_nothing_is_counted_while_no_pod_has_rules() -> None:
@@ -268,3 +307,17 @@ def test_selectors_that_no_pod_has_any_more_are_dropped() -> None:
     state.matches.prune({kept})
     assert len(state.matches) == 1
     assert Counter(fits(state, pod("p", rules=apart()))) == Counter({"b1": 1, "bare": 1})
+
+
+def test_a_tolerated_taint_counts_no_node_that_the_pod_s_selector_leaves_out() -> None:
+    labels = (("zone", "a"), ("disk", "ssd"))
+    soft = engine_objects.node("soft", 10_000, labels=labels, taints=(Taint("k", "v", "PreferNoSchedule"),))
+    state = ClusterState()
+    state.apply(NodeUpserted(soft))
+    state.apply(NodeUpserted(engine_objects.node("hard", 10_000, labels=(("zone", "a"), ("disk", "hdd")))))
+    for number in range(2):
+        state.apply(PodUpserted(pod(f"p{number}", "soft")))
+    # Two domains are asked for and there is one, so least is 0: with the two pods on ssd a third would be too many.
+    spread = Spread("zone", 2, WEB, min_domains=2, honors_taints=True)
+    waiting = pod("w", rules=rules(spreads=(spread,)), node_selector=(("disk", "hdd"),))
+    assert why(state, waiting)["hard"] == ""

@@ -1,10 +1,10 @@
-"""Which nodes other pods leave to a pod: required affinity and anti-affinity, required spread, claims for one alone.
+"""Which nodes other pods leave to a pod: affinity and anti-affinity, spread, claims for one alone, attached volumes.
 
 Called by `feasibility` for shapes with `Peers`. Evaluates all rows at once from the numbers that `state.pod_matches`
 keeps, and again only when one of them, or a node, changed. The order of the rules and the words are kube-scheduler's
-(VolumeRestrictions, PodTopologySpread, InterPodAffinity), so that a node is counted under the same reason. Invariant: a
-row is let pass exactly where kube-scheduler's filters of these names let a node pass (tests/real/test_constraints.py
-compares random clusters).
+(VolumeRestrictions, NodeVolumeLimits, PodTopologySpread, InterPodAffinity), so that a node is counted under the same
+reason. Invariant: a row is let pass exactly where kube-scheduler's filters of these names let a node pass
+(tests/real/test_constraints.py compares random clusters).
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.kernels.array_types import Booleans
+from cotide_core.limits import INT32_MOST
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.constraints.topology_spread import refused_by_spread
 from cotide_core.placement.label_index import LabelIndex
+from cotide_core.state.pod_matches import Peers
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
 CLAIMED: Final = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+FULL: Final = "node(s) exceed max volume count"
 NO_DOMAIN: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
 SKEWED: Final = "node(s) didn't match pod topology spread constraints"
 NO_PEER: Final = "node(s) didn't match pod affinity rules"
 PEER: Final = "node(s) didn't match pod anti-affinity rules"
 KEPT_OFF: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
-REFUSALS: Final = (CLAIMED, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
+REFUSALS: Final = (CLAIMED, FULL, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
 REMEMBERED: Final = 256
 """Shapes whose codes are kept, as of candidates (see `placer`)."""
 
@@ -64,13 +67,15 @@ class PeerCodes:
         assert peers is not None  # noqa: S101 - the caller looked
         domains = Domains(self._index, snapshot)
         codes = np.zeros(snapshot.size, np.int16)
-        claimed, no_domain, skewed, no_peer, peer, kept_off = self._numbers
+        claimed, full, no_domain, skewed, no_peer, peer, kept_off = self._numbers
 
         def refuse(rows: Booleans, code: int) -> None:
             codes[rows & (codes == 0)] = code
 
         if peers.sole_claims and snapshot.state.matches.claimed(peers.sole_claims):
             codes[:] = claimed
+        if peers.attachments:
+            refuse(_beyond_limits(peers, snapshot), full)
         for lacking, crowded in refused_by_spread(shape, peers, domains):
             refuse(lacking, no_domain)
             refuse(crowded, skewed)
@@ -106,3 +111,29 @@ def _near_all(domains: Domains, shape: FitShape) -> Booleans:
     if not anywhere and peers.selects_itself:
         return labelled
     return near & labelled
+
+
+def _beyond_limits(peers: Peers, snapshot: Snapshot) -> Booleans:
+    """Return (N,) whether a row would have more volumes of a driver attached than its node says it takes.
+
+    A volume that is attached there already costs nothing; where nothing new is to be attached, no limit is in the way.
+    """
+    attached = snapshot.state.matches.attached
+    volumes: dict[str, list[str]] = {}
+    for driver, volume in peers.attachments:
+        volumes.setdefault(driver, []).append(volume)
+    beyond = np.zeros(snapshot.size, np.bool_)
+    for driver, wanted in volumes.items():
+        new = np.full(snapshot.size, len(wanted), np.int64)
+        for volume in wanted:
+            for row in attached.rows_of(driver, volume):
+                new[row] -= 1
+        there = np.zeros(snapshot.size, np.int64)
+        for row, count in attached.used(driver).items():
+            there[row] = count
+        limits = np.full(snapshot.size, INT32_MOST, np.int64)
+        for row, node in enumerate(snapshot.nodes[: snapshot.size]):
+            if node is not None and node.attach_limits:
+                limits[row] = dict(node.attach_limits).get(driver, INT32_MOST)
+        beyond |= (new > 0) & (there + new > limits)
+    return beyond

@@ -1,4 +1,4 @@
-"""What a pod would like: preferred node affinity, preferred pod affinity and anti-affinity, and a more even spread.
+"""What a pod would like, and what placed pods would like of it: nodes, pods near or far, and a more even spread.
 
 Called by `feasibility` for the scores of shapes with such wishes. Each wish is scaled to 0 to 1 over the nodes that
 fit, as kube-scheduler scales it to 0 to 100, and weighs what it weighs there beside the free share of a node, which our
@@ -27,7 +27,9 @@ InterPodAffinity beside NodeResourcesFit (k8s.io/kubernetes, default_plugins.go)
 def prefers(peers: Peers) -> bool:
     """Whether there is any wish."""
     rules = peers.rules
-    return bool(rules.node_preferences or rules.pod_preferences) or any(not one.required for one in rules.spreads)
+    return bool(rules.node_preferences or rules.pod_preferences or peers.wishers) or any(
+        not one.required for one in rules.spreads
+    )
 
 
 def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Booleans) -> Floats | None:
@@ -43,10 +45,12 @@ def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Bo
             liked += one.weight * index.term(one.term, snapshot)
         most = float(liked[fits].max())
         total += WEIGHT * liked / most if most > 0 else 0.0
-    if peers.rules.pod_preferences:
+    if peers.rules.pod_preferences or peers.wishers:
         near = np.zeros(snapshot.size)
         for wish, counter in zip(peers.rules.pod_preferences, peers.preferences, strict=True):
             near += wish.weight * domains.counts(wish.term.topology_key, snapshot.state.matches.rows(counter))
+        for wisher in peers.wishers:
+            near += wisher.weight * domains.counts(wisher.topology_key, wisher.rows)
         least, most = float(near[fits].min()), float(near[fits].max())
         total += WEIGHT * (near - least) / (most - least) if most > least else 0.0
     even = evenness(shape, peers, domains, fits)

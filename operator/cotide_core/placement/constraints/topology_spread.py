@@ -92,5 +92,5 @@ def _included(shape: FitShape, spread: Spread, domains: Domains) -> Booleans:
             passes = known.get(node.taints)
             if passes is None:
                 passes = known[node.taints] = hard_taints_tolerated(node.taints, wished.tolerations)
-            included[row] = passes
+            included[row] &= passes
     return included

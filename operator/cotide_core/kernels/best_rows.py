@@ -1,0 +1,40 @@
+"""The best few of many rows, in one pass over their scores.
+
+Called by `placement.placer` for each attempt under a rank that draws anew, where nothing is known of the order from the
+attempt before, and by `placement.top_rows` for a fresh list. With numpy's partition the ties must be taken apart after
+it: of 2,000 drawn scores that took seven times as long as this, of 50,000 nodes that are all alike a hundred times.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.compiled import compiled
+
+
+@compiled
+def best_rows(scores: Floats, among: Booleans, count: int) -> Integers:
+    """Return the at most ``count`` rows with the highest scores, best first, the lowest row first of equal ones.
+
+    Parameters
+    ----------
+    scores : (N,) no NaN.
+    among : (N,) rows that may be returned.
+    count : at least 1.
+    """
+    rows = np.empty(count, np.int64)
+    found = 0
+    for row in range(scores.shape[0]):
+        if not among[row]:
+            continue
+        score = scores[row]
+        if found == count and score <= scores[rows[count - 1]]:
+            continue
+        slot = found if found < count else count - 1
+        while slot > 0 and scores[rows[slot - 1]] < score:
+            rows[slot] = rows[slot - 1]
+            slot -= 1
+        rows[slot] = row
+        found = min(found + 1, count)
+    return rows[:found]

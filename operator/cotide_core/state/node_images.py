@@ -1,0 +1,76 @@
+"""Which container images are on which nodes, counted as nodes come, change and go.
+
+Owned by `cluster_state.ClusterState`, read by `placement.constraints.image_locality`. An image has the size that the
+first node told which has it, as long as any has it: kube-scheduler does the same. Invariant: the rows of a name are
+those whose node tells of it now (tests/core/placement/test_image_locality.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cotide_core.events import NodeImage
+
+
+@dataclass(slots=True)
+class HeldImage:
+    """An image that at least one node has."""
+
+    size_bytes: int
+    rows: set[int] = field(default_factory=set)
+    version: int = 0
+    """Rises with every row that comes or goes."""
+
+
+class NodeImages:
+    """Images of one state.
+
+    Attributes
+    ----------
+    changed : names that came to the first node, or left the last, since the reader last emptied the set.
+    """
+
+    def __init__(self) -> None:
+        self.changed: set[str] = set()
+        self._held: dict[str, HeldImage] = {}
+        self._clock = 0
+
+    def get(self, name: str) -> HeldImage | None:
+        """Return an image by one of its names; None where no node has it."""
+        return self._held.get(name)
+
+    def wished(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names that a pod's containers ask for, where a node has one of them; else none: all are alike."""
+        return names if any(name in self._held for name in names) else ()
+
+    def versions(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Return what is different whenever something is for one of these names; 0 for one that no node has."""
+        return tuple([0 if (one := self._held.get(name)) is None else one.version for name in names])
+
+    def change(self, row: int, before: tuple[NodeImage, ...], now: tuple[NodeImage, ...]) -> None:
+        """Take in what a row's node tells now, and no longer."""
+        if before == now:
+            return
+        names = {one.name for one in now}
+        known = {one.name for one in before}
+        for one in before:
+            held = None if one.name in names else self._held.get(one.name)
+            if held is not None:
+                self._clock += 1
+                held.version = self._clock
+                held.rows.discard(row)
+                if not held.rows:
+                    del self._held[one.name]
+                    self.changed.add(one.name)
+        for one in now:
+            held = self._held.get(one.name)
+            if held is None:
+                held = self._held[one.name] = HeldImage(one.size_bytes)
+                self.changed.add(one.name)
+            elif held.rows == {row}:
+                held.size_bytes = one.size_bytes
+            elif one.name in known:
+                continue
+            self._clock += 1
+            held.version = self._clock
+            held.rows.add(row)

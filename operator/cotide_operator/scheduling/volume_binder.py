@@ -1,0 +1,240 @@
+"""Sees to the volumes of a pod before it is bound: says for which node, and waits until they are there.
+
+Asked by `binder` for a binding whose pod has claims that wait for it to have a node. A volume that is there already is
+reserved for its claim; for one that is to be made the claim is told the node. Then, as drawn::
+
+    decided -> written -> waits --all claims bound-----------------> the pod is bound
+                 |          |----- a claim lost its node, is gone -> refused, decided anew
+                 |          `----- time-out: the node is taken back, `-> refused, decided anew, elsewhere
+                 `- 409: somebody was faster -> refused, decided anew
+
+What is written stays when this replica stops: the claim's annotation names the node, the next leader decides on that
+node and waits on. Invariant: a claim's node is taken back only where this replica waited for it in vain; a volume that
+was reserved here is offered to no other claim, whether the watch has shown it yet or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.events import OpenClaim
+from cotide_core.instructions import Bind
+from cotide_core.placement.node_predicates import volume_refusal, volumes_for
+from cotide_core.state.shapes import Constraints
+from cotide_kube.answers import Answer, ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import ClaimObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
+from cotide_operator.translation.pods_and_nodes import translate_node
+from cotide_operator.translation.volumes import SELECTED_NODE, VolumeReader, WaitingClaim, is_bound
+
+_LOG = logging.getLogger(__name__)
+
+AVOIDED_TIMES: Final = 5.0
+"""A node for which no volume was made in time is left out for so many time-outs; chosen."""
+REASON: Final = "VolumesNotBound"
+Refused = tuple[Answer, bool]
+"""An answer, and whether the pod may be tried again."""
+_BY_US: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
+"""What kube-scheduler writes, too: the volume is given back when the claim goes."""
+
+
+class VolumeBinder:
+    """Prepares the volumes of pods.
+
+    Parameters
+    ----------
+    reader : VolumeReader
+        What is known of claims; it is told which nodes to avoid.
+    timeout_seconds : float
+        Wall seconds that claims have to be bound (kube-scheduler's ``bindTimeoutSeconds``).
+    """
+
+    def __init__(self, client: KubeClient, mirror: ObjectCache, reader: VolumeReader, timeout_seconds: float) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._reader = reader
+        self._timeout_seconds = timeout_seconds
+        self._waits: dict[str, asyncio.Event] = {}
+        """By claim, and by pod."""
+        self._reserved: dict[str, str] = {}
+        """Volume to the uid of the claim that it was reserved for, until the watch shows it."""
+        mirror.subscribe(self._changed)
+
+    def concerns(self, bind: Bind) -> bool:
+        """Whether a pod has claims that wait for its node."""
+        pod = self._mirror.pods.get(bind.key)
+        if pod is None or not pod.spec.volumes:
+            return False
+        opened = self._reader.opened(pod)
+        return opened is None or bool(opened)
+
+    async def prepare(self, bind: Bind) -> Refused | None:
+        """Write what the claims need, and wait; return why the pod can't be bound, None when its volumes are there."""
+        pod, node = self._mirror.pods.get(bind.key), self._mirror.nodes.get(bind.node)
+        if pod is None or pod.metadata.uid != bind.uid:
+            return _gone(f"pod {bind.key} is gone")
+        opened = self._reader.opened(pod)
+        if node is None or opened is None:
+            return _again("what its volumes depend on changed meanwhile")
+        told = translate_node(node)
+        chosen = volumes_for(told, tuple(self._without_reserved(one) for one in opened))
+        if chosen is None:
+            return _again("no volume is left for it on this node")
+        claims = [one.claim for one in opened]
+        try:
+            for one, volume in zip(opened, chosen, strict=True):
+                await self._write(one.claim, volume, bind.node)
+        except ApiError as error:
+            return Answer(error.status, REASON, str(error)), True
+        except ClusterError as error:
+            return Answer(0, REASON, str(error)), True
+        made = [claim for claim, volume in zip(claims, chosen, strict=True) if not volume]
+        return await self._await_bound(bind, claims, made)
+
+    def _without_reserved(self, one: WaitingClaim) -> OpenClaim:
+        """Leave out what was reserved for others and is not seen as such yet."""
+        uid, choice = one.claim.metadata.uid, one.choice
+        free = tuple(volume for volume in choice.volumes if self._reserved.get(volume.name, uid) == uid)
+        if len(free) == len(choice.volumes):
+            return choice
+        return OpenClaim(free, choice.provisions, choice.topologies, choice.node, choice.avoided)
+
+    async def _write(self, claim: ClaimObject, volume: str, node: str) -> None:
+        metadata = claim.metadata
+        if volume:
+            await self._reserve(claim, volume)
+        elif metadata.annotations.get(SELECTED_NODE) != node:
+            await self._select(claim, node)
+
+    async def _select(self, claim: ClaimObject, node: str | None) -> None:
+        """Tell a claim its node, or take it back; refused where somebody changed it since it was read."""
+        metadata = claim.metadata
+        path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
+        written = {"resourceVersion": metadata.resource_version, "annotations": {SELECTED_NODE: node}}
+        await self._client.patch(path, {"metadata": written})
+
+    async def _reserve(self, claim: ClaimObject, name: str) -> None:
+        volume = self._mirror.persistentvolumes[name]
+        if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
+            return
+        self._reserved[name] = claim.metadata.uid
+        of = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.metadata.namespace,
+            "name": claim.metadata.name,
+            "uid": claim.metadata.uid,
+        }
+        metadata = {"resourceVersion": volume.metadata.resource_version, "annotations": _BY_US}
+        try:
+            await self._client.patch(
+                f"/api/v1/persistentvolumes/{name}", {"metadata": metadata, "spec": {"claimRef": of}}
+            )
+        except ApiError:
+            self._reserved.pop(name, None)
+            raise
+
+    async def _await_bound(self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject]) -> Refused | None:
+        """Wait until all claims are bound; those of which a volume is made must keep their node meanwhile."""
+        changed = asyncio.Event()
+        keys = [bind.key, *(key_of(claim.metadata) for claim in claims)]
+        selected: set[str] = set()
+        """Claims that the watch has shown with their node."""
+        for key in keys:
+            self._waits[key] = changed
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                while True:
+                    changed.clear()
+                    waits, refused = self._look(bind, claims, made, selected)
+                    if refused is not None or not waits:
+                        return refused
+                    await changed.wait()
+        except TimeoutError:
+            return await self._let_go(bind, made)
+        finally:
+            for key in keys:
+                if self._waits.get(key) is changed:
+                    del self._waits[key]
+
+    def _look(
+        self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject], selected: set[str]
+    ) -> tuple[bool, Refused | None]:
+        """Return whether there is still anything to wait for, and why it was in vain."""
+        pod, node = self._mirror.pods.get(bind.key), self._mirror.nodes.get(bind.node)
+        if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
+            return False, _gone(f"pod {bind.key} is gone")
+        if node is None:
+            return False, _again(f"node {bind.node} is gone")
+        waits = False
+        for claim in claims:
+            name = claim.metadata.name
+            now = self._mirror.persistentvolumeclaims.get(key_of(claim.metadata))
+            if now is None or now.metadata.uid != claim.metadata.uid:
+                return False, _again(f"claim {name} is gone")
+            if is_bound(now):
+                volume = self._reader.volume_of(now)
+                if volume is None:
+                    waits = True
+                    continue
+                terms = self._reader.reach_of(volume)
+                if terms and volume_refusal(translate_node(node), Constraints(volume_terms=terms)):
+                    return False, _again(f"claim {name} was bound to a volume that {bind.node} can't use")
+                continue
+            waits = True
+            if claim in made:
+                if now.metadata.annotations.get(SELECTED_NODE) == bind.node:
+                    selected.add(name)
+                elif name in selected:
+                    return False, _again(f"no volume can be made for claim {name} on {bind.node}")
+        return waits, None
+
+    async def _let_go(self, bind: Bind, made: list[ClaimObject]) -> Refused:
+        """Take the node back from the claims that are not bound, and look elsewhere for a while."""
+        seconds = self._timeout_seconds
+        for claim in made:
+            key = key_of(claim.metadata)
+            now = self._mirror.persistentvolumeclaims.get(key)
+            if now is None or is_bound(now) or now.metadata.annotations.get(SELECTED_NODE) != bind.node:
+                continue
+            try:
+                await self._select(now, None)
+            except ClusterError as error:
+                _LOG.warning("claim %s keeps its node %s: %s", key, bind.node, error)
+                continue
+            self._reader.avoid(key, bind.node)
+            asyncio.get_running_loop().call_later(AVOIDED_TIMES * seconds, self._reader.pardon, key, bind.node)
+        _LOG.warning("the volumes of %s were not bound on %s within %g s", bind.key, bind.node, seconds)
+        return _again(f"its volumes were not bound within {seconds:g} s")
+
+    def _changed(self, kind: Kind, key: str) -> None:
+        if kind == "persistentvolumes":
+            volume = self._mirror.persistentvolumes.get(key)
+            reference = volume.spec.claim_ref if volume is not None else None
+            if volume is None or reference is not None:
+                self._reserved.pop(key, None)
+            if reference is not None:
+                self._wake((f"{reference.namespace}/{reference.name}",))
+        elif kind in ("persistentvolumeclaims", "pods"):
+            self._wake((key,))
+        elif kind == "nodes" and key not in self._mirror.nodes:
+            self._wake(tuple(self._waits))
+
+    def _wake(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            found = self._waits.get(key)
+            if found is not None:
+                found.set()
+
+
+def _again(why: str) -> Refused:
+    return Answer(409, REASON, why), True
+
+
+def _gone(why: str) -> Refused:
+    return Answer(404, "NotFound", why), False
