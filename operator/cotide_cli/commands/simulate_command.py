@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICIES: Final = "fcfs,easy,easy-sjbf,conservative"
 DEFAULT_JOBS: Final = 10_000
+RUNTIMES: Final = (
+    "request", "clairvoyant", "last-two", "learned", "trees",
+    "exponential-smoothing", "regression", "fmkf", "mlkf", "mdn",
+)  # fmt: skip
+"""Those of `cotide_sim.trace_replay.runner`, which takes too long to load for a help text; a test holds them equal."""
+SLOW: Final = ("trees", "mdn", "fmkf", "mlkf", "regression")
+"""Sources of run times that are worth a progress bar on any log."""
 
 
 @click.command("simulate")
@@ -50,7 +57,8 @@ DEFAULT_JOBS: Final = 10_000
     default=DEFAULT_POLICIES,
     show_default=True,
     metavar="NAME,NAME,...",
-    help=f"Of {', '.join(names_of(Runner.POOL))}; or files like ./my_policy.py:NAME.",
+    help=f"Of {', '.join(names_of(Runner.POOL))}; or files like ./my_policy.py:NAME. With --machines of "
+    f"{', '.join(names_of(Runner.MACHINES))}.",
 )
 @click.option(
     "--policy-file",
@@ -61,10 +69,11 @@ DEFAULT_JOBS: Final = 10_000
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["request", "clairvoyant", "last-two", "learned", "trees"]),
+    type=click.Choice(RUNTIMES),
     default="request",
     show_default=True,
-    help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees take minutes a log.",
+    help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees and mdn take minutes a "
+    "log.",
 )
 @click.option(
     "--reliability",
@@ -72,6 +81,13 @@ DEFAULT_JOBS: Final = 10_000
     default="mixture",
     show_default=True,
     help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees; or all jobs alike.",
+)
+@click.option(
+    "--rebuild-days",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Days of the log between two rebuilds of trees, or refits of mdn's network; the thesis has one.",
 )
 @click.option(
     "--machines",
@@ -126,7 +142,7 @@ DEFAULT_JOBS: Final = 10_000
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of generated jobs, trees and drawn weeks.",
+    help="Of generated jobs, trees, drawn weeks, drawn machines and drawn orders.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
 @click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
@@ -142,6 +158,7 @@ def command(
     policy_files: tuple[str, ...],
     runtime: Runtime,
     reliability: Reliability,
+    rebuild_days: int,
     machines: str | None,
     machine_capacity: str | None,
     processors: int | None,
@@ -161,7 +178,7 @@ def command(
     from cotide_sim.trace_replay.metrics import figures_of
 
     _check_outputs(report, swf_directory)
-    chosen = _policies(policies, policy_files)
+    chosen = _policies(policies, policy_files, Runner.POOL if machines is None else Runner.MACHINES)
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     check_machine_options(machines, machine_capacity, trace, processors, resources)
     if trace is not None:
@@ -177,9 +194,9 @@ def command(
     if swf_file is not None:
         _write_jobs(swf_file, given)
     if given.machine_jobs is not None:
-        schedules = replay_on_machines(given.machine_jobs, chosen, runtime)
+        schedules = replay_on_machines(given.machine_jobs, chosen, runtime, seed)
     else:
-        schedules = _replay(jobs, chosen, runtime, reliability, seed)
+        schedules = _replay(jobs, chosen, runtime, reliability, seed, rebuild_days)
     figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
     if output != "table":
         click.echo(as_text(document(given, runtime, seed, schedules, figures), output))
@@ -205,7 +222,7 @@ def _check_outputs(report: Path | None, schedules: Path | None) -> None:
         raise InputError(f"{schedules} is a file; name a folder", field="--swf")
 
 
-def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPolicy]:
+def _policies(names: str, files: tuple[str, ...], runner: Runner) -> list[ReplayPolicy | UserPolicy]:
     from cotide_sim.trace_replay.policies import policy_of
     from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
 
@@ -217,7 +234,7 @@ def _policies(names: str, files: tuple[str, ...]) -> list[ReplayPolicy | UserPol
             policy = load_policy(name)
             place = str(policy.file)
         else:
-            policy, place = policy_of(name), ""
+            policy, place = policy_of(name, runner), ""
         if places.setdefault(policy.name, place) != place:
             raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
         found[policy.name] = policy
@@ -240,23 +257,27 @@ def _replay(
     runtime: Runtime,
     reliability: Reliability,
     seed: int,
+    rebuild_days: int,
 ) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
     from cotide_core.kernels.compiled import when_compiling
+    from cotide_predictors.run_time.boosted import DAY_SECONDS
     from cotide_sim.trace_replay.check import faults_of
     from cotide_sim.trace_replay.runner import run_policy
     from cotide_sim.trace_replay.user_policy import UserPolicy
     from cotide_sim.trace_replay.user_replay import run_user_policy
 
-    schedules = []
-    with progress_bar(len(jobs) * len(policies), slow="trees" in (runtime, reliability)) as tell:
+    schedules, pause = [], rebuild_days * DAY_SECONDS
+    with progress_bar(len(jobs) * len(policies), slow=runtime in SLOW or reliability == "trees") as tell:
         when_compiling(partial(_say_compiling, tell))
         for number, policy in enumerate(policies):
             watch = None if tell is None else partial(_told, tell, number * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
-                schedule = run_user_policy(jobs, policy, runtime, seed=seed, watch=watch)
+                schedule = run_user_policy(jobs, policy, runtime, seed=seed, rebuild_seconds=pause, watch=watch)
             else:
-                schedule = run_policy(jobs, policy, runtime, reliability=reliability, seed=seed, watch=watch)
+                schedule = run_policy(
+                    jobs, policy, runtime, reliability=reliability, seed=seed, rebuild_seconds=pause, watch=watch
+                )
             faults = faults_of(jobs, schedule)
             if faults:
                 raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")

@@ -111,7 +111,7 @@ def _amounts(text: str) -> dict[str, float]:
 
 
 def replay_on_machines(
-    found: MachineJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime
+    found: MachineJobs, policies: Sequence[ReplayPolicy | UserPolicy], runtime: Runtime, seed: int
 ) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command.
 
@@ -129,7 +129,7 @@ def replay_on_machines(
             if isinstance(policy, UserPolicy):
                 raise InputError(f"{policy.name} is from a file, which knows one pool only", field="policy")
             watch = None if tell is None else partial(_told, tell, index * len(found), policy.name)
-            placement = run_on_machines(found, policy, runtime, watch=watch)
+            placement = run_on_machines(found, policy, runtime, seed=seed, watch=watch)
             faults = machine_faults_of(found, placement)
             if faults:
                 raise CotideError(f"the schedule of {policy.name} failed its check, please report this: {faults[0]}")

@@ -5,12 +5,17 @@ Called by `cotide simulate` and by tests. Pure. Invariant: knows nothing of how 
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cotide_sim.trace_replay.kernels.easy import BY_SUBMIT, NO_BACKFILL
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+
+PLANS: Final = ("plan", "least-work", "drawn")
+"""Kernels that plan all anew in each round, and promise nothing."""
 
 
 def faults_of(jobs: BatchJobs, schedule: Schedule) -> list[str]:
@@ -36,7 +41,7 @@ def faults_of(jobs: BatchJobs, schedule: Schedule) -> list[str]:
         faults.append(f"{used[at]} of {jobs.processors} processors in use at {times[order[at]]} s")
     policy = POLICIES.get(schedule.policy)
     # Of a policy from a user's file nothing else is known that it would have to keep.
-    if policy is None or policy.order != BY_SUBMIT or policy.kernel == "plan":
+    if policy is None or policy.order != BY_SUBMIT or policy.kernel in PLANS:
         return faults
     if (schedule.forecast >= jobs.run).all():
         late = (schedule.promise >= 0) & (start > schedule.promise)

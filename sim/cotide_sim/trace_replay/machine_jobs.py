@@ -69,7 +69,7 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
     need = np.array([one.need for one in chosen], dtype=np.int64)
     masks = {kinds: _mask(kinds, machines.kinds) for kinds in {one.kinds for one in chosen}}
     allowed = np.array([masks[one.kinds] for one in chosen], dtype=np.int64)
-    fits = _fit_empty(pieces, need, allowed, machines)
+    fits = fit_empty(pieces, need, allowed, machines)
     if not fits.all() and not skip:
         job = int(np.argmin(fits))
         words = ", ".join(
@@ -98,7 +98,7 @@ def _mask(kinds: Sequence[str], known: Sequence[str]) -> int:
     return sum(1 << index for index, name in enumerate(known) if not kinds or name in kinds)
 
 
-def _fit_empty(pieces: Integers, need: Integers, allowed: Integers, machines: Machines) -> npt.NDArray[np.bool_]:
+def fit_empty(pieces: Integers, need: Integers, allowed: Integers, machines: Machines) -> npt.NDArray[np.bool_]:
     """Return (n,) whether the pieces of each job fit the empty machines."""
     shapes, counts = np.unique(np.column_stack([machines.kind, machines.capacity]), axis=0, return_counts=True)
     fits = np.zeros(len(pieces), dtype=np.bool_)

@@ -18,19 +18,35 @@ from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
+from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.check import faults_of
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL
+from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, NO_BACKFILL
 from cotide_sim.trace_replay.kernels.event_loop import STOP
-from cotide_sim.trace_replay.kernels.gangs import Gangs
 from cotide_sim.trace_replay.kernels.kept import Jobs
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+from cotide_sim.trace_replay.kernels.platform import platform_rule
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
-from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
-from cotide_sim.trace_replay.policies import ReplayPolicy
-from cotide_sim.trace_replay.runner import Runtime, Schedule
+from cotide_sim.trace_replay.machine_replay import (
+    CONSERVATIVE,
+    DRAWN,
+    EASY,
+    IN_ORDER,
+    LEAST_WORK,
+    PLAN,
+    PLATFORM,
+    MachineRule,
+    replay_machines,
+)
+from cotide_sim.trace_replay.machines_apart import asked_apart
+from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
+from cotide_sim.trace_replay.runner import Reliability, Runtime, Schedule
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 
-RULES: Final = {"conservative": CONSERVATIVE, "plan": PLAN}
+RULES: Final = {
+    "conservative": CONSERVATIVE, "plan": PLAN, "apart": PLAN, "least-work": LEAST_WORK, "drawn": DRAWN,
+    "platform": PLATFORM,
+}  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
 LOOK_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
@@ -59,29 +75,34 @@ def run_on_machines(
     policy: ReplayPolicy,
     runtime: Runtime = "request",
     *,
+    seed: int = 0,
     watch: Callable[[int], None] | None = None,
 ) -> Placement:
     """Replay a trace.
 
     Parameters
     ----------
-    runtime : where forecasts come from; not ``trees``.
+    runtime : where forecasts come from; neither ``trees`` nor any of `SEQUENTIAL`. ``hybrid`` always learns, unless
+        clairvoyant.
+    seed : of drawn machines and orders.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
 
     Raises
     ------
     InputError
-        When the policy knows no machines, or run times are ``trees``.
+        When the policy knows no machines, or forecasts are made at pauses.
     """
     entry_of(policy.name, Runner.MACHINES)
     if runtime == "trees":
         raise InputError("trees are not grown in replays on machines; learned is there", field="--runtime")
-    _run(_SMALL, policy, runtime, np.zeros(2, dtype=np.int64))
+    if runtime in SEQUENTIAL:
+        raise InputError(f"replays on machines don't pause for {runtime}; learned is there", field="--runtime")
+    _run(_SMALL, policy, runtime, seed, np.zeros(2, dtype=np.int64))
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
-        return _run(given, policy, runtime, progress)
+        return _run(given, policy, runtime, seed, progress)
     outcome: list[Placement] = []
-    worker = threading.Thread(target=lambda: outcome.append(_run(given, policy, runtime, progress)))
+    worker = threading.Thread(target=lambda: outcome.append(_run(given, policy, runtime, seed, progress)))
     worker.start()
     try:
         alive = True
@@ -95,24 +116,36 @@ def run_on_machines(
     return outcome[0]
 
 
-def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, progress: Integers) -> Placement:
+def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, seed: int, progress: Integers) -> Placement:
     jobs = given.jobs
+    if policy.kernel in PLATFORMS and runtime != "clairvoyant":
+        runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
     numbers, user = np.unique(jobs.user, return_inverse=True)
     user = np.where(jobs.user < 0, -1, user).astype(np.int64)
     forecast = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
     mode = MODES.get(runtime, GIVEN)
     start, promise = np.full((2, len(jobs)), -1, dtype=np.int64)
-    rule = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
-    _, shape = np.unique(np.column_stack([given.allowed, given.need]), axis=0, return_inverse=True)
-    shape = shape.astype(np.int64).ravel()
-    machines = given.machines
-    gangs = Gangs(given.pieces, given.need, shape, given.allowed, machines.kind, machines.capacity)
-    columns = Jobs(jobs.submit, jobs.run, jobs.demand, jobs.request, user, forecast, start, promise)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request)
+    demand, order = jobs.demand, policy.order
+    if policy.shuffled:  # a drawn number takes the place of the demand
+        demand, order = np.random.default_rng(seed).permutation(len(jobs)).astype(np.int64) + 1, BY_DEMAND
+    allowed, kind = given.allowed, given.machines.kind
+    if policy.kernel == "apart":
+        demand, allowed, kind = asked_apart(given)
+    _, shape = np.unique(np.column_stack([allowed, given.need]), axis=0, return_inverse=True)
+    gangs = Gangs(given.pieces, given.need, shape.astype(np.int64).ravel(), allowed, kind, given.machines.capacity)
+    platform = None
+    if policy.kernel in PLATFORMS:
+        known = np.full_like(jobs.submit, runtime == "clairvoyant")
+        platform = platform_rule(jobs.processors, mode, past, forecast.copy(), known, settings=policy.platform)
+    code = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
+    rule = MachineRule(code, order, policy.backfill, seed, platform)
+    columns = Jobs(jobs.submit, jobs.run, demand, jobs.request, user, forecast, start, promise)
     begin = time.perf_counter()
-    rounds, held = replay_machines(columns, gangs, past, mode, rule, policy.order, policy.backfill, progress)
+    rounds, held = replay_machines(columns, gangs, past, mode, rule, progress)
     wall = time.perf_counter() - begin
-    schedule = Schedule(policy.name, runtime, start, forecast, promise, int(rounds), wall)
+    reliability: Reliability | None = "mixture" if platform is not None and runtime == "learned" else None
+    schedule = Schedule(policy.name, runtime, start, forecast, promise, int(rounds), wall, reliability)
     return Placement(schedule, held.first, held.used, held.placed, held.counts)
 
 

@@ -14,8 +14,13 @@ from typing import Final, Literal
 from cotide_core.policies.catalogue import BY_NAME, Runner, entry_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
+from cotide_sim.trace_replay.kernels.set_plan import BY_BLOCK, BY_PARTS
 
-Kernel = Literal["queue", "conservative", "slack", "plan", "platform", "printed-platform"]
+Kernel = Literal[
+    "queue", "conservative", "slack", "plan", "set-plan", "platform", "printed-platform", "least-work", "drawn", "apart"
+]
+"""The last three are for many machines: plans on those with the least work, on drawn ones, and with machines apart for
+jobs of much demand."""
 PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
 """Kernels that tell the predictable from others, and so always learn."""
 
@@ -26,8 +31,10 @@ class ReplayPolicy:
 
     Attributes
     ----------
-    order, backfill : codes of `cotide_sim.trace_replay.kernels.easy`; backfill is read by the queue kernel only.
+    order, backfill : codes of `cotide_sim.trace_replay.kernels.easy`, or of `set_plan` for its kernel; backfill is read
+        by the queue kernel only.
     platform : settings of ``hybrid``; None for the engine's.
+    shuffled : jobs are planned in a drawn order; on many machines.
     """
 
     name: str
@@ -35,6 +42,7 @@ class ReplayPolicy:
     order: int = BY_SUBMIT
     backfill: int = NO_BACKFILL
     platform: PlatformSettings | None = None
+    shuffled: bool = False
 
     @property
     def summary(self) -> str:
@@ -42,6 +50,7 @@ class ReplayPolicy:
         return BY_NAME[self.name].summary
 
 
+_CHOICES: Final[tuple[tuple[str, Kernel], ...]] = (("lw", "least-work"), ("random", "drawn"))
 POLICIES: Final[dict[str, ReplayPolicy]] = {
     policy.name: policy
     for policy in (
@@ -58,8 +67,17 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("sjf", "plan", BY_RUN),
         ReplayPolicy("sdf", "plan", BY_DEMAND),
         ReplayPolicy("svf", "plan", BY_VOLUME),
+        ReplayPolicy("random-ef", "plan", shuffled=True),
+        *(
+            ReplayPolicy(f"{name}-{machine}", kernel, order, shuffled=name == "random")
+            for name, order in (("sjf", BY_RUN), ("sdf", BY_DEMAND), ("svf", BY_VOLUME), ("random", BY_SUBMIT))
+            for machine, kernel in _CHOICES
+        ),
+        ReplayPolicy("single", "set-plan", BY_PARTS),
+        ReplayPolicy("block", "set-plan", BY_BLOCK),
         ReplayPolicy("hybrid", "platform", BY_VOLUME),
         ReplayPolicy("hybrid-printed", "printed-platform", BY_VOLUME),
+        ReplayPolicy("hybrid-machines", "apart", BY_VOLUME),
     )
 }
 """How the kernels run each policy of the catalogue that has trace replay among its runners."""

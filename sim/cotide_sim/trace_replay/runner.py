@@ -1,9 +1,10 @@
 """One log under one policy: calls the kernel and returns the schedule.
 
 Called by `cotide simulate` and the benchmarks. Middle of the flow: jobs to start times. Where forecasts or their
-reliability are boosted trees' the kernel pauses every 24 simulated hours and goes on with new trees, grown from what
-has ended in this very schedule. Invariant: the same jobs, policy, forecasts and seed give the same schedule, bit for
-bit; a schedule is only returned whole.
+reliability are boosted trees' the kernel pauses every 24 simulated hours (or as told) and goes on with new trees, grown
+from what has ended in this very schedule; where they are made job by job outside the kernel (`sequential_feed`) it
+pauses before every moment at which jobs are submitted. Invariant: the same jobs, policy, forecasts and seed give the
+same schedule, bit for bit; a schedule is only returned whole.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
 import numpy as np
 
+from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.machine_platform import PREDICTABLE
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
@@ -30,6 +32,7 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     Past,
     past_of,
 )
+from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequential
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.event_loop import STOP
@@ -37,15 +40,17 @@ from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITIN
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
+from cotide_sim.trace_replay.kernels.set_plan import replay_set_plan, set_plan_rule
 from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
+from cotide_sim.trace_replay.sequential_feed import FeedColumns, SequentialFeed
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
-Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"]
-RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees")
-"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished, or
+Runtime = Literal["request", "clairvoyant", "last-two", "learned", "trees"] | Sequential
+RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "learned", "trees", *SEQUENTIAL)
+"""What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished,
 what is most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`) or by boosted trees
-(`tree_forecasts`)."""
+(`tree_forecasts`), or what a forecaster of `cotide_predictors.run_time.sequential` says."""
 Reliability = Literal["mixture", "trees", "nobody", "everybody"]
 RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees", "nobody", "everybody")
 """Where the platforms have the estimated accuracy of a forecast from: the forecast's own distribution, or boosted
@@ -116,22 +121,31 @@ def run_policy(
     seed: int = 0,
     one_by_one: bool = False,
     forecasts: Integers | GivenForecasts | None = None,
+    rebuild_seconds: int = DAY_SECONDS,
     watch: Callable[[int], None] | None = None,
 ) -> Schedule:
     """Replay a log.
+
+    So many arguments, because each is one choice that a replay leaves to its caller.
 
     Parameters
     ----------
     runtime : where forecasts come from.
     reliability : where ``hybrid`` has their estimated accuracy from; others don't ask for it.
-    seed : of what trees draw.
+    seed : of what trees and the network draw.
     one_by_one : decide after every single event instead of once a moment (queue policies only); for EASY just as pyss
         has it, see `event_by_event`.
     forecasts : (n,) seconds, >= 1, to believe in place of ``runtime``; ``hybrid``, which makes its own, takes
         `GivenForecasts` alone.
+    rebuild_seconds : simulated time between two rebuilds of trees, or refits of the network.
     watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
+
+    Raises
+    ------
+    InputError
+        When trees are to rate forecasts that they can't.
     """
-    believed = _Believed.of(policy, runtime, reliability, seed)
+    believed = replace(_Believed.of(policy, runtime, reliability, seed), rebuild_seconds=rebuild_seconds)
     _run(_SMALL, policy, believed, one_by_one, None, np.zeros(2, dtype=np.int64))
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
@@ -162,6 +176,12 @@ class _Believed:
     reliability: Reliability | None
     mode: int
     seed: int
+    rebuild_seconds: int = DAY_SECONDS
+
+    @property
+    def sequential(self) -> Sequential | None:
+        """Return the forecaster that is asked at pauses, if any."""
+        return next((name for name in SEQUENTIAL if name == self.runtime), None)
 
     @property
     def threshold(self) -> float:
@@ -171,6 +191,10 @@ class _Believed:
     @classmethod
     def of(cls, policy: ReplayPolicy, runtime: Runtime, reliability: Reliability, seed: int) -> _Believed:
         rates = policy.kernel in PLATFORMS and runtime != "clairvoyant"
+        if runtime in SEQUENTIAL:
+            if rates and reliability == "trees":
+                raise InputError(f"trees rate the forecasts of learned and trees, not {runtime}", field="--reliability")
+            return cls(runtime, reliability if rates and reliability in THRESHOLDS else None, GIVEN, seed)
         if rates and runtime != "trees":
             runtime = "learned"  # it rests on forecasts of estimated accuracy, whatever the others are told to believe
         by_trees = rates and reliability == "trees"
@@ -208,19 +232,32 @@ def _run(
     knows_all = believed.runtime == "clairvoyant"
     if given is None:
         given = GivenForecasts(forecast, forecast, np.full_like(jobs.submit, knows_all))
+    given = GivenForecasts(given.point, given.upper.copy(), given.predictable.copy())
     kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given, believed)
-    gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed)
+    gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed, every_seconds=believed.rebuild_seconds)
+    feed = None
+    if forecasts is None and believed.sequential is not None:
+        feed = SequentialFeed(
+            believed.sequential,
+            jobs,
+            FeedColumns(forecast, given.upper, given.predictable, start),
+            threshold=believed.threshold,
+            seed=believed.seed,
+            rebuild_seconds=believed.rebuild_seconds,
+        )
     begin = time.perf_counter()
     rounds = 0
     while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):
         at = gardener.next_pause(int(kept.counts[ARRIVED]))
-        if kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
+        if feed is not None:
+            kept.until[0] = feed.advance(int(kept.counts[ARRIVED]))
+        elif kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
             kept.until[0] = at
         elif at < NEVER:
             # A job that has not started has no end; one that runs on ends after this moment, by whatever its run is.
             finish = np.where((start >= 0) & (start < at), start + jobs.run, NEVER)
             past = gardener.grown(past, at, jobs.run, finish, forecast)
-            kept.until[0] = at + DAY_SECONDS
+            kept.until[0] = at + believed.rebuild_seconds
         else:
             kept.until[0] = NEVER
         rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
@@ -246,10 +283,11 @@ def _kernel_and_rule(
         return replay_conservative, ConservativeRule(capacity)
     if policy.kernel == "slack":
         return replay_slack, slack_rule(capacity, np.full_like(jobs.submit, MIDDLING_PRIORITY))
+    if policy.kernel == "set-plan":
+        return replay_set_plan, set_plan_rule(capacity, policy.order, len(jobs.submit))
     if policy.kernel in PLATFORMS:
-        upper, predictable = given.upper.copy(), given.predictable.copy()
         platform = platform_rule(
-            capacity, mode, past, upper, predictable, threshold=believed.threshold, settings=policy.platform
+            capacity, mode, past, given.upper, given.predictable, threshold=believed.threshold, settings=policy.platform
         )
         if policy.kernel == "platform":
             return replay_platform, platform

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machine_platform import PREDICTABLE
 from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
@@ -28,8 +29,10 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     learn,
     past_of,
 )
+from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.runner import Runtime, Schedule
+from cotide_sim.trace_replay.sequential_feed import FeedColumns, SequentialFeed
 from cotide_sim.trace_replay.user_policy import Job, Machine, Queue, UserPolicy
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
@@ -45,13 +48,15 @@ def run_user_policy(
     runtime: Runtime = "request",
     *,
     seed: int = 0,
+    rebuild_seconds: int = DAY_SECONDS,
     watch: Callable[[int], None] | None = None,
 ) -> Schedule:
     """Replay a log.
 
     Parameters
     ----------
-    seed : of what trees draw.
+    seed : of what trees and the network draw.
+    rebuild_seconds : simulated time between two rebuilds of trees, or refits of the network.
     watch : called now and then with the number of jobs submitted so far.
 
     Raises
@@ -61,7 +66,7 @@ def run_user_policy(
     """
     policy.begin()
     begin = time.perf_counter()
-    loop = _Loop(jobs, policy, runtime, seed)
+    loop = _Loop(jobs, policy, runtime, seed, rebuild_seconds)
     rounds = loop.run(watch)
     promise = np.full(len(jobs), -1, dtype=np.int64)
     wall, rebuilds = time.perf_counter() - begin, loop.gardener.rebuilds
@@ -69,16 +74,24 @@ def run_user_policy(
 
 
 class _Loop:
-    def __init__(self, jobs: BatchJobs, policy: UserPolicy, runtime: Runtime, seed: int) -> None:
+    def __init__(self, jobs: BatchJobs, policy: UserPolicy, runtime: Runtime, seed: int, rebuild_seconds: int) -> None:
         self.jobs, self.policy = jobs, policy
         known, numbered = np.unique(jobs.user, return_inverse=True)
         self.users: Integers = np.where(jobs.user < 0, -1, numbered).astype(np.int64)
         self.mode = MODES.get(runtime, GIVEN)
         self.past = past_of(self.mode, len(known), self.users, jobs.demand, jobs.request, jobs.submit)
-        self.gardener = TreeRefitter(self.mode, jobs.submit, seed=seed)
+        self.gardener = TreeRefitter(self.mode, jobs.submit, seed=seed, every_seconds=rebuild_seconds)
         self.next_growth = int(jobs.submit[0]) if self.mode == TREES else NEVER
         self.forecast: Integers = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
         self.start: Integers = np.full(len(jobs), -1, dtype=np.int64)
+        sequential = next((name for name in SEQUENTIAL if name == runtime), None)
+        self.feed: SequentialFeed | None = None
+        if sequential is not None:
+            unseen = np.zeros((2, len(jobs)), np.int64)  # what no policy of a user is shown
+            columns = FeedColumns(self.forecast, unseen[0], unseen[1], self.start)
+            self.feed = SequentialFeed(
+                sequential, jobs, columns, threshold=PREDICTABLE, seed=seed, rebuild_seconds=rebuild_seconds
+            )
         # As lists of Python numbers, which single look-ups are fastest in.
         self.submit, self.run_seconds = jobs.submit.tolist(), jobs.run.tolist()
         self.demand, self.request = jobs.demand.tolist(), jobs.request.tolist()
@@ -97,6 +110,8 @@ class _Loop:
                 self.events[0][0] if self.events else self.submit[arrived],
             )
             self._ends(now)
+            if self.feed is not None and arrived < total and self.submit[arrived] == now:
+                self.feed.advance(arrived)
             while arrived < total and self.submit[arrived] == now:
                 self._submit(arrived)
                 arrived += 1
@@ -132,7 +147,7 @@ class _Loop:
             at = self.gardener.next_pause(job)
             finish = np.where(self.start >= 0, self.start + self.jobs.run, NEVER)
             self.past = self.gardener.grown(self.past, at, self.jobs.run, finish, self.forecast)
-            self.next_growth = at + DAY_SECONDS
+            self.next_growth = at + self.gardener.every_seconds
         self.forecast[job] = forecast_at_submit(
             self.mode, job, int(self.forecast[job]), self.request[job], user, self.past
         )

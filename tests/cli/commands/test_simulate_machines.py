@@ -47,14 +47,14 @@ def run(*arguments):
 
 
 def test_the_machines_beside_the_trace_are_used_and_each_policy_has_its_row(trace, tmp_path):
-    names = "fcfs,easy,easy-sjbf,conservative,svf-plan"
+    names = "fcfs,easy,easy-sjbf,conservative,svf-plan,svf-lw,random-random,random-ef,hybrid,hybrid-machines"
     done = run(
         "--trace", trace, "--machines", "trace", "--policy", names, "-o", "json", "--report", tmp_path / "r.html"
     )
     document = json.loads(done.stdout)
     assert (document["machines"], document["processors"]) == (3, 20_000)
     assert document["machines_source"] == "3 machines of openb_node_list_all_node.csv"
-    assert set(document["policies"]) == {"fcfs", "easy", "easy-sjbf", "conservative", "svf"}
+    assert set(document["policies"]) == {*names.replace("svf-plan", "svf").split(",")}
     assert set(document["load"]) == {"cpu", "memory", "gpu"}
     assert document["policies"]["fcfs"]["wait_seconds_mean"] > document["policies"]["easy"]["wait_seconds_mean"] > 0
     assert (tmp_path / "r.html").stat().st_size > 10_000
@@ -76,7 +76,8 @@ def test_so_many_machines_of_a_size_may_be_named(trace):
         (("--machines", "1"), "asks for 1 x"),
         (("--machines", "0"), "0 is not between 1 and"),
         (("--machines", "nowhere.csv"), "no such file"),
-        (("--machines", "trace", "--policy", "hybrid"), "'hybrid' runs live and pool only"),
+        (("--machines", "trace", "--policy", "slack"), "'slack' runs live and pool only"),
+        (("--policy", "svf-lw"), "'svf-lw' runs live and machines only"),
         (("--machines", "trace", "--runtime", "trees"), "--runtime: trees are not grown"),
         (("--machines", "trace", "--processors", "9"), "--processors: is the size of one pool"),
         (("--machines", "trace", "--resources", "dominant"), "--resources: is for one pool"),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotide_sim.trace_replay.kernels.gang_counts import (
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
     all_fit,
     blocks_of,
     change_machine,
@@ -14,7 +14,7 @@ from cotide_sim.trace_replay.kernels.gang_counts import (
     gained,
     work_out_room,
 )
-from cotide_sim.trace_replay.kernels.gangs import Gangs
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 
 
 def by_definition(free, need, pieces, allowed, kind):

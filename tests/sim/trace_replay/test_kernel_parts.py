@@ -146,8 +146,8 @@ from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, repla
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_predictors.run_time.kernels.forest import Forest
 from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
-from cotide_sim.trace_replay.kernels.gangs import Gangs
-from cotide_sim.trace_replay.machine_replay import replay_machines
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+from cotide_sim.trace_replay.machine_replay import MachineRule, replay_machines
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_predictors.run_time.kernels.run_forecasts import past_of
@@ -179,11 +179,11 @@ for mode in (3, 4, 5):
     for array in (rule.upper, rule.predictable, past.upper, past.reliability, past.trees.rated):
         said.update(array.tobytes())
 need = np.stack([log[2], 17 - log[2]], axis=1)
-for rule, order in ((0, 1), (1, 0), (2, 0), (3, 2)):
+for code, order in ((0, 1), (1, 0), (2, 0), (3, 2)):
     past, pieces, shape = past_of(2, 4, log[4], log[2], log[3]), 1 + log[0] % 3, np.arange(jobs)
     gangs = Gangs(pieces, need, shape, pieces, np.array([0, 1, 0, 1]), np.full((4, 2), 40))
     columns = Jobs(*log, log[3].copy(), *np.full((2, jobs), -1))
-    rounds, held = replay_machines(columns, gangs, past, 2, rule, order, 0, np.zeros(2, dtype=np.int64))
+    rounds, held = replay_machines(columns, gangs, past, 2, MachineRule(code, order, 0), np.zeros(2, dtype=np.int64))
     for array in (*columns[-3:], held.first, held.used, held.placed, held.counts):
         said.update(array.tobytes())
 for mode in (0, 2):

@@ -13,11 +13,11 @@ from replay_reference import Job, columns, logs, replay
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, past_of
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
-from cotide_sim.trace_replay.kernels.gang_lists import WIDTH, _widen, storage_of
-from cotide_sim.trace_replay.kernels.gangs import Gangs
 from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import WIDTH, _widen, storage_of
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, replay_machines
+from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, MachineRule, replay_machines
 
 HORIZON = 400
 
@@ -31,7 +31,7 @@ def on_machines(log, pieces, need, allowed, capacity, kind, rule, order, backfil
     past = past_of(LEARNED, 2, log["user"], volume, log["request"])
     asked = Jobs(**{**log, "demand": volume}, start=start, promise=promise)
     gangs, progress = Gangs(pieces, need, shape, allowed, kind, capacity), np.zeros(2, dtype=np.int64)
-    _, held = replay_machines(asked, gangs, past, mode, rule, order, backfill, progress)
+    _, held = replay_machines(asked, gangs, past, mode, MachineRule(rule, order, backfill), progress)
     where = [
         list(zip(held.placed[at : at + some].tolist(), held.counts[at : at + some].tolist(), strict=True))
         for at, some in zip(held.first, held.used, strict=True)

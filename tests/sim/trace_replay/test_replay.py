@@ -6,15 +6,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+from batch_logs import jobs_of, random_jobs
 from repository import DATA
 
 from cotide_core.errors import InputError
-from cotide_core.policies.catalogue import BY_NAME
+from cotide_core.policies.catalogue import BY_NAME, Runner, names
+from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown, figures_of, use_by_week, waiting_by_time
 from cotide_sim.trace_replay.policies import POLICIES, policy_of
 from cotide_sim.trace_replay.runner import RUNTIMES, Schedule, run_policy
-from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import read_swf
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
 
@@ -25,28 +26,6 @@ needs_data = [
 ]
 
 
-def jobs_of(*rows, processors=4):
-    """Rows of (submit, run, demand, request)."""
-    submit, run, demand, request = np.array(rows, dtype=np.int64).T.copy()
-    number = np.arange(1, len(rows) + 1, dtype=np.int64)
-    return BatchJobs("by hand", processors, number, submit, run, demand, request, np.ones_like(number))
-
-
-def random_jobs(count=3000, seed=1):
-    rng = np.random.default_rng(seed)
-    run = rng.integers(1, 20_000, count)
-    return BatchJobs(
-        name="random",
-        processors=64,
-        numbers=np.arange(count),
-        submit=np.cumsum(rng.integers(0, 2 * 1500, count)),
-        run=run,
-        demand=rng.integers(1, 20, count),
-        request=run + rng.integers(0, 40_000, count),
-        user=rng.integers(0, 30, count),
-    )
-
-
 def test_the_queue_by_time_is_the_mean_number_that_waits_in_each_stretch():
     """Jobs wait from 0 to 4 and from 2 to 4: over 0-2 one does, over 2-4 two, over 4-8 none, over 0-8 6 / 8."""
     jobs, start = jobs_of((0, 9, 1, 9), (2, 9, 1, 9)), np.array([4, 4])
@@ -54,8 +33,8 @@ def test_the_queue_by_time_is_the_mean_number_that_waits_in_each_stretch():
     assert waiting_by_time(jobs, start, np.array([0, 8])).tolist() == [0.75]
 
 
-@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "trees"])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name not in ("trees", *SEQUENTIAL)])
+@pytest.mark.parametrize("name", names(Runner.POOL))
 def test_every_schedule_is_feasible_and_the_same_again(name, runtime):
     jobs = random_jobs()
     schedule = run_policy(jobs, POLICIES[name], runtime)
@@ -104,7 +83,7 @@ def test_a_run_time_that_is_not_over_changes_nothing_of_a_schedule_on_trees():
 def test_a_hand_made_day_shows_what_each_policy_is_about():
     """Four processors. 1 holds three until 10 (asked 20); 2 needs all; 3 fits beside 1 and is over by 20; 4 is not."""
     jobs = jobs_of((0, 10, 3, 20), (1, 5, 4, 5), (2, 8, 1, 18), (3, 30, 1, 30))
-    starts = {name: run_policy(jobs, POLICIES[name]).start.tolist() for name in POLICIES}
+    starts = {name: run_policy(jobs, POLICIES[name]).start.tolist() for name in names(Runner.POOL)}
     assert starts["fcfs"] == [0, 10, 15, 15]
     assert starts["easy"] == [0, 10, 2, 15]
     assert starts["conservative"] == [0, 10, 2, 15]

@@ -7,6 +7,7 @@ import pytest
 from repository import ROOT
 
 from cotide_core.errors import InputError
+from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import RUNTIMES, run_policy
@@ -64,7 +65,7 @@ def policy(directory, text, name="mine.py"):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_shortest_first_from_a_file_is_the_kernels_sjf_job_by_job(runtime):
-    jobs = random_jobs(**({"count": 300} if runtime == "trees" else {}))
+    jobs = random_jobs(**({"count": 300} if runtime in ("trees", *SEQUENTIAL) else {}))
     theirs = run_user_policy(jobs, load_policy(str(EXAMPLES / "shortest_first.py")), runtime)
     ours = run_policy(jobs, POLICIES["sjf-queue"], runtime)
     assert np.array_equal(theirs.start, ours.start)
@@ -72,7 +73,7 @@ def test_shortest_first_from_a_file_is_the_kernels_sjf_job_by_job(runtime):
     assert (theirs.policy, theirs.rounds) == ("shortest_first", ours.rounds)
 
 
-@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "trees"])
+@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name not in ("trees", *SEQUENTIAL)])
 def test_easy_from_a_file_is_the_kernels_easy_also_where_jobs_outlive_their_forecasts(tmp_path, runtime):
     jobs = random_jobs(seed=2)
     theirs = run_user_policy(jobs, policy(tmp_path, EASY), runtime)

@@ -86,8 +86,11 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> Q
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
     counts = kept.counts
+    if rule.backfill == NO_BACKFILL:
+        _start_in_order(now, jobs, kept, rule)
+        return rule
     queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
-    two = rule.backfill not in (NO_BACKFILL, rule.order)
+    two = rule.backfill != rule.order
     second = 1 if two else 0
     line_key, line = kept.queues[second, 0], kept.queues[second, 1]
     demand, forecast = jobs.demand, jobs.forecast
@@ -107,9 +110,22 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
         begun(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting
     counts[FIRST] = queue[0] if waiting > 0 else -1
-    if waiting > 0 and rule.backfill != NO_BACKFILL:
+    if waiting > 0:
         _backfill(now, everything or queue[0] != first_before, two, jobs, kept, rule)
     return rule
+
+
+@inlined
+def _start_in_order(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> None:
+    """Start the queue's first jobs as long as they fit, and nothing behind them."""
+    counts = kept.counts
+    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    waiting = counts[WAITING]
+    while waiting > 0 and jobs.demand[queue[0]] <= rule.capacity - counts[TAKEN]:
+        job = queue[0]
+        waiting = remove_at(queue_key, queue, waiting, 0)
+        begun(now, job, jobs.forecast[job], jobs, kept)
+    counts[WAITING] = waiting
 
 
 @inlined

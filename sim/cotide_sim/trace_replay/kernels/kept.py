@@ -30,7 +30,7 @@ ENDED: Final = 6
 NEW_FROM: Final = 7
 """Place of the first job that was submitted in this round; `ARRIVED` where there is none."""
 SPARE: Final = 8
-"""Place of the first of six numbers that differ between rules."""
+"""Place of the first of eight numbers that differ between rules."""
 
 
 class Jobs(NamedTuple):
@@ -64,7 +64,7 @@ class Kept(NamedTuple):
     planned_end : (n,) seconds.
     queues : (2, 2, n) keys and jobs of the waiting, in one order and in another.
     profile : (2, 2n + 16) times and free processors of a rule that plans ahead.
-    counts : (14,) at the places above.
+    counts : (16,) at the places above.
     until : (1,) seconds; the replay returns before the first moment at or after it.
     """
 
@@ -80,7 +80,7 @@ class Kept(NamedTuple):
 def kept_of(jobs: int) -> Kept:
     """Return the lists before the first moment of a replay; it does not pause unless ``until`` is set."""
     heap, ends = (np.empty((2, jobs), np.int64) for _ in range(2))
-    counts = np.zeros(SPARE + 6, np.int64)
+    counts = np.zeros(SPARE + 8, np.int64)
     counts[WAKE] = -1
     return Kept(
         heap=heap,

@@ -44,9 +44,9 @@ from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 
-HELD: Final = SPARE
+HELD: Final = SPARE + 3
 """Place of the processors that the predictable hold."""
-LENGTHS: Final = SPARE + 1
+LENGTHS: Final = SPARE + 4
 """Place of the number of waiting jobs that are not predictable; behind it that of those who are."""
 
 
@@ -58,11 +58,13 @@ class PlatformSettings(NamedTuple):
     patience : times its planned length that an unpredictable and a predictable job waits for a reservation.
     patience_seconds : after which it has one in any case.
     reserved : reservations of each kind that a round makes.
+    first_share : alpha before the first job.
     """
 
     patience: tuple[int, int] = PATIENCE
     patience_seconds: int = PATIENCE_SECONDS
     reserved: int = RESERVED
+    first_share: float = FIRST_SHARE
 
 
 class PlatformRule(NamedTuple):
@@ -108,10 +110,11 @@ def platform_rule(
 ) -> PlatformRule:
     """Return the rule for the jobs of these columns, with empty lists."""
     keys, lines = (np.empty((2, len(upper)), np.int64) for _ in range(2))
-    volume, shares = np.empty(len(upper), np.int64), np.array([FIRST_SHARE * FIRST_DEMAND, FIRST_DEMAND])
+    chosen = settings or PlatformSettings()
+    volume, shares = np.empty(len(upper), np.int64), np.array([chosen.first_share * FIRST_DEMAND, FIRST_DEMAND])
     return PlatformRule(
         capacity,
-        settings or PlatformSettings(),
+        chosen,
         mode,
         threshold,
         past.upper,
@@ -194,10 +197,18 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRul
 
 
 @inlined
-def _planned(job: int, jobs: Jobs, rule: PlatformRule) -> int:
+def planned_on_platform(job: int, jobs: Jobs, rule: PlatformRule) -> int:
     """Return the seconds that a job is planned to take."""
     length: int = rule.upper[job] if rule.predictable[job] == 1 else jobs.request[job]
     return length
+
+
+@inlined
+def is_overdue(now: int, job: int, length: int, jobs: Jobs, rule: PlatformRule) -> bool:
+    """Return whether a job, planned to take ``length`` seconds, has waited long enough for a reservation."""
+    patience = min(rule.settings.patience[rule.predictable[job]] * length, rule.settings.patience_seconds)
+    overdue: bool = now - jobs.submit[job] >= patience
+    return overdue
 
 
 @inlined
@@ -228,10 +239,9 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
             break
         job = queue[index]
         kind = rule.predictable[job]
-        length = _planned(job, jobs, rule)
+        length = planned_on_platform(job, jobs, rule)
         reserved = reserved_predictable if kind == 1 else reserved_others
-        patience = min(rule.settings.patience[kind] * length, rule.settings.patience_seconds)
-        if reserved == most or now - jobs.submit[job] < patience:
+        if reserved == most or not is_overdue(now, job, length, jobs, rule):
             index += 1
             continue
         begin = earliest_start(times, levels, size, now, length, demand[job])
@@ -267,7 +277,7 @@ def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, k
         if not more or (others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first])):
             kind = 0
         job = lines[1, first] if kind == 1 else lines[0, second]
-        length = _planned(job, jobs, rule)
+        length = planned_on_platform(job, jobs, rule)
         if (
             demand[job] > rule.capacity - counts[TAKEN]
             or (kind == 1 and counts[HELD] + demand[job] > share)

@@ -23,17 +23,19 @@ from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import insert, remove_at
 from cotide_sim.trace_replay.kernels.easy import order_key
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.gang_counts import (
-    Fitting,
-    all_fit,
-    change_machine,
-    fitting_of,
-    gained,
-    work_out_room,
-)
-from cotide_sim.trace_replay.kernels.gang_lists import Holding, begin_lists, book_gang, holding_of, lay_at, profiles_in
-from cotide_sim.trace_replay.kernels.gangs import Gangs, earliest_gang, fits_through, tidy
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    Holding,
+    begin_lists,
+    book_gang,
+    holding_of,
+    lay_at,
+    profiles_in,
+    take_now,
+    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
 
 RESERVED: Final = SPARE + 3
 """Place of the number of reservations of this round."""
@@ -68,19 +70,8 @@ def gang_plan_rule(gangs: Gangs, order: int) -> GangPlanRule:
 
 
 @inlined
-def _take_now(job: int, sign: int, rule: GangPlanRule) -> None:
-    """Take what a job holds from what is free now (``sign`` 1), or give it back (-1)."""
-    present, held, need = rule.present, rule.holding.held, rule.gangs.need
-    present.clock[0] += 1
-    for index in range(held.first[job], held.first[job] + held.used[job]):
-        change_machine(present, held.placed[index])
-        for resource in range(need.shape[1]):
-            present.free[held.placed[index], resource] -= sign * need[job, resource] * held.counts[index]
-
-
-@inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    begin_lists(rule.gangs, kept)
+    begin_lists(rule.gangs, kept, rule.holding.held)
     return rule
 
 
@@ -92,7 +83,7 @@ def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) ->
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    _take_now(job, -1, rule)
+    take_now(job, -1, rule.gangs, rule.holding.held, rule.present)
     gained(rule.present)
     if kept.planned_end[job] > now:
         book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
@@ -135,7 +126,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
             counts[RESERVED] += 1
             index += 1
             continue
-        _take_now(job, 1, rule)
+        take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
         begun(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
@@ -178,10 +169,7 @@ def _drop_reservations(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> 
         book_gang(now, begin, begin + jobs.forecast[job], job, rule.gangs, kept, rule.holding, -1)
         rule.holding.held.used[job] = 0
     if kept.counts[RESERVED] > 0:
-        profiles = profiles_in(rule.holding.storage, kept)
-        times, free, sizes = profiles.times, profiles.free, profiles.sizes
-        for on in range(sizes.shape[0]):
-            sizes[on] = tidy(times[on], free[on], sizes[on], now)
+        tidy_machines(now, kept, rule.holding)
 
 
 replay_gang_plan = with_steps(

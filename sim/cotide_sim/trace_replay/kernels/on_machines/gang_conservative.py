@@ -20,9 +20,16 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.gang_lists import Holding, begin_lists, book_gang, holding_of, lay_at, profiles_in
-from cotide_sim.trace_replay.kernels.gangs import Gangs, earliest_gang, may_use
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    Holding,
+    begin_lists,
+    book_gang,
+    holding_of,
+    lay_at,
+    profiles_in,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
 
 GAINED: Final = SPARE + 3
 """Place of 1 where a job of this round ended before its planned end."""
@@ -84,7 +91,7 @@ def _earliest(now: int, length: int, job: int, kept: Kept, rule: GangConservativ
 
 @inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
-    begin_lists(rule.gangs, kept)
+    begin_lists(rule.gangs, kept, rule.holding.held)
     return rule
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted
-from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_on, may_use, room_of
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use, room_of
 
 BLOCK_BITS: Final = 3
 """A block is two to this power machines: few are looked at in vain, and a shape's counts stay small (chosen)."""

@@ -26,7 +26,8 @@ from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.gang_counts import (
+from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
     Fitting,
     all_fit,
     change_machine,
@@ -34,9 +35,8 @@ from cotide_sim.trace_replay.kernels.gang_counts import (
     gained,
     work_out_room,
 )
-from cotide_sim.trace_replay.kernels.gang_lists import Held, begin_lists, held_of, lay_now
-from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_on, may_use, room_of
-from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import Held, begin_lists, held_of, lay_now
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use, room_of
 
 FIRST: Final = SPARE + 3
 """Place of the first of the queue behind the last round, -1 without."""
@@ -74,7 +74,7 @@ def gang_queue_rule(gangs: Gangs, order: int, backfill: int) -> GangQueueRule:
 
 @inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
-    begin_lists(rule.gangs, kept)
+    begin_lists(rule.gangs, kept, rule.held)
     if kept.counts[ROUNDS] == 0:
         kept.counts[FIRST] = -1
         kept.counts[SHADOW] = -1

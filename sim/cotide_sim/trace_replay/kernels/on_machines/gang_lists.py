@@ -14,8 +14,9 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted
 from cotide_core.kernels.machines import Profiles, has_room
-from cotide_sim.trace_replay.kernels.gangs import Gangs, fitting_for, fitting_on, may_use, take_gang, tidy
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, change_machine
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_for, fitting_on, may_use, take_gang, tidy
 
 SEGMENTS: Final = 8
 """Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
@@ -108,10 +109,10 @@ def profiles_in(storage: Storage, kept: Kept) -> Profiles:
 
 
 @inlined
-def begin_lists(gangs: Gangs, kept: Kept) -> None:
+def begin_lists(gangs: Gangs, kept: Kept, held: Held) -> None:
     """Make the lists and the profiles ready before the first round."""
     if kept.counts[ROUNDS] == 0:
-        kept.counts[LIMIT] = 4 * gangs.kind.shape[0]
+        kept.counts[LIMIT] = min(4 * gangs.kind.shape[0], held.placed.shape[0])
         kept.counts[WIDTH] = SEGMENTS
 
 
@@ -146,6 +147,25 @@ def _widen(storage: Storage, kept: Kept) -> None:
                 to = (at * width + index) * resources + resource
                 storage.free[to] = storage.free[(at * old + index) * resources + resource]
     kept.counts[WIDTH] = width
+
+
+@uncounted
+def tidy_machines(now: int, kept: Kept, holding: Holding) -> None:
+    """Forget the past of all machines, and the seams that dropped reservations leave in their profiles."""
+    profiles = profiles_in(holding.storage, kept)
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    for on in range(sizes.shape[0]):
+        sizes[on] = tidy(times[on], free[on], sizes[on], now)
+
+
+@inlined
+def take_now(job: int, sign: int, gangs: Gangs, held: Held, present: Fitting) -> None:
+    """Take what a job holds from what is free now (``sign`` 1), or give it back (-1)."""
+    present.clock[0] += 1
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        change_machine(present, held.placed[index])
+        for resource in range(gangs.need.shape[1]):
+            present.free[held.placed[index], resource] -= sign * gangs.need[job, resource] * held.counts[index]
 
 
 @uncounted

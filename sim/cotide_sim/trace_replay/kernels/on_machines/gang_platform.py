@@ -1,0 +1,209 @@
+"""The hybrid platform for gangs on many machines with vector demands (Naghshnejad 2019, ch. 4).
+
+Called by `machine_replay`. The rounds, rules and lists are those of `platform`, where a processor was like any other:
+here each piece of a job needs all its resources on one machine (`gangs`). The share alpha is one of the first resource
+of all machines together, held anywhere. Invariants: no machine is ever overfilled in any resource; on one machine with
+one resource the schedules are those of `platform`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
+from cotide_core.kernels.machines import NEVER
+from cotide_sim.trace_replay.kernels.event_loop import replay
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    Holding,
+    begin_lists,
+    book_gang,
+    holding_of,
+    lay_at,
+    profiles_in,
+    take_now,
+    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
+from cotide_sim.trace_replay.kernels.platform import (
+    HELD,
+    LENGTHS,
+    PlatformRule,
+    ended_on_platform,
+    is_overdue,
+    planned_on_platform,
+    prepare_platform,
+    share_of,
+    start_on_platform,
+    submitted_to_platform,
+)
+
+MADE: Final = SPARE + 6
+"""Place of the number of reservations of this round, of either kind."""
+
+
+class GangPlatformRule(NamedTuple):
+    """The hybrid platform on machines.
+
+    Attributes
+    ----------
+    platform : shares, settings and lists, as on one pool of the first resource.
+    gangs, holding : what jobs ask for, and what they hold or have reserved.
+    present : what is free now.
+    reserved : (2, n) the jobs reserved in this round, and their starts.
+    """
+
+    platform: PlatformRule
+    gangs: Gangs
+    holding: Holding
+    present: Fitting
+    reserved: Integers
+
+
+def gang_platform_rule(platform: PlatformRule, gangs: Gangs) -> GangPlatformRule:
+    """Return the rule on empty machines."""
+    present = fitting_of(gangs, np.ones(1, np.int64))
+    return GangPlatformRule(platform, gangs, holding_of(gangs), present, np.empty((2, len(gangs.pieces)), np.int64))
+
+
+@inlined
+def _prepare(jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+    begin_lists(rule.gangs, kept, rule.holding.held)
+    prepare_platform(jobs, kept, rule.platform)
+    return rule
+
+
+@inlined
+def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
+
+
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+    take_now(job, -1, rule.gangs, rule.holding.held, rule.present)
+    gained(rule.present)
+    if kept.planned_end[job] > now:
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+    ended_on_platform(now, job, jobs, kept, rule.platform)
+    return rule
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+    jobs.promise[job] = -1
+    rule.holding.held.used[job] = 0
+    submitted_to_platform(now, job, jobs, kept, rule.platform)
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+    counts = kept.counts
+    if counts[WAITING] == 0:
+        return rule
+    work_out_room(rule.present)
+    counts[MADE] = 0
+    _overdue(now, jobs, kept, rule)
+    _by_volume(now, share_of(rule.platform), True, jobs, kept, rule)
+    _by_volume(now, rule.platform.capacity, False, jobs, kept, rule)
+    for at in range(counts[MADE]):
+        job, begin = rule.reserved[0, at], rule.reserved[1, at]
+        length = planned_on_platform(job, jobs, rule.platform)
+        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, -1)
+        rule.holding.held.used[job] = 0
+    if counts[MADE] > 0:
+        tidy_machines(now, kept, rule.holding)
+    return rule
+
+
+@inlined
+def _overdue(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+    """Start or reserve the overdue in order of submission."""
+    counts, queue, storage, most = kept.counts, kept.queues[0, 1], rule.holding.storage, rule.platform.settings.reserved
+    index = 0
+    others = 0
+    predictable = 0
+    while index < counts[WAITING] and (others < most or predictable < most):
+        job = queue[index]
+        kind = rule.platform.predictable[job]
+        length = planned_on_platform(job, jobs, rule.platform)
+        reserved = predictable if kind == 1 else others
+        if reserved == most or not is_overdue(now, job, length, jobs, rule.platform):
+            index += 1
+            continue
+        begin = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, NEVER, storage.search)
+        lay_at(begin, length, job, rule.gangs, kept, rule.holding)
+        if begin == now:
+            _start(now, job, length, jobs, kept, rule)
+            continue
+        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
+        rule.reserved[0, counts[MADE]] = job
+        rule.reserved[1, counts[MADE]] = begin
+        counts[MADE] += 1
+        predictable += kind
+        others += 1 - kind
+        index += 1
+
+
+@inlined
+def _start(now: int, job: int, length: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+    """Start a job on the machines that were laid out for it."""
+    book_gang(now, now, now + length, job, rule.gangs, kept, rule.holding, 1)
+    take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
+    start_on_platform(now, job, length, jobs, kept, rule.platform)
+
+
+@uncounted
+def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+    """Start what fits in order of volume.
+
+    Parameters
+    ----------
+    share : of the first resource, what the predictable may hold.
+    with_others : whether those who are not predictable are tried, too.
+    """
+    counts, keys, lines = kept.counts, rule.platform.keys, rule.platform.lines
+    first = 0
+    second = 0
+    while True:
+        more = first < counts[LENGTHS + 1]
+        others = with_others and second < counts[LENGTHS]
+        if not more and not others:
+            break
+        kind = 1
+        if not more or (others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first])):
+            kind = 0
+        job = lines[1, first] if kind == 1 else lines[0, second]
+        length = planned_on_platform(job, jobs, rule.platform)
+        beyond = kind == 1 and counts[HELD] + jobs.demand[job] > share
+        if beyond or not _could(now, job, length, kept, rule):
+            first += kind
+            second += 1 - kind
+            continue
+        lay_at(now, length, job, rule.gangs, kept, rule.holding)
+        _start(now, job, length, jobs, kept, rule)
+
+
+@inlined
+def _could(now: int, job: int, length: int, kept: Kept, rule: GangPlatformRule) -> bool:
+    """Return whether a job could start now, beside what is reserved.
+
+    One with a reservation found no room at this moment before, and within a round there is less and less.
+    """
+    if not all_fit(rule.present, job, rule.gangs):
+        return False
+    if kept.counts[MADE] == 0:
+        return True
+    return fits_through(profiles_in(rule.holding.storage, kept), now, now + length, job, rule.gangs)
+
+
+replay_gang_platform = with_steps(
+    replay, "replay_gang_platform", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
+    decide=_decide,
+)  # fmt: skip
+"""Replays a log under the hybrid platform, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -1,0 +1,332 @@
+"""Plans on machines that are chosen once for each job: those with the least work (LW), or drawn ones (RANDOM;
+Naghshnejad 2019, section 3.2.2).
+
+Called by `machine_replay`; the replay's counterpart of the live `planning.preassigned`. A job gets its machines when it
+is first planned, in the order of the plan, piece by piece, and keeps them until it starts, or until a job there
+outlives its forecast: who hangs must not hold up those behind it. All waiting jobs are planned in each round, each at
+the earliest start on its own machines; those planned for now start. "Work" is what a machine was given and has not
+finished, as time x its largest share of the machine: what of running jobs is planned to be left, and all of waiting
+ones.
+
+A plan is made only as far as the last job that fits into what is free now on its own machines: those behind it can't
+start. Invariants: no machine is ever overfilled in any resource; with all jobs there from the start on alike machines
+and run times as forecast, the schedule is that of `offline.lists.list_scheduling`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
+from cotide_core.kernels.machines import NEVER, earliest_on, segment_on
+from cotide_core.kernels.ordered_jobs import insert, remove_at
+from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    FILLED,
+    Holding,
+    begin_lists,
+    book_gang,
+    holding_of,
+    open_entry,
+    profiles_in,
+    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use
+
+LEAST_WORK: Final = 0
+DRAWN: Final = 1
+RESERVED: Final = SPARE + 3
+"""Place of the number of reservations of this round."""
+OUTLIVED: Final = SPARE + 4
+"""Place of 1 where a job of this round outlived its forecast."""
+DRAW_FACTOR: Final = 48_271
+DRAW_MODULUS: Final = 2_147_483_647
+"""The generator that goes on from a job's draw, piece by piece (Park, Miller and Stockmeyer 1993): small enough to be
+exact with and without numba."""
+
+
+class Work(NamedTuple):
+    """What N machines have to do, in units of a resource x seconds.
+
+    Attributes
+    ----------
+    waiting : (N, R) of jobs that wait.
+    running, held : (N, R) amount x planned end of those that run, and their amounts: by ``running`` less ``held`` x
+        the moment so much of them is left.
+    outlived : (N,) 1 where a job of this round outlived its forecast.
+    """
+
+    waiting: Integers
+    running: Integers
+    held: Integers
+    outlived: Integers
+
+
+class GivenPlanRule(NamedTuple):
+    """Plans on machines that are chosen once.
+
+    Attributes
+    ----------
+    gangs, holding : what jobs ask for, and what they hold or were given.
+    order : in which jobs are planned, as in `easy`.
+    choice : `LEAST_WORK` or `DRAWN`.
+    draws : (n,) from 1 to `DRAW_MODULUS` - 1, where the draws of a job begin.
+    work : of the machines.
+    shares : (N,) the largest share of a machine that it has to do, while a job is given its machines.
+    pieces : (N,) pieces of the job that is given its machines.
+    amount : (R,) used up by a search.
+    reserved : (2, n) the jobs reserved in this round, and their starts.
+    """
+
+    gangs: Gangs
+    holding: Holding
+    order: int
+    choice: int
+    draws: Integers
+    work: Work
+    shares: Floats
+    pieces: Integers
+    amount: Integers
+    reserved: Integers
+
+
+def given_plan_rule(gangs: Gangs, order: int, choice: int, draws: Integers) -> GivenPlanRule:
+    """Return the rule on empty machines."""
+    machines, resources = gangs.capacity.shape
+    waiting, running, held = np.zeros((3, machines, resources), np.int64)
+    work = Work(waiting, running, held, np.zeros(machines, np.int64))
+    return GivenPlanRule(
+        gangs,
+        holding_of(gangs),
+        order,
+        choice,
+        draws,
+        work,
+        np.zeros(machines, np.float64),
+        np.zeros(machines, np.int64),
+        np.zeros(resources, np.int64),
+        np.empty((2, len(gangs.pieces)), np.int64),
+    )
+
+
+@inlined
+def _weigh(job: int, seconds: int, amounts: Integers, sign: int, rule: GivenPlanRule) -> None:
+    """Add what a job takes of its machines, times so many seconds, to (N, R) amounts, or take it off (-1)."""
+    held, need = rule.holding.held, rule.gangs.need
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        for resource in range(need.shape[1]):
+            amounts[held.placed[index], resource] += sign * seconds * need[job, resource] * held.counts[index]
+
+
+@inlined
+def _prepare(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+    begin_lists(rule.gangs, kept, rule.holding.held)
+    return rule
+
+
+@inlined
+def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+    held = rule.holding.held
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    _weigh(job, kept.planned_end[job] - now, rule.work.running, 1, rule)
+    kept.counts[OUTLIVED] = 1
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        rule.work.outlived[held.placed[index]] = 1
+    return rule
+
+
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+    _weigh(job, kept.planned_end[job], rule.work.running, -1, rule)
+    _weigh(job, 1, rule.work.held, -1, rule)
+    if kept.planned_end[job] > now:
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+    return rule
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+    jobs.promise[job] = -1
+    rule.holding.held.used[job] = 0
+    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
+    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+    """Give machines to who has none, then plan as far as somebody fits into what is free now."""
+    queue, counts = kept.queues[0, 1], kept.counts
+    if counts[OUTLIVED] == 1:
+        _let_choose_again(jobs, kept, rule)
+    last = 0
+    for index in range(counts[WAITING]):
+        job = queue[index]
+        if rule.holding.held.used[job] == 0:
+            _choose(now, job, jobs.forecast[job], kept, rule)
+            _weigh(job, jobs.forecast[job], rule.work.waiting, 1, rule)
+        if _fits_now(now, job, kept, rule):
+            last = index + 1
+    counts[RESERVED] = 0
+    index = 0
+    while index < last:
+        job = queue[index]
+        length = jobs.forecast[job]
+        begin = _earliest(now, length, job, kept, rule)
+        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
+        if begin > now:
+            rule.reserved[0, counts[RESERVED]] = job
+            rule.reserved[1, counts[RESERVED]] = begin
+            counts[RESERVED] += 1
+            index += 1
+            continue
+        _weigh(job, length, rule.work.waiting, -1, rule)
+        _weigh(job, now + length, rule.work.running, 1, rule)
+        _weigh(job, 1, rule.work.held, 1, rule)
+        begun(now, job, length, jobs, kept)
+        counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
+        last -= 1
+    for at in range(counts[RESERVED]):
+        job, begin = rule.reserved[0, at], rule.reserved[1, at]
+        book_gang(now, begin, begin + jobs.forecast[job], job, rule.gangs, kept, rule.holding, -1)
+    if counts[RESERVED] > 0:
+        tidy_machines(now, kept, rule.holding)
+    return rule
+
+
+@uncounted
+def _let_choose_again(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> None:
+    """Take their machines from all who wait for one on which a job has outlived its forecast."""
+    held, outlived = rule.holding.held, rule.work.outlived
+    for index in range(kept.counts[WAITING]):
+        job = kept.queues[0, 1, index]
+        behind = False
+        for entry in range(held.first[job], held.first[job] + held.used[job]):
+            behind = behind or outlived[held.placed[entry]] == 1
+        if behind:
+            _weigh(job, jobs.forecast[job], rule.work.waiting, -1, rule)
+            held.used[job] = 0
+    for at in range(outlived.shape[0]):
+        outlived[at] = 0
+    kept.counts[OUTLIVED] = 0
+
+
+@uncounted
+def _choose(now: int, job: int, length: int, kept: Kept, rule: GivenPlanRule) -> None:
+    """Give a job its machines, piece by piece, as many on each as the empty machine holds at most."""
+    gangs, pieces, held = rule.gangs, rule.pieces, rule.holding.held
+    machines = gangs.kind.shape[0]
+    for at in range(machines):
+        pieces[at] = 0
+        if rule.choice == LEAST_WORK:
+            rule.shares[at] = _share(now, at, job, length, rule)
+    state = rule.draws[job]
+    for _ in range(gangs.pieces[job]):
+        if rule.choice == LEAST_WORK:
+            found = _least_work(job, rule)
+        else:
+            found = _drawn(state, job, rule)
+            state = state * DRAW_FACTOR % DRAW_MODULUS
+        pieces[found] += 1
+        if rule.choice == LEAST_WORK:
+            rule.shares[found] = _share(now, found, job, length, rule)
+    open_entry(job, gangs, kept, held)
+    filled = kept.counts[FILLED]
+    for at in range(machines):
+        if pieces[at] > 0:
+            held.placed[filled] = at
+            held.counts[filled] = pieces[at]
+            filled += 1
+    held.used[job] = filled - held.first[job]
+    kept.counts[FILLED] = filled
+
+
+@inlined
+def _share(now: int, at: int, job: int, length: int, rule: GivenPlanRule) -> float:
+    """Return the seconds of the whole machine that it has to do, by the resource that takes longest.
+
+    Pieces that ``job`` was given there count, each for ``length``.
+    """
+    work, capacity = rule.work, rule.gangs.capacity
+    most = 0.0
+    for resource in range(capacity.shape[1]):
+        left = work.waiting[at, resource] + work.running[at, resource] - now * work.held[at, resource]
+        left += rule.pieces[at] * rule.gangs.need[job, resource] * length
+        most = max(most, left / max(1, capacity[at, resource]))
+    return most
+
+
+@inlined
+def _takes_one_more(job: int, at: int, rule: GivenPlanRule) -> bool:
+    """Return whether a job may use a machine, and the empty machine holds one more of its pieces."""
+    more = rule.pieces[at] + 1
+    fits: bool = fitting_on(rule.gangs.capacity, at, rule.gangs.need[job], more) >= more
+    return may_use(rule.gangs, job, at) and fits
+
+
+@inlined
+def _least_work(job: int, rule: GivenPlanRule) -> int:
+    """Return the machine with the least work that takes one more piece, the first of equals."""
+    found = -1
+    for at in range(rule.shares.shape[0]):
+        if (found < 0 or rule.shares[at] < rule.shares[found]) and _takes_one_more(job, at, rule):
+            found = at
+    return found
+
+
+@inlined
+def _drawn(state: int, job: int, rule: GivenPlanRule) -> int:
+    """Return one of the machines that take one more piece, each as likely as another."""
+    some = 0
+    for at in range(rule.shares.shape[0]):
+        some += 1 if _takes_one_more(job, at, rule) else 0
+    left = state % some
+    found = -1
+    while left >= 0:
+        found += 1
+        left -= 1 if _takes_one_more(job, found, rule) else 0
+    return found
+
+
+@uncounted
+def _fits_now(now: int, job: int, kept: Kept, rule: GivenPlanRule) -> bool:
+    """Return whether what is free at this moment is enough on a job's own machines."""
+    held, need, profiles = rule.holding.held, rule.gangs.need[job], profiles_in(rule.holding.storage, kept)
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        at = held.placed[index]
+        segment = segment_on(profiles.times[at], profiles.sizes[at], now)
+        if fitting_on(profiles.free[at], segment, need, held.counts[index]) < held.counts[index]:
+            return False
+    return True
+
+
+@uncounted
+def _earliest(now: int, length: int, job: int, kept: Kept, rule: GivenPlanRule) -> int:
+    """Return the earliest time from which all pieces fit on their own machines for so long."""
+    held, need, profiles = rule.holding.held, rule.gangs.need, profiles_in(rule.holding.storage, kept)
+    first, entries = held.first[job], held.used[job]
+    begin = now
+    agreed = 0
+    index = 0
+    while agreed < entries:
+        at = held.placed[first + index]
+        for resource in range(need.shape[1]):
+            rule.amount[resource] = need[job, resource] * held.counts[first + index]
+        times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
+        found = earliest_on(times, free, size, begin, length, rule.amount, NEVER)
+        agreed = agreed + 1 if found == begin else 1
+        begin = found
+        index = index + 1 if index + 1 < entries else 0
+    return begin
+
+
+replay_given_plan = with_steps(
+    replay, "replay_given_plan", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
+    decide=_decide,
+)  # fmt: skip
+"""Replays a log under plans on machines that are chosen once, see `event_loop.replay`; ``demand`` stands for volume."""
