@@ -1,5 +1,5 @@
-"""`cotide experiment reliable-share`, `platform-settings` and `forecast-accuracy`: the hybrid platform beside its
-rivals, how its settings were chosen, and why it is hybrid.
+"""`cotide experiment reliable-share`, `platform-settings`, `first-share` and `forecast-accuracy`: the hybrid platform
+beside its rivals, how its settings were chosen, and why it is hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
 seed, same figures, but for the seconds that replays took; what was missed is said and is exit code 3.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cotide_cli.experiments.options import print_report
 from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 
 if TYPE_CHECKING:
@@ -78,11 +79,7 @@ def forecast_accuracy_experiment(
         report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
     if plot is not None:
         backfilling_plot.draw_sensitivity(report, plot)
-    if output == "table":
-        _print_sensitivity(report)
-    else:
-        click.echo(as_text({"seed": seed, **asdict(report)}, output))
-    return 3 if report.missed else 0
+    return print_report(report, output, _print_sensitivity, seed=seed)
 
 
 @click.command("platform-settings")
@@ -107,6 +104,28 @@ def platform_settings_experiment(logs: tuple[Path, ...], workers: int | None, ou
         lines.append([log.trace, _in_words(log.chosen), *outcomes])
     print_lines(lines)
     click.echo(f"shares of easy's figures; best on all logs together: {_in_words(report.best_on_all)}")
+    return 0
+
+
+@click.command("first-share")
+@_LOGS
+@_WORKERS
+@output_option
+def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: str) -> int:
+    """Replay SWF logs under the hybrid platform with every first share of the processors."""
+    from cotide_sim.experiments.backfilling.first_share import run
+
+    with progress_bar() as told:
+        results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=told)
+    if output != "table":
+        click.echo(as_text([asdict(one) | {"best": one.best, "spread": one.spread} for one in results], output))
+        return 0
+    shares = list(results[0].wait_seconds)
+    lines = [["mean wait, s", *(f"{share:g}" for share in shares), "longest over least"]]
+    for one in results:
+        waits = [f"{one.wait_seconds[share]:,.0f}" + ("*" if share == one.best else "") for share in shares]
+        lines.append([one.trace, *waits, f"{one.spread:+.1%}"])
+    print_lines(lines)
     return 0
 
 

@@ -7,13 +7,13 @@ is exit code 3.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.experiments.options import print_report
+from cotide_cli.printing import output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,11 +72,7 @@ def command(
     )
     if plot is not None:
         schedule_plot.draw(report, plot)
-    if output != "table":
-        click.echo(as_text({"seed": seed, **asdict(report)}, output))
-    else:
-        _print_schedule(report)
-    return 3 if report.missed else 0
+    return print_report(report, output, _print_schedule, seed=seed)
 
 
 def _slot_sizes(text: str) -> tuple[float, ...]:

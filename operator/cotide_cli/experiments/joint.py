@@ -6,14 +6,13 @@ files, same numbers; a stated bar that was missed is said and is exit code 3.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.experiments.options import print_report
+from cotide_cli.printing import output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_sim.workloads.scenarios import SCENARIOS, Scenario
 
@@ -51,20 +50,7 @@ def command(
             scenario=scenario,
             progress=progress,
         )
-    if output == "table":
-        _print(report)
-    else:
-        click.echo(as_text(_plain(asdict(report)), output))
-    return 3 if report.missed else 0
-
-
-def _plain(value: Any) -> Any:
-    """Return the same without what JSON can't carry: an interval of one seed is null."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return print_report(report, output, _print)
 
 
 def _print(report: Report) -> None:

@@ -1,4 +1,5 @@
-"""What experiments over seeds have in common on the command line: seeds, processes, output, and where the plot goes.
+"""What experiments over seeds have in common on the command line: seeds, processes, output, where the plot goes, and
+how the report is printed.
 
 Called by the commands beside it. Invariant: a path that can't be used is told before the run begins.
 """
@@ -7,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cotide_cli.printing import output_option
+from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,3 +44,19 @@ def check_paths(data: Path | None, plot: Path | None) -> None:
         figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
+
+
+def print_report(report: Any, output: str, table: Callable[[Any], None], **beside: Any) -> int:
+    """Print what an experiment found; return the exit code: 3 where it missed a stated bar.
+
+    Parameters
+    ----------
+    report : a dataclass with ``missed``.
+    table : prints it for people.
+    beside : what else stands in the document, before the report.
+    """
+    if output == "table":
+        table(report)
+    else:
+        click.echo(as_text({**beside, **asdict(report)}, output))
+    return 3 if report.missed else 0

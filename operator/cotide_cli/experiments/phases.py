@@ -6,13 +6,13 @@ same figures; a bar that was missed is said and is exit code 3.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.experiments.options import print_report
+from cotide_cli.printing import print_lines, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ def command(
         )
     if plot is not None:
         phases_plot.draw(report, plot)
-    if output == "table":
-        _print(report)
-    else:
-        click.echo(as_text(asdict(report), output))
-    return 3 if report.missed else 0
+    return print_report(report, output, _print)
 
 
 def _multiples(text: str) -> tuple[int, ...]:

@@ -6,14 +6,13 @@ and seeds, the same figures, but for the seconds that decisions took; what was m
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import check_paths, run_options, seed_options
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.experiments.options import check_paths, print_report, run_options, seed_options
+from cotide_cli.printing import print_lines, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.capacity.experiment import Spread
@@ -73,11 +72,7 @@ def command(
         )
     if plot is not None:
         placement_plot.draw(report, plot)
-    if output == "table":
-        _print(report)
-    else:
-        click.echo(as_text(asdict(report), output))
-    return 3 if report.missed else 0
+    return print_report(report, output, _print)
 
 
 def _print(report: PlacementReport) -> None:

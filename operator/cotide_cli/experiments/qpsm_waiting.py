@@ -6,13 +6,13 @@ Invariant: same options and files, same numbers; a stated bar that was missed is
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.experiments.options import print_report
+from cotide_cli.printing import output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,11 +58,7 @@ def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path 
         )
     if plot is not None:
         qpsm_plot.draw(report, plot)
-    if output == "table":
-        _print(report)
-    else:
-        click.echo(as_text({"seed": seed, "repeats": repeats, **asdict(report)}, output))
-    return 3 if report.missed else 0
+    return print_report(report, output, _print, seed=seed, repeats=repeats)
 
 
 def _print(report: Report) -> None:

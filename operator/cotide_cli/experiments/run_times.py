@@ -24,8 +24,15 @@ PIPE_WIDTH = 120
 
 @click.command("run-times")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--rebuild-days",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Days of the log between two rebuilds of the trees; the thesis has one.",
+)
 @output_option
-def command(logs: tuple[Path, ...], output: str) -> int:
+def command(logs: tuple[Path, ...], rebuild_days: int, output: str) -> int:
     """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
     from rich.console import Console
     from rich.progress import Progress
@@ -36,7 +43,7 @@ def command(logs: tuple[Path, ...], output: str) -> int:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for path in logs:
             steps: dict[str, TaskID] = {}
-            reports.append(run(path, progress=partial(_told, bar, steps, path.name)))
+            reports.append(run(path, rebuild_days=rebuild_days, progress=partial(_told, bar, steps, path.name)))
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0

@@ -6,15 +6,14 @@ files, same numbers; a stated bar that was missed is said and is exit code 3.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.experiments.options import print_report
 from cotide_cli.inputs.training_data import colocation_directory
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.printing import output_option
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,20 +49,7 @@ def command(data: Path | None, seed: int, seeds: int, services: int, workers: in
         workers=workers,
         progress=lambda text: click.echo(text, err=True),
     )
-    if output == "table":
-        _print(report)
-    else:
-        click.echo(as_text(_plain({"seed": seed, **asdict(report)}), output))
-    return 3 if report.missed else 0
-
-
-def _plain(value: Any) -> Any:
-    """Return the same without what JSON can't carry: a figure that is not defined is null."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return print_report(report, output, _print, seed=seed)
 
 
 def _print(report: Report) -> None:

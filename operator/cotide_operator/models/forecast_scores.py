@@ -29,6 +29,15 @@ class _Placement:
 
 
 @dataclass
+class _Coverage:
+    """How many runs were scored of a forecaster, and how many of them were at or below its quantiles."""
+
+    scored: int = 0
+    by_p50: int = 0
+    by_p90: int = 0
+
+
+@dataclass
 class _Slot:
     """The slot of a service pod that is under way: a slot's value is the maximum in it."""
 
@@ -55,8 +64,7 @@ class ForecastScores:
         self._placements: dict[str, _Placement] = {}
         self._at_stake: dict[str, set[str]] = {}
         self._slots: dict[str, _Slot] = {}
-        self._scored = 0
-        self._covered = {"0.5": 0, "0.9": 0}
+        self._covered: dict[str, _Coverage] = {}
         self.violations: dict[str, int] = {}
         """Slots over the limit by Workload, since this process started."""
 
@@ -102,15 +110,19 @@ class ForecastScores:
                 del self._at_stake[placement.node]
 
     def _score(self, placement: _Placement, seconds: float) -> None:
-        p50, p90 = placement.p50 or 0.0, placement.p90 or placement.p50 or 0.0
-        self._telemetry.forecast_error.labels(COMPLETION).observe(abs(seconds - p50))
+        self.run_time(COMPLETION, seconds, placement.p50 or 0.0, placement.p90 or placement.p50 or 0.0)
+
+    def run_time(self, forecaster: str, seconds: float, p50: float, p90: float) -> None:
+        """Score the forecast of a run that is over: what decided, or one of those it was chosen from."""
+        self._telemetry.forecast_error.labels(forecaster).observe(abs(seconds - p50))
         if seconds > p50:
-            self._telemetry.forecast_underestimates.labels(COMPLETION).inc()
-        self._scored += 1
-        self._covered["0.5"] += seconds <= p50
-        self._covered["0.9"] += seconds <= p90
-        for quantile, covered in self._covered.items():
-            self._telemetry.forecast_coverage.labels(COMPLETION, quantile).set(covered / self._scored)
+            self._telemetry.forecast_underestimates.labels(forecaster).inc()
+        covered = self._covered.setdefault(forecaster, _Coverage())
+        covered.scored += 1
+        covered.by_p50 += seconds <= p50
+        covered.by_p90 += seconds <= p90
+        for quantile, count in (("0.5", covered.by_p50), ("0.9", covered.by_p90)):
+            self._telemetry.forecast_coverage.labels(forecaster, quantile).set(count / covered.scored)
 
     def sampled(self, pod: Pod, latency_p95_milliseconds: float, now: float) -> None:
         """Take a fresh latency of an online pod: counts violated slots, scores what was placed beside it."""

@@ -1,8 +1,8 @@
-"""Where samples, trust and the model in use outlive the pod: a directory of a volume, or ConfigMaps, two a learner.
+"""Where samples, trust, models and run times outlive the pod: a directory of a volume, or ConfigMaps, two a learner.
 
-Called by `qos_learning` of the replica that leads. A directory holds everything; ConfigMaps hold a digest, since one
-may have 1 MiB. Invariant: a store is read in full or not at all, and a write that fails changes nothing but a line in
-the log: learning goes on in memory.
+Called by `qos_learning` and `run_time_habits` of the replica that leads. A directory holds everything; ConfigMaps hold
+a digest, since one may have 1 MiB. Invariant: a store is read in full or not at all, and a write that fails changes
+nothing but a line in the log: learning goes on in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ LEARNED: Final = ".learned"
 """Beside the models, with a name that no model has."""
 SAMPLES: Final = "samples"
 MODEL: Final = "model"
-PARTS: Final = (SAMPLES, MODEL)
+PHASES: Final = "phases"
+"""Written by `usage.phase_learning`."""
+PARTS: Final = (SAMPLES, MODEL, PHASES)
+"""Of a learner."""
+RUN_TIMES: Final = "run-times"
+"""Of all: it tells namespaces apart itself."""
 DIGEST_SAMPLES: Final = 4_000
 """Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
 MOST_BYTES: Final = 900_000

@@ -98,13 +98,13 @@ def brier_terms(forecaster: QosForecaster, samples: Sequence[MeasuredMix]) -> Fl
     return np.asarray((forecaster.violation_probability(found.mixes) - broken) ** 2)
 
 
-def worse_beyond_noise(new: Floats, old: Floats) -> bool:
+def worse_beyond_noise(new: Floats, old: Floats, least: float = LEAST_DIFFERENCE) -> bool:
     """Whether the first terms are larger than the second beyond the noise between blocks of time.
 
     Parameters
     ----------
-    new, old : (n,) n >= `BLOCKS`, in order of time.
+    new, old : (n,) n >= `BLOCKS`, in order of time. least : a mean difference up to which nobody would notice.
     """
     blocks = np.array([part.mean() for part in np.array_split(new - old, BLOCKS)])
     error = float(blocks.std(ddof=1)) / np.sqrt(BLOCKS)
-    return bool(float(blocks.mean()) > max(LEAST_DIFFERENCE, NOISE * error))
+    return bool(float(blocks.mean()) > max(least, NOISE * error))

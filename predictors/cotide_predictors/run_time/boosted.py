@@ -24,14 +24,14 @@ from cotide_predictors.run_time.jobs import Ints
 from cotide_predictors.run_time.kernels.forest import Forest
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, TREES, TREES_RATED, Past
 from cotide_predictors.run_time.kernels.tree_forecasts import LENGTHS, Trees
-from cotide_predictors.run_time.reliability import PARAMETERS as RATING
-from cotide_predictors.run_time.reliability import TREES as RATING_TREES
+from cotide_predictors.run_time.reliability.estimation import PARAMETERS as RATING
+from cotide_predictors.run_time.reliability.estimation import TREES as RATING_TREES
 from cotide_predictors.run_time.rolling import LEAST_JOBS, OLDER_JOBS, RECENT_JOBS, chosen
 from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import TreeFeatures
 
 DAY_SECONDS: Final = 86_400
-"""Simulated time between two rebuilds (Naghshnejad 2019, section 4.4.4)."""
+"""Simulated time between two rebuilds, unless told otherwise (Naghshnejad 2019, section 4.4.4)."""
 
 
 class TreeRefitter:
@@ -43,10 +43,19 @@ class TreeRefitter:
     submit : (n,) seconds, rising.
     seed : of all draws.
     model : of run times; refitted in place at every rebuild.
+    every_seconds : between two rebuilds.
     """
 
-    def __init__(self, mode: int, submit: Ints, *, seed: int = 0, model: HazardTrees | None = None) -> None:
-        self.mode, self.submit, self.seed = mode, submit, seed
+    def __init__(
+        self,
+        mode: int,
+        submit: Ints,
+        *,
+        seed: int = 0,
+        model: HazardTrees | None = None,
+        every_seconds: int = DAY_SECONDS,
+    ) -> None:
+        self.mode, self.submit, self.seed, self.every_seconds = mode, submit, seed, every_seconds
         self.model = model or HazardTrees(bins=LENGTHS, random_state=seed)
         self.rebuilds = 0
         """Rebuilds so far."""
@@ -61,7 +70,7 @@ class TreeRefitter:
         if self.mode < RATED or arrived >= len(self.submit):
             return NEVER
         first = int(self.submit[0])
-        return first + (int(self.submit[arrived]) - first) // DAY_SECONDS * DAY_SECONDS
+        return first + (int(self.submit[arrived]) - first) // self.every_seconds * self.every_seconds
 
     def grown(self, past: Past, at: int, run: Ints, finish: Ints, forecast: Ints) -> Past:
         """Return the past with new trees, or as it was where too few jobs are over.
@@ -76,7 +85,7 @@ class TreeRefitter:
         if len(over) < LEAST_JOBS:
             return past
         over = over[np.argsort(finish[over], kind="stable")]
-        number = (at - int(self.submit[0])) // DAY_SECONDS
+        number = (at - int(self.submit[0])) // self.every_seconds
         indices = chosen(len(over), number, recent=RECENT_JOBS, older=OLDER_JOBS, random_state=self.seed)
         learned, trees = over[indices], past.trees
         if self.mode in (TREES, TREES_RATED):

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
-from cotide_predictors.run_time.boosted import TreeRefitter
+from cotide_predictors.run_time.boosted import DAY_SECONDS, TreeRefitter
 from cotide_predictors.run_time.hazard import LONGEST_SECONDS
 from cotide_predictors.run_time.jobs import Ints, RunLog, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import RATED, Past, forecast_at_submit, learn, past_of
@@ -41,14 +41,19 @@ class EventForecasts:
 
 
 def event_forecasts(
-    log: RunLog, mode: int, *, seed: int = 0, progress: Callable[[float], object] | None = None
+    log: RunLog,
+    mode: int,
+    *,
+    seed: int = 0,
+    every_seconds: int = DAY_SECONDS,
+    progress: Callable[[float], object] | None = None,
 ) -> EventForecasts:
     """Forecast every job of a log.
 
     Parameters
     ----------
     mode : of `cotide_predictors.run_time.kernels.run_forecasts`, from ``LEARNED`` on.
-    seed : of the trees' draws.
+    seed : of the trees' draws. every_seconds : between two rebuilds of trees.
     progress : told the share of submissions answered after every rebuild.
     """
     jobs = log.jobs
@@ -65,7 +70,7 @@ def event_forecasts(
     )
     _, user = np.unique(jobs.user, return_inverse=True)
     past = past_of(mode, int(user.max(initial=0)) + 1, user, demand, request, submit)
-    gardener = TreeRefitter(mode, submit, seed=seed)
+    gardener = TreeRefitter(mode, submit, seed=seed, every_seconds=every_seconds)
     events = event_order(submit.astype(np.float64), finish.astype(np.float64))
     times = np.where(events >= 0, submit[events], finish[~events])
     point, upper, reliability = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64), np.zeros(len(log))
@@ -74,7 +79,7 @@ def event_forecasts(
         at = gardener.next_pause(arrived)
         if begin > 0 and mode >= RATED:
             past = gardener.grown(past, at, run, finish, point)
-        end = int(np.searchsorted(times, at + 86_400, side="left")) if mode >= RATED else len(events)
+        end = int(np.searchsorted(times, at + every_seconds, side="left")) if mode >= RATED else len(events)
         end = max(end, begin + 1) if arrived < len(log) else len(events)
         _walk(mode, events[begin:end], past, run, request, user, point, upper, reliability)
         arrived += int((events[begin:end] >= 0).sum())

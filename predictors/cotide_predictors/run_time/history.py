@@ -142,7 +142,7 @@ def _walk(
 
 @compiled
 def _add(row: Floats, index: int, value: float) -> None:
-    """Welford's running mean and sum of squared deviations at ``index`` and ``place + 1``; the count is up to date."""
+    """Welford's running mean and sum of squared deviations at ``index`` and ``index + 1``; the count is up to date."""
     away = value - row[index]
     row[index] += away / row[11]
     row[index + 1] += away * (value - row[index])

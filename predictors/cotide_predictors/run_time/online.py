@@ -15,18 +15,11 @@ import numpy as np
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.heuristics import HEURISTICS, bounded, within_request
-from cotide_predictors.run_time.history import WIDTH, Histories
-from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable
+from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, JobTable
 from cotide_predictors.run_time.regression import FEATURES, OnlineRegression, table_4_1
-from cotide_predictors.run_time.rolling import LEAST_JOBS, OLDER_JOBS, RECENT_JOBS, chosen, ignorant_masses
-from cotide_predictors.run_time.tree_features import (
-    ANCHORS,
-    CONTEXT,
-    DAY_SECONDS,
-    TreeFeatures,
-    features_of,
-    key_columns,
-)
+from cotide_predictors.run_time.rolling import ignorant_masses
+from cotide_predictors.run_time.sequential.rebuilding import FeatureWalk, RebuildPeriods
+from cotide_predictors.run_time.tree_features import DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +58,34 @@ class OnlineRunTimes:
         count = len(jobs)
         self.jobs = jobs
         self.model = HazardTrees() if model is None else model
-        self.every_seconds = every_seconds
-        self._keys = key_columns(jobs)
-        self._histories = [Histories(int(keys.max(initial=0)) + 1) for keys in self._keys]
-        self._rows = [np.empty((count, WIDTH)) for _ in self._keys]
+        self._walk = FeatureWalk(jobs)
+        first = float(jobs.submit_seconds[0]) if count else 0.0
+        self._periods = RebuildPeriods(first, every_seconds, self.model.random_state)
         self._regression = OnlineRegression()
         self._table = np.empty((count, len(FEATURES)))
-        self._trees = TreeFeatures(np.empty((count, len(ANCHORS))), np.empty((count, len(CONTEXT))))
-        self._run = np.empty(count)
-        self._finish = np.empty(count)
-        self._raw = np.empty(count)
-        self._completed: list[int] = []
-        self._period = -1
+        self._run, self._raw = np.empty((2, count))
         self._fitted = False
 
     def submitted(self, job: int) -> RunTimeForecast:
         """Return the forecast of row ``job``, which is submitted now."""
-        event = np.array([job], dtype=np.int64)
-        for keys, histories, rows in zip(self._keys, self._histories, self._rows, strict=True):
-            histories.walk(event, keys, self.jobs, self._run, self._finish, rows)
         one = slice(job, job + 1)
-        row, own = self.jobs.rows(one), [rows[one] for rows in self._rows]
+        row = self.jobs.rows(one)
         requested = row.requested_seconds
-        self._table[one] = table_4_1(own[0], row)
-        self._regression.walk(event, self._table, self._run, self._raw)
-        features = features_of(row, *own)
-        self._trees.anchors[one], self._trees.context[one] = features.anchors, features.context
-        self._rebuild(float(row.submit_seconds[0]))
+        features = self._walk.submitted(one)
+        own = self._walk.by_user[one]
+        self._table[one] = table_4_1(own, row)
+        self._regression.walk(np.array([job], dtype=np.int64), self._table, self._run, self._raw)
+        learned = self._periods.due(float(row.submit_seconds[0]))
+        if learned is not None:
+            self.model.fit(self._walk.features.rows(learned), self._run[learned])
+            self._fitted = True
         if self._fitted:
             distribution = self.model.predict(features)
         else:
             edges = self.model.edges()
             distribution = Distributions(edges, ignorant_masses(edges, requested))
         return RunTimeForecast(
-            heuristics={name: float(rule(own[0], requested)[0]) for name, rule in HEURISTICS.items()},
+            heuristics={name: float(rule(own, requested)[0]) for name, rule in HEURISTICS.items()},
             regression=float(bounded(self._raw[one], requested)[0]),
             distribution=distribution,
             most_accurate=float(within_request(distribution.most_accurate(), requested)[0]),
@@ -106,31 +93,8 @@ class OnlineRunTimes:
 
     def completed(self, job: int, run_seconds: float, now: float) -> None:
         """Learn that row ``job``, submitted before, ended at ``now`` after running ``run_seconds``."""
+        ended = np.array([job], dtype=np.int64)
         self._run[job] = max(run_seconds, SHORTEST_SECONDS)
-        self._finish[job] = now
-        event = np.array([~job], dtype=np.int64)
-        for keys, histories, rows in zip(self._keys, self._histories, self._rows, strict=True):
-            histories.walk(event, keys, self.jobs, self._run, self._finish, rows)
-        self._regression.walk(event, self._table, self._run, self._raw)
-        self._completed.append(job)
-
-    def _rebuild(self, now: float) -> None:
-        """Rebuild at the first submission of a period, on what finished before the period began."""
-        start = float(self.jobs.submit_seconds[0])
-        period = _period(now, start, self.every_seconds)
-        if period == self._period:
-            return
-        self._period = period
-        done: Ints = np.array(self._completed, dtype=np.int64)
-        over = int(np.searchsorted(self._finish[done], start + period * self.every_seconds, side="left"))
-        if over < LEAST_JOBS:
-            return
-        state = self.model.random_state
-        learned = done[chosen(over, period, recent=RECENT_JOBS, older=OLDER_JOBS, random_state=state)]
-        self.model.fit(self._trees.rows(learned), self._run[learned])
-        self._fitted = True
-
-
-def _period(now: float, start: float, every_seconds: float) -> int:
-    """Return the number of the period that ``now`` lies in, from 0."""
-    return int(np.floor((now - start) / every_seconds))
+        self._walk.finished(ended, self._run[ended], np.array([now]))
+        self._regression.walk(~ended, self._table, self._run, self._raw)
+        self._periods.finished(ended, np.array([now]))

@@ -43,11 +43,13 @@ def test_it_scores_every_forecast_on_the_last_four_fifths(small_log: Path) -> No
     assert [one["level"] for one in report["coverage"]] == [0.8, 0.95]
     replays = {"replay-mixture", "replay-mixture, rated by trees", "replay-trees"}
     assert set(report["reliability"]) == {"trees-most-accurate", "online-regression"} | replays
+    assert set(report["rules"]["correlations"]) == {"gradient boosting", "decision tree", "cnk"}
+    assert max(report["rules"]["importances"].values()) == 100.0
 
 
 def test_it_prints_tables(small_log: Path) -> None:
     found = CliRunner().invoke(command, ["run-times", str(small_log)], catch_exceptions=False)
-    for text in ("320 of 399 jobs counted", "maximum-of-five", "p95", "estimated accuracy"):
+    for text in ("320 of 399 jobs counted", "maximum-of-five", "p95", "estimated accuracy", "Table 4.2", "Fig. 4.9"):
         assert text in found.stdout
 
 

@@ -12,7 +12,7 @@ from cotide_predictors.run_time.coverage import kept_quantile
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.hazard import HazardTrees
 from cotide_predictors.run_time.jobs import JobTable, RunLog, event_order
-from cotide_predictors.run_time.reliability import reliability_features, rolling_reliability
+from cotide_predictors.run_time.reliability.estimation import reliability_features, rolling_reliability
 from cotide_predictors.run_time.rolling import rebuilds, rolling_distributions
 from cotide_predictors.run_time.scores import accuracy
 from cotide_predictors.run_time.tree_features import ANCHORS, CONTEXT, DAY_SECONDS, tree_features

@@ -37,21 +37,53 @@ def kalman_forecasts(log: RunLog, kind: Kind, *, keys: Ints | None = None) -> Ga
     keys : (n,) whose jobs share a filter, from 0; default: the user's.
     """
     keys = codes(log.jobs.user) if keys is None else keys
-    events = event_order(log.jobs.submit_seconds, log.finish_seconds)
-    regressors, logs = regressors_of(log.jobs), np.log(log.run_seconds)
-    users, width = int(keys.max(initial=0)) + 1, regressors.shape[1]
-    filters = _filters(kind).begin(users, width)
     out = np.empty((len(log), 6))
-    begin, done, wanted = 0, np.cumsum(events < 0), FIRST_FIT_JOBS
-    while begin < len(events):
-        end = min(int(np.searchsorted(done, wanted)) + 1, len(events))
-        filters.walk(events[begin:end], keys, regressors, logs, out)
-        begin, wanted = end, 2 * wanted
-        if begin < len(events):
-            latest = completions_only(events[:begin])[-FITTED_JOBS:]
-            trial = partial(_likelihoods, kind, latest, keys, regressors, logs)
-            filters.noise = fitted_noise(trial, filters.noise)
+    events = event_order(log.jobs.submit_seconds, log.finish_seconds)
+    Filters(kind, keys, regressors_of(log.jobs)).walk(events, np.log(log.run_seconds), out)
     return mixtures_of(out)
+
+
+class Filters:
+    """The filters of a log's users, and the moments at which their noise is fitted.
+
+    Parameters
+    ----------
+    keys : (n,) whose jobs share a filter, from 0. regressors : (n, k).
+    """
+
+    def __init__(self, kind: Kind, keys: Ints, regressors: Floats) -> None:
+        self._kind: Kind = kind
+        self._keys = keys
+        self._regressors = regressors
+        self._filters = _filters(kind).begin(int(keys.max(initial=0)) + 1, regressors.shape[1])
+        self._completed: list[Ints] = []
+        self._count = 0
+        self._wanted = FIRST_FIT_JOBS
+
+    def walk(self, events: Ints, logs: Floats, out: Floats) -> None:
+        """Take events in order: write a submission's mixture to its row of ``out``, learn from a completion.
+
+        Parameters
+        ----------
+        events : as in `event_order`, or any piece of it; pieces give what the whole gives.
+        logs : (n,) log seconds, read for completions only. out : (n, 6), see `FixedMultipleKalman.walk`.
+        """
+        while len(events):
+            if self._count == self._wanted:
+                self._fit(logs)
+            done = self._count + np.cumsum(events < 0)
+            piece = events[: int(np.searchsorted(done, self._wanted)) + 1]
+            self._filters.walk(piece, self._keys, self._regressors, logs, out)
+            self._completed.append(completions_only(piece))
+            self._count = int(done[len(piece) - 1])
+            events = events[len(piece) :]
+
+    def _fit(self, logs: Floats) -> None:
+        """Fit the noise to what is completed; made before the next event, so that none is made for nothing."""
+        latest = np.concatenate(self._completed)[-FITTED_JOBS:]
+        trial = partial(_likelihoods, self._kind, latest, self._keys, self._regressors, logs)
+        self._filters.noise = fitted_noise(trial, self._filters.noise)
+        self._wanted *= 2
 
 
 def _likelihoods(

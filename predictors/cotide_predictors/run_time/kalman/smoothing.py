@@ -22,12 +22,19 @@ def exponentially_smoothed(log: RunLog, *, kept: float = KEPT) -> Floats:
     keys = codes(log.jobs.user)
     out = np.full(len(log), np.nan)
     levels = np.full(int(keys.max(initial=0)) + 1, np.nan)
-    _walk(event_order(log.jobs.submit_seconds, log.finish_seconds), keys, log.run_seconds, kept, levels, out)
+    walk_levels(event_order(log.jobs.submit_seconds, log.finish_seconds), keys, log.run_seconds, kept, levels, out)
     return out
 
 
 @compiled
-def _walk(events: Ints, keys: Ints, run: Floats, kept: float, levels: Floats, out: Floats) -> None:
+def walk_levels(events: Ints, keys: Ints, run: Floats, kept: float, levels: Floats, out: Floats) -> None:
+    """Take events in order: write a submission's level to ``out``, move the user's at a completion.
+
+    Parameters
+    ----------
+    events : as in `event_order`, or any piece of it. keys : (n,) users. run : (n,) read for completions only.
+    levels : (users,) nan without a past; changed in place.
+    """
     for event in events:
         if event >= 0:
             out[event] = levels[keys[event]]

@@ -188,12 +188,12 @@ def _level(habits: Habits, kind: int, key: int) -> int:
 
 
 @compiled
-def _past_runs(habits: Habits, job: int, request: int, values: Floats) -> None:
+def _past_runs(habits: Habits, job: int, request: int, most: int, values: Floats) -> None:
     """Write the seconds of each component of a job's mixture, below 1 where there is no such past."""
     for kind in range(KEYS):
         runs = habits.runs[kind, habits.keys[kind, job]]
         for lag in range(LAGS):
-            values[kind * LAGS + lag] = min(runs[lag], request)
+            values[kind * LAGS + lag] = min(runs[lag], most)
     ratios = habits.ratios[habits.keys[KEYS - 1, job]]
     for lag in range(LAGS):
         if ratios[lag] > 0.0:
@@ -239,13 +239,19 @@ def foresee(habits: Habits, job: int, request: int) -> int:
 
     Its reliability and upper forecast are written to the state.
     """
+    return foresee_within(habits, job, request, request)
+
+
+@compiled
+def foresee_within(habits: Habits, job: int, request: int, most: int) -> int:
+    """Forecast a job that runs for at most ``most`` seconds; its request, or another's forecast, is only believed."""
     own = habits.keys[KEYS - 1, job]
     habits.case[job] = _level(habits, 0, habits.keys[0, job]) * LEVELS + _level(habits, KEYS - 1, own)
-    limit = bin_of(habits.edges, request)
+    limit = bin_of(habits.edges, most)
     values = np.zeros(COMPONENTS)
     mass = np.zeros(BINS)
     expected = np.zeros(BINS)
-    _past_runs(habits, job, request, values)
+    _past_runs(habits, job, request, most, values)
     total = _mix(habits, job, limit, values, mass, expected)
     best = 0
     for one in range(1, limit + 1):
@@ -260,13 +266,13 @@ def foresee(habits: Habits, job: int, request: int) -> int:
             heavy += weights[0, index] + weights[1, index]
             seconds += (weights[0, index] + weights[1, index]) * values[index]
     answer = int(seconds / heavy + 0.5) if heavy > 0.0 else int(habits.centres[best])
-    answer = max(1, min(request, answer))
+    answer = max(1, min(most, answer))
     reach = 0.0
     top = 0
     while top < limit and reach + mass[top] < habits.level[0] * total:
         reach += mass[top]
         top += 1
-    habits.upper[job] = max(answer, min(habits.edges[top + 1], request))
+    habits.upper[job] = max(answer, min(habits.edges[top + 1], most))
     estimate = min(expected[best] / total, 1.0)
     cell = min(int(estimate * CELLS), CELLS - 1)
     habits.cell[job] = cell

@@ -11,11 +11,11 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.gaussian_mixtures import GaussianMixtures
-from cotide_predictors.run_time.jobs import RunLog
+from cotide_predictors.run_time.jobs import JobTable, RunLog
 from cotide_predictors.run_time.kalman.regressors import MIDDLE_LOG_REQUEST, regressors_of
 from cotide_predictors.run_time.mixture_density.density_network import DensityNetwork
 from cotide_predictors.run_time.rolling import Progress, rebuilds
-from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
+from cotide_predictors.run_time.tree_features import DAY_SECONDS, TreeFeatures, tree_features
 
 
 def rolling_mixtures(
@@ -34,28 +34,43 @@ def rolling_mixtures(
     model : fitted in place. progress : told the share of submissions answered after every refit.
     """
     network = DensityNetwork() if model is None else model
-    shape = (len(log), network.components)
-    weights, means = np.full(shape, 1.0 / network.components), np.full(shape, MIDDLE_LOG_REQUEST - 2.0)
-    deviations = np.full(shape, 2.5)
+    answers = broad_mixtures(len(log), network.components)
     fitted = False
     for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=network.random_state):
         learned = (inputs[rebuild.learned], log.run_seconds[rebuild.learned])
         network = network.refit(*learned) if fitted else network.fit(*learned)
         fitted = True
         found = network.predict(inputs[rebuild.answered])
-        weights[rebuild.answered], means[rebuild.answered] = found.weights, found.means
-        deviations[rebuild.answered] = found.deviations
+        answers.weights[rebuild.answered], answers.means[rebuild.answered] = found.weights, found.means
+        answers.deviations[rebuild.answered] = found.deviations
         if progress is not None:
             progress(rebuild.answered.stop / len(log))
-    return GaussianMixtures(weights, means, deviations)
+    return answers
+
+
+def broad_mixtures(count: int, components: int) -> GaussianMixtures:
+    """Return what is said before the first refit: one Gaussian, as often as there are components."""
+    shape = (count, components)
+    return GaussianMixtures(
+        np.full(shape, 1.0 / components), np.full(shape, MIDDLE_LOG_REQUEST - 2.0), np.full(shape, 2.5)
+    )
+
+
+def thesis_columns(jobs: JobTable) -> Floats:
+    """Return (n, d) what section 6.3.1 names: the request, the processors, the calendar."""
+    return regressors_of(jobs)[:, 1:]
 
 
 def thesis_inputs(log: RunLog) -> Floats:
-    """Return (n, d) what section 6.3.1 names: the request, the processors, the calendar."""
-    return regressors_of(log.jobs)[:, 1:]
+    """Return (n, d) those of a log's jobs."""
+    return thesis_columns(log.jobs)
 
 
 def past_inputs(log: RunLog) -> Floats:
     """Return (n, d) those, and the user's past runs as the trees see them."""
-    features = tree_features(log)
-    return np.concatenate([thesis_inputs(log), features.anchors, features.context], axis=1)
+    return joined_inputs(thesis_inputs(log), tree_features(log))
+
+
+def joined_inputs(own: Floats, past: TreeFeatures) -> Floats:
+    """Return (k, d) inputs of k jobs: what they say themselves, and their users' past runs."""
+    return np.concatenate([own, past.anchors, past.context], axis=1)

@@ -23,6 +23,7 @@ from rich.table import Table
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.one_thread import on_one_thread
+from cotide_predictors.run_time.boosted import DAY_SECONDS
 from cotide_predictors.run_time.coverage import kept_quantile
 from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
@@ -30,10 +31,12 @@ from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog, codes, event_order
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
 from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.reliability import PREDICTABLE, reliability_features, rolling_reliability
+from cotide_predictors.run_time.reliability.estimation import PREDICTABLE, reliability_features, rolling_reliability
 from cotide_predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.scores import Score, accuracy, score
 from cotide_predictors.run_time.tree_features import tree_features
+from cotide_sim.experiments.backfilling.reliability_table import ReliabilityTable, correlation, reliability_table
+from cotide_sim.experiments.backfilling.reliability_table import tables as rule_tables
 from cotide_sim.traces.jobs.swf import Field, SwfLog, read_swf
 
 LEARNED_SHARE: Final = 0.2
@@ -84,7 +87,9 @@ class RunTimeReport:
     forecasts: dict[str, Score]
     coverage: list[Coverage]
     reliability: dict[str, Reliability]
+    rules: ReliabilityTable
     seconds: dict[str, float] = field(default_factory=dict)
+    rebuild_days: int = 1
 
 
 def run_log(log: SwfLog) -> RunLog:
@@ -118,31 +123,35 @@ def run_log(log: SwfLog) -> RunLog:
 
 
 @on_one_thread
-def run(path: Path, *, progress: Callable[[str, float], object] | None = None) -> RunTimeReport:
+def run(path: Path, *, rebuild_days: int = 1, progress: Callable[[str, float], object] | None = None) -> RunTimeReport:
     """Forecast every job of a log and return how it went.
 
     Parameters
     ----------
+    rebuild_days : of the log, between two rebuilds of all trees (Naghshnejad 2019, section 4.4.4, has one).
     progress : told the step's name and the share of it that is done.
     """
     log = run_log(read_swf(path))
     told = progress or (lambda _step, _share: None)
+    every = rebuild_days * DAY_SECONDS
     clock = perf_counter()
     seconds: dict[str, float] = {}
     jobs, events = log.jobs, event_order(log.jobs.submit_seconds, log.finish_seconds)
     rows = snapshots(codes(jobs.user), jobs, log.run_seconds, log.finish_seconds)
     made = {name: rule(rows, jobs.requested_seconds) for name, rule in HEURISTICS.items()}
     seconds["heuristics"], clock = perf_counter() - clock, perf_counter()
-    made["online-regression"] = regressed(events, table_4_1(rows, jobs), log.run_seconds, jobs.requested_seconds)
+    printed = table_4_1(rows, jobs)
+    made["online-regression"] = regressed(events, printed, log.run_seconds, jobs.requested_seconds)
     seconds["online-regression"], clock = perf_counter() - clock, perf_counter()
     features = tree_features(log)
-    trees = rolling_distributions(log, features, progress=partial(told, "distributions"))
+    trees = rolling_distributions(log, features, every_seconds=every, progress=partial(told, "distributions"))
     made["trees-most-accurate"] = within_request(trees.most_accurate(), jobs.requested_seconds)
     made["trees-median"] = within_request(kept_quantile(events, trees, log.run_seconds, 0.5), jobs.requested_seconds)
     made["trees-mean"] = within_request(trees.mean(), jobs.requested_seconds)
     seconds["distributions"], clock = perf_counter() - clock, perf_counter()
     in_replay = {
-        name: event_forecasts(log, mode, progress=partial(told, name)) for name, mode in FORECASTS_OF_REPLAYS.items()
+        name: event_forecasts(log, mode, every_seconds=every, progress=partial(told, name))
+        for name, mode in FORECASTS_OF_REPLAYS.items()
     }
     made["replay-mixture"] = in_replay["replay-mixture"].point
     made["replay-trees"] = in_replay["replay-trees"].point
@@ -160,11 +169,14 @@ def run(path: Path, *, progress: Callable[[str, float], object] | None = None) -
     reliability: dict[str, Reliability] = {}
     for name, forecasts in (("trees-most-accurate", trees), ("online-regression", None)):
         columns = reliability_features(features, made[name], forecasts)
-        estimate = rolling_reliability(log, columns, made[name], progress=partial(told, f"reliability of {name}"))
+        estimate = rolling_reliability(
+            log, columns, made[name], every_seconds=every, progress=partial(told, f"reliability of {name}")
+        )
         reliability[name] = _reliability(estimate[counted], accuracy(made[name], log.run_seconds)[counted])
     for name, forecast in in_replay.items():
         point_accuracy = accuracy(forecast.point, log.run_seconds)[counted]
         reliability[name] = _reliability(forecast.reliability[counted], point_accuracy)
+    rules = reliability_table(log, printed, made["online-regression"], counted, every, told)
     seconds["reliability"] = perf_counter() - clock
     return RunTimeReport(
         trace=path.name,
@@ -173,7 +185,9 @@ def run(path: Path, *, progress: Callable[[str, float], object] | None = None) -
         forecasts={name: score(forecast[counted], actual) for name, forecast in made.items()},
         coverage=coverage,
         reliability=reliability,
+        rules=rules,
         seconds=seconds,
+        rebuild_days=rebuild_days,
     )
 
 
@@ -195,13 +209,13 @@ def tables(report: RunTimeReport) -> list[Table]:
         share = f"{100 * one.predictable_share:.1f}"
         means = ["-" if mean is None else f"{mean:.3f}" for mean in (one.predictable_accuracy, one.other_accuracy)]
         estimates.add_row(name, f"{one.correlation:.3f}", share, *means)
-    return [points, covered, estimates]
+    return [points, covered, estimates, *rule_tables(report.rules)]
 
 
 def _reliability(estimate: Floats, actual: Floats) -> Reliability:
     chosen = estimate >= PREDICTABLE
     return Reliability(
-        correlation=float(np.corrcoef(estimate, actual)[0, 1]) if estimate.std() > 0 and actual.std() > 0 else 0.0,
+        correlation=correlation(estimate, actual),
         predictable_share=float(chosen.mean()),
         predictable_accuracy=float(actual[chosen].mean()) if chosen.any() else None,
         other_accuracy=float(actual[~chosen].mean()) if not chosen.all() else None,

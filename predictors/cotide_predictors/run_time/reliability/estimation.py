@@ -1,4 +1,5 @@
-"""How accurate will a run-time forecast be? Boosted trees that predict eq. 4.2, rebuilt every 24 simulated hours.
+"""How accurate will a run-time forecast be? Boosted trees that predict eq. 4.2, rebuilt every 24 simulated hours; or
+one of their rivals (Naghshnejad 2019, Table 4.2), by the same rule.
 
 Called by the hybrid platform (Naghshnejad 2019, section 4.4): jobs at `PREDICTABLE` or above go to the plan, the rest
 to backfilling. The trees see what the forecaster saw, the forecast itself and its distance from each anchor, and how
@@ -8,7 +9,8 @@ sure the distribution was where there is one; they learn from forecasts whose jo
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xgboost
@@ -65,6 +67,7 @@ def rolling_reliability(
     every_seconds: float = DAY_SECONDS,
     random_state: int = 0,
     progress: Progress | None = None,
+    learn: Learn | None = None,
 ) -> Floats:
     """Return (n,) estimated accuracies of the forecasts, each as estimated at the job's submission.
 
@@ -72,15 +75,51 @@ def rolling_reliability(
     ----------
     columns : (n, R) of `reliability_features`.
     forecast_seconds : (n,) positive, each made at its job's submission.
+    learn : what estimates; default: `boosted`.
     """
     found = np.full(len(log), UNKNOWN_ACCURACY)
     for rebuild in rebuilds(log, every_seconds=every_seconds, random_state=random_state):
-        learned = rebuild.learned
-        seen = accuracy(forecast_seconds[learned], log.run_seconds[learned])
-        data = xgboost.QuantileDMatrix(columns[learned], seen, max_bin=PARAMETERS["max_bin"], nthread=1)
-        booster = xgboost.train({**PARAMETERS, "seed": random_state}, data, TREES)
-        estimate = booster.inplace_predict(columns[rebuild.answered], validate_features=False)
-        found[rebuild.answered] = np.clip(np.asarray(estimate, dtype=np.float64), 0.0, 1.0)
+        learned, answered = rebuild.learned, rebuild.answered
+        done = Completed(columns[learned], forecast_seconds[learned], log.run_seconds[learned])
+        estimate = (learn or boosted)(done, random_state)
+        found[answered] = np.clip(estimate(columns[answered], forecast_seconds[answered]), 0.0, 1.0)
         if progress is not None:
-            progress(rebuild.answered.stop / len(log))
+            progress(answered.stop / len(log))
     return found
+
+
+class Completed(NamedTuple):
+    """What is known of k completed jobs.
+
+    Attributes
+    ----------
+    columns : (k, R). forecast_seconds, run_seconds : (k,).
+    """
+
+    columns: Floats
+    forecast_seconds: Floats
+    run_seconds: Floats
+
+
+Estimate = Callable[[Floats, Floats], Floats]
+"""(n, R) columns and (n,) forecasts to (n,) estimated accuracies."""
+Learn = Callable[[Completed, int], Estimate]
+"""Completed jobs and a seed to what estimates."""
+
+
+def boosted(done: Completed, seed: int) -> Estimate:
+    """Fit boosted trees to the accuracies of completed jobs."""
+    booster = fitted_trees(done, seed)
+
+    def estimate(columns: Floats, forecast_seconds: Floats) -> Floats:
+        del forecast_seconds
+        return np.asarray(booster.inplace_predict(columns, validate_features=False), dtype=np.float64)
+
+    return estimate
+
+
+def fitted_trees(done: Completed, seed: int) -> xgboost.Booster:
+    """Return the boosted trees."""
+    seen = accuracy(done.forecast_seconds, done.run_seconds)
+    data = xgboost.QuantileDMatrix(done.columns, seen, max_bin=PARAMETERS["max_bin"], nthread=1)
+    return xgboost.train({**PARAMETERS, "seed": seed}, data, TREES)

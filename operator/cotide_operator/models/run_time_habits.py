@@ -1,0 +1,218 @@
+"""Run times from owners' past runs in the live operator: told to the engine, scored, kept over restarts.
+
+Asked by the loop before and after each call of the engine; `cotide_predictors.run_time.habits` does the forecasting,
+as in virtual time. A challenger, where one is configured, forecasts the same pods in shadow and takes over when
+`cotide_predictors.learning.run_time_challenge` finds it better; a restart goes on with whoever was in force, as long as
+the same two are configured. Invariants: what was kept is taken up before the first decision; a fault of the store
+leaves forecasts and decisions as they are, and costs what was learned before at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cotide_core.errors import CotideError
+from cotide_core.events import Event
+from cotide_core.forecasts import CompletionForecaster
+from cotide_core.instructions import Instruction
+from cotide_core.units import counted
+from cotide_operator.config.settings import RunTimePredictor
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import RUN_TIMES, Files, LearnedStore
+from cotide_operator.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from cotide_predictors.learning.run_time_challenge import RunTimeChallenge, RunTimeVerdict
+    from cotide_predictors.persistence.model_files import Document
+    from cotide_predictors.run_time.habits.live_catalogue import LivePredictor
+
+_LOG = logging.getLogger(__name__)
+
+PLACE: Final = "run times"
+"""In the metric of measurements that tripped us."""
+CHALLENGE: Final = "challenge.npz"
+"""Beside the forecasters' files: the hours of the challenge under way."""
+DIGEST_NAMESPACES: Final = 100
+"""Of a challenge in a digest (chosen: 40 KB)."""
+CONFIGURED: Final = "configured"
+CHAMPION: Final = "champion"
+"""Words of the manifest: names of champion and challenger as configured, and who is in force."""
+
+
+class RunTimeHabits:
+    """Learns how long pods of each owner run.
+
+    Parameters
+    ----------
+    scores : where each run that ended is scored, of the habits and of the completion model.
+    kept : where it outlives the pod; None keeps it in memory.
+    keep_seconds : wall seconds between two writes of it.
+    namespaces : which there are now; what was learned in others goes.
+    now : the operator's clock, seconds.
+    predictor, challenger : names of the forecasters, as configured.
+    """
+
+    def __init__(
+        self,
+        scores: ForecastScores,
+        telemetry: Metrics,
+        *,
+        kept: LearnedStore | None,
+        keep_seconds: float,
+        namespaces: Callable[[], Collection[str]],
+        now: Callable[[], float],
+        predictor: RunTimePredictor = "habits",
+        challenger: RunTimePredictor | None = None,
+    ) -> None:
+        from cotide_predictors.learning.run_time_challenge import RunTimeChallenge
+        from cotide_predictors.run_time.habits.live_catalogue import compile_kernels  # only where it learns
+        from cotide_predictors.run_time.habits.pod_run_times import PodRunTimes
+
+        configured: tuple[LivePredictor, ...] = (predictor,) if challenger is None else (predictor, challenger)
+        compile_kernels(configured)
+        self.run_times = PodRunTimes(predictor, challenger)
+        self.challenge = RunTimeChallenge()
+        self._configured = list(configured)
+        self._scores = scores
+        self._telemetry = telemetry
+        self._kept = kept
+        self._keep_seconds = keep_seconds
+        self._namespaces = namespaces
+        self._now = now
+        self._seen: frozenset[str] | None = None
+        """Namespaces when it was last looked which there are."""
+        self._learned_kept = 0
+        self._complaint = ""
+        self._show()
+
+    def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
+        """Return what the engine is to be told behind these events."""
+        try:
+            told = self.run_times.arrived(events, forecaster)
+        except Exception:  # noqa: BLE001 - what trips us here leaves the completion model's forecast in force
+            self._telemetry.measurement_faults.labels(PLACE).inc()
+            _LOG.exception("run times are left to the completion model for %d events", len(events))
+            return []
+        for one in self.run_times.take_scores():
+            self._scores.run_time(one.source, one.seconds, one.p50, one.p90)
+        for duel in self.run_times.take_duels():
+            hours = len(self.challenge.closed)
+            verdict = self.challenge.score(*duel, self._now())
+            if verdict is not None:
+                self._judged(verdict)
+            if len(self.challenge.closed) != hours:
+                self._show()
+        return [] if told is None else [told]
+
+    def decided(self, instructions: Sequence[Instruction]) -> None:
+        """Follow what was decided."""
+        self.run_times.decided(instructions)
+
+    def begin_anew(self) -> None:
+        """Tell a new engine everything."""
+        self.run_times.begin_anew()
+
+    async def restore(self) -> None:
+        """Take up what an earlier process or replica kept; once, before anything is decided."""
+        if self._kept is None:
+            return
+        from cotide_predictors.persistence.model_files import unpack
+        from cotide_predictors.run_time.habits import kept_habits
+
+        try:
+            files = await self._kept.load(RUN_TIMES, "")
+            if files is None:
+                return
+            words = unpack(files)
+            challenge = self._kept_challenge(words, files)
+            kept_habits.restore(self.run_times, files)
+        except CotideError as error:
+            self._telemetry.learned_store.labels("refused").inc()
+            _LOG.warning("run times that were learned before are not taken up: %s", error)
+            return
+        self._telemetry.learned_store.labels("restored").inc()
+        if challenge is not None:
+            self.challenge = challenge
+            if words.get(CHAMPION) == self._configured[1]:
+                self.run_times.promote()
+        self._show()
+        _LOG.info("took up the run times of %d series of pods", len(self.run_times.forecaster))
+
+    async def run(self) -> None:
+        """Keep what was learned from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(self._keep_seconds)
+            await self.keep()
+
+    async def keep(self) -> None:
+        """Write what was learned into the store, if there is news; drop what namespaces taught that are gone."""
+        there = frozenset(self._namespaces())
+        if self._seen is None or self._seen - there:
+            self.run_times.retain(there)
+        self._seen = there
+        if self._kept is None or self.run_times.learned == self._learned_kept:
+            return
+        from cotide_predictors.run_time.habits import kept_habits
+
+        learned = self.run_times.learned
+        digest = self._kept.most_samples
+        arrays = kept_habits.kept(self.run_times, digest)
+        if len(self._configured) > 1:
+            arrays[CHALLENGE] = self.challenge.arrays(*(() if digest is None else (DIGEST_NAMESPACES,)))
+        words = {CONFIGURED: self._configured, CHAMPION: self.run_times.contenders[0].name}
+        try:
+            await self._kept.save(RUN_TIMES, "", await asyncio.to_thread(kept_habits.to_files, arrays, words))
+        except CotideError as error:
+            self._telemetry.learned_store.labels("failed").inc()
+            if str(error) != self._complaint:
+                _LOG.warning("run times that were learned are not kept, and last as long as this process: %s", error)
+            self._complaint = str(error)
+            return
+        self._learned_kept, self._complaint = learned, ""
+        self._telemetry.learned_store.labels("kept").inc()
+
+    def _kept_challenge(self, words: Document, files: Files) -> RunTimeChallenge | None:
+        """Return the challenge to go on with; None where others were configured than now."""
+        from cotide_predictors.learning.run_time_challenge import RunTimeChallenge
+        from cotide_predictors.persistence.model_files import read_arrays
+
+        if words.get(CONFIGURED) != self._configured or CHALLENGE not in words["files"]:
+            return None
+        challenge = RunTimeChallenge()
+        challenge.restore(read_arrays(files[CHALLENGE], CHALLENGE))
+        return challenge
+
+    def _judged(self, verdict: RunTimeVerdict) -> None:
+        """Carry out a verdict, and say so."""
+        challenger = self.run_times.contenders[1].name
+        _LOG.info("run times: %s", sentence_of(challenger, verdict))
+        self._telemetry.run_time_challenges.labels("promoted" if verdict.promoted else "kept").inc()
+        if verdict.promoted:
+            self.run_times.promote()
+
+    def _show(self) -> None:
+        """Show who forecasts and who does in shadow, and how both do."""
+        self._telemetry.run_time_predictors.clear()
+        self._telemetry.run_time_loss.clear()
+        losses = self.challenge.losses().tolist()
+        for one, role, loss in zip(self.run_times.contenders, (CHAMPION, "challenger"), losses, strict=False):
+            self._telemetry.run_time_predictors.labels(one.name, role).set(1)
+            if math.isfinite(loss):
+                self._telemetry.run_time_loss.labels(one.name).set(loss)
+
+
+def sentence_of(name: str, verdict: RunTimeVerdict) -> str:
+    """Say what became of a challenge by ``name``."""
+    from cotide_predictors.learning.run_time_challenge import HOURS
+
+    said = "higher" if verdict.gain > 0 else "lower"
+    compared = f"its accuracy over the last {HOURS} hours with runs was {abs(verdict.gain):.3f} {said}"
+    if verdict.promoted:
+        return f"{name} takes over, {compared}"
+    if verdict.worse:
+        return f"{name} stays in shadow, it was worse in {counted(verdict.worse, 'namespace')}; {compared}"
+    return f"{name} stays in shadow, it was not better beyond noise; {compared}"

@@ -1,0 +1,176 @@
+"""May a challenger replace the forecaster of live pods' run times? Both forecast the same pods, one in shadow.
+
+Called live with each run that ended. A forecast's loss is one minus its accuracy (Naghshnejad 2019, eq. 4.2). An hour
+in which runs ended is one score: the mean over namespaces of the mean over their series, so that neither a Job of ten
+thousand pods nor a tenant of a thousand Jobs decides for the others. `HOURS` such hours are one challenge, judged once,
+at its end, by the rule of `challenge`: blocks of time, and noise is what differs between them. Invariants: a challenger
+that is worse beyond noise in more of the namespaces that can be judged alone than noise explains is refused, and so is
+one that is not better beyond noise over all, since a change that gains nothing is a risk for nothing. A challenge that
+is over is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.errors import ModelError
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.learning.challenge import LEAST_IN_BLOCKS, worse_beyond_noise
+
+HOURS: Final = 48
+"""Of a challenge (chosen: two days of a cluster that never rests, six hours in each of eight blocks)."""
+HOUR_SECONDS: Final = 3600.0
+LEAST_DIFFERENCE: Final = 0.01
+"""Of accuracy: a smaller one is none (chosen)."""
+MOST_SERIES: Final = 10_000
+"""That count in an hour, those that end first (chosen: 2 MB)."""
+MOST_NAMESPACES: Final = 1_000
+"""That count in an hour (chosen)."""
+BY_CHANCE: Final = 0.05
+"""Share of equal namespaces that look worse by chance; one of fewer than twenty is one too many."""
+
+Losses = tuple[float, float]
+"""Of champion and challenger."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeVerdict:
+    """What became of a challenge.
+
+    Attributes
+    ----------
+    promoted : whether the challenger is to take over.
+    gain : by which its accuracy was higher, over all. worse : namespaces in which it was worse beyond noise.
+    """
+
+    promoted: bool
+    gain: float
+    worse: int
+
+
+class RunTimeChallenge:
+    """The challenge that is under way.
+
+    Parameters
+    ----------
+    hours : after which it is judged, >= 8.
+    """
+
+    def __init__(self, *, hours: int = HOURS) -> None:
+        self.hours = hours
+        self.closed: list[dict[bytes, Losses]] = []
+        """Of each hour that is over, mean losses by namespace."""
+        self._hour: int | None = None
+        self._open: dict[tuple[bytes, bytes], list[float]] = {}
+
+    def losses(self) -> Floats:
+        """Return (2,) mean losses of champion and challenger over the hours that are over; nan before any."""
+        return _by_hour(self.closed).mean(axis=0) if self.closed else np.full(2, np.nan)
+
+    def score(
+        self, namespace: bytes, series: bytes, champion: float, challenger: float, now: float
+    ) -> RunTimeVerdict | None:
+        """Take in the accuracies of both for one run; return the verdict where it shows that the last hour is over.
+
+        Parameters
+        ----------
+        now : seconds of the driver's clock, which never goes back.
+        """
+        verdict = None
+        hour = int(now // HOUR_SECONDS)
+        if hour != self._hour:
+            verdict = self._close()
+            self._hour = hour
+        found = self._open.get((namespace, series))
+        if found is None:
+            if len(self._open) >= MOST_SERIES:
+                return verdict
+            found = self._open[namespace, series] = [0.0, 0.0, 0.0]
+        for place, term in enumerate((1.0 - champion, 1.0 - challenger, 1.0)):
+            found[place] += term
+        return verdict
+
+    def arrays(self, most_namespaces: int = MOST_NAMESPACES) -> dict[str, NDArray[Any]]:
+        """Return the hours that are over, to be kept: (n, b) names and (h, n, 2) losses, nan where nothing ended.
+
+        Parameters
+        ----------
+        most_namespaces : those with the most hours.
+        """
+        hours: dict[bytes, int] = {}
+        for hour in self.closed:
+            for name in hour:
+                hours[name] = hours.get(name, 0) + 1
+        names = sorted(hours, key=lambda name: (-hours[name], name))[:most_namespaces]
+        losses = np.full((len(self.closed), len(names), 2), np.nan, np.float32)
+        for place, hour in enumerate(self.closed):
+            for column, name in enumerate(names):
+                losses[place, column] = hour.get(name, (np.nan, np.nan))
+        size = len(names[0]) if names else 0
+        return {"names": np.frombuffer(b"".join(names), np.uint8).reshape(len(names), size), "losses": losses}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with the hours of an earlier process.
+
+        Raises
+        ------
+        ModelError
+            One sentence that says what is wrong; nothing is changed then.
+        """
+        names, losses = arrays.get("names"), arrays.get("losses")
+        if names is None or losses is None or names.dtype != np.uint8 or names.ndim != 2:
+            raise ModelError("a kept challenge has no names or no losses")
+        if losses.ndim != 3 or losses.shape[1:] != (len(names), 2) or len(losses) >= self.hours:
+            raise ModelError(f"a kept challenge has losses of shape {losses.shape}")
+        known = np.isfinite(losses).all(axis=2)
+        if losses.dtype != np.float32 or not ((losses[known] >= 0.0) & (losses[known] <= 1.0)).all():
+            raise ModelError("a kept challenge has a loss outside of 0 to 1")
+        keys = [name.tobytes() for name in names]
+        closed = [
+            {keys[column]: (float(hour[column, 0]), float(hour[column, 1])) for column in np.flatnonzero(there)}
+            for hour, there in zip(losses, known, strict=True)
+        ]
+        self.closed, self._open, self._hour = [hour for hour in closed if hour], {}, None
+
+    def _close(self) -> RunTimeVerdict | None:
+        """End the open hour, and the challenge with the last."""
+        if not self._open:
+            return None
+        by_namespace: dict[bytes, list[Losses]] = {}
+        for (namespace, _), (champion, challenger, count) in self._open.items():
+            if namespace in by_namespace or len(by_namespace) < MOST_NAMESPACES:
+                by_namespace.setdefault(namespace, []).append((champion / count, challenger / count))
+        self._open = {}
+        self.closed.append({name: _mean(found) for name, found in by_namespace.items()})
+        if len(self.closed) < self.hours:
+            return None
+        verdict = judged(self.closed)
+        self.closed = []
+        return verdict
+
+
+def judged(hours: Sequence[Mapping[bytes, Losses]]) -> RunTimeVerdict:
+    """Judge the mean losses by namespace of eight hours or more, in order of time."""
+    champion, challenger = _by_hour(hours).T
+    worse, alone = 0, 0
+    for name in sorted({name for hour in hours for name in hour}):
+        own = np.array([hour[name] for hour in hours if name in hour])
+        if len(own) >= LEAST_IN_BLOCKS:
+            alone += 1
+            worse += worse_beyond_noise(own[:, 1], own[:, 0], LEAST_DIFFERENCE)
+    promoted = worse <= BY_CHANCE * alone and worse_beyond_noise(champion, challenger, LEAST_DIFFERENCE)
+    return RunTimeVerdict(promoted, float(champion.mean() - challenger.mean()), worse)
+
+
+def _by_hour(hours: Sequence[Mapping[bytes, Losses]]) -> Floats:
+    """Return (h, 2) mean losses over namespaces."""
+    return np.array([_mean(list(hour.values())) for hour in hours])
+
+
+def _mean(found: Sequence[Losses]) -> Losses:
+    return sum(one for one, _ in found) / len(found), sum(other for _, other in found) / len(found)

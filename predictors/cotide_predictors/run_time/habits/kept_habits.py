@@ -1,0 +1,198 @@
+"""What was learned of run times, as bytes that outlive a process: npz without pickle under a manifest with its sha256.
+
+Called by the operator, whose stores keep the files (a directory, or a ConfigMap). Names are not in it, only digests.
+Read as untrusted: whoever can write the store can write anything. Invariant: what can't be read in full is refused with
+one sentence, and nothing of it is used. Each forecaster has a file of its own name; what another configuration kept of
+a forecaster is taken up by whoever has that forecaster now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.errors import ModelError
+from cotide_predictors.persistence import model_files
+from cotide_predictors.persistence.model_files import write_arrays
+from cotide_predictors.run_time.habits.keyed_states import KeyedStates
+from cotide_predictors.run_time.habits.likeness import KEY_BYTES, NAMESPACE_BYTES
+from cotide_predictors.run_time.habits.live_forecaster import TabledForecaster
+from cotide_predictors.run_time.habits.live_mixture import LONGEST, MOST_KEYS, MixtureState, RunTimeMixture
+from cotide_predictors.run_time.habits.pod_run_times import (
+    MOST_NAMESPACES,
+    REMEMBERED_RUNS,
+    Accuracies,
+    Contender,
+    PodRunTimes,
+)
+from cotide_predictors.run_time.kernels.run_habits import CASES, CELLS, COMPONENTS, KEYS, LAGS, LEVELS_TAKEN
+
+KIND: Final = "run-time-habits"
+RATIO_MOST: Final = 1e9
+"""Largest share of a forecast that a run is read to be (chosen: beyond any two times that the bins hold)."""
+DIGEST_BYTES: Final = 120_000
+"""Of a table in a digest (chosen: two forecasters' tables fit into a ConfigMap)."""
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def file_of(name: str) -> str:
+    """Return the file of a forecaster."""
+    return f"{name}.npz"
+
+
+def arrays_of(contender: Contender, most_keys: int | None = None) -> dict[str, NDArray[Any]]:
+    """Return a forecaster's state and its accuracies by namespace as they are now.
+
+    Parameters
+    ----------
+    most_keys : of the mixture of each kind, those learned last; of tables `DIGEST_BYTES`; None for all.
+    """
+    accuracies = list(contender.accuracies.values())
+    arrays: dict[str, NDArray[Any]] = {
+        "namespaces": _bytes(tuple(contender.accuracies), NAMESPACE_BYTES),
+        "accuracies": np.array(accuracies, np.float64).reshape(-1, len(Accuracies._fields)),
+    }
+    if isinstance(contender.forecaster, RunTimeMixture):
+        return arrays | _mixture_arrays(contender.forecaster, most_keys)
+    for name, table in _tables(contender).items():
+        keys, rows = table.arrays(None if most_keys is None else DIGEST_BYTES)
+        arrays |= {f"{name}_keys": keys, f"{name}_rows": rows}
+    return arrays
+
+
+def kept(run_times: PodRunTimes, most_keys: int | None = None) -> dict[str, Arrays]:
+    """Return the arrays of all forecasters by file; a digest is shared by them."""
+    share = None if most_keys is None else most_keys // len(run_times.contenders)
+    return {file_of(one.name): arrays_of(one, share) for one in run_times.contenders}
+
+
+def to_files(arrays: Mapping[str, Arrays], words: Mapping[str, object] | None = None) -> dict[str, bytes]:
+    """Return arrays by file as files, with words in the manifest; may run in another thread."""
+    return model_files.pack(KIND, words or {}, {name: write_arrays(one) for name, one in arrays.items()})
+
+
+def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.Document:
+    """Begin with what files of `to_files` hold of the forecasters there are; return the manifest.
+
+    Raises
+    ------
+    ModelError
+        One sentence that says what is wrong; nothing is changed then.
+    """
+    document = model_files.unpack(files)
+    if document.get("kind") != KIND:
+        raise ModelError("these are no kept run times")
+    taken: list[Callable[[], None]] = []
+    for contender in run_times.contenders:
+        name = file_of(contender.name)
+        if name not in document["files"]:
+            continue
+        arrays = model_files.read_arrays(files[name], name)
+        try:
+            taken.append(_taking_up(contender, arrays))
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+            raise ModelError(f"{name} does not hold what it should: {error}") from error
+    for take_up in taken:
+        take_up()
+    return document
+
+
+def _taking_up(contender: Contender, arrays: Arrays) -> Callable[[], None]:
+    """Return what puts checked arrays in force."""
+    accuracies = _accuracies(arrays)
+    forecaster = contender.forecaster
+    if isinstance(forecaster, RunTimeMixture):
+        state = _state(arrays)
+
+        def take_up() -> None:
+            forecaster.restore(state)
+            contender.accuracies = accuracies
+
+        return take_up
+    tables = _tables(contender)
+    checked = {name: one.checked(arrays[f"{name}_keys"], arrays[f"{name}_rows"]) for name, one in tables.items()}
+
+    def take_up_tables() -> None:
+        for name, table in tables.items():
+            table.replace(checked[name])
+        contender.accuracies = accuracies
+
+    return take_up_tables
+
+
+def _tables(contender: Contender) -> dict[str, KeyedStates]:
+    return cast(TabledForecaster, contender.forecaster).tables
+
+
+def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None) -> dict[str, NDArray[Any]]:
+    state = mixture.state(most_keys)
+    arrays: dict[str, NDArray[Any]] = {
+        "ratios": state.ratios.astype(np.float32),
+        "weights": state.weights,
+        "counts": state.counts,
+        "level": state.level,
+        "outcomes": state.outcomes,
+    }
+    for kind in range(KEYS):
+        arrays[f"keys{kind}"] = _bytes(state.keys[kind], KEY_BYTES)
+        arrays[f"runs{kind}"] = state.runs[kind].astype(np.int32)
+    return arrays
+
+
+def _state(arrays: Arrays) -> MixtureState:
+    keys = tuple(_keys(arrays[f"keys{kind}"], KEY_BYTES, MOST_KEYS) for kind in range(KEYS))
+    runs = tuple(
+        _checked(arrays[f"runs{kind}"], (len(keys[kind]), LAGS), LONGEST).astype(np.int64) for kind in range(KEYS)
+    )
+    weights = _checked(arrays["weights"], (CASES, 2, COMPONENTS), 1.0)
+    if not np.allclose(weights.sum(axis=(1, 2)), 1.0, atol=1e-6):
+        raise ValueError("weights do not add up to 1")
+    level = _checked(arrays["level"], (1,), LEVELS_TAKEN[1])
+    if level[0] < LEVELS_TAKEN[0]:
+        raise ValueError("level is too low")
+    outcomes = _checked(arrays["outcomes"], (2, CELLS), 2.0**53)
+    if (outcomes[1] > outcomes[0] + 1e-6).any():
+        raise ValueError("an accuracy is above 1")
+    return MixtureState(
+        keys=keys,
+        runs=runs,
+        ratios=_checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST),
+        weights=weights,
+        counts=_checked(arrays["counts"], (CASES,), 2.0**53).astype(np.int64),
+        level=level,
+        outcomes=outcomes,
+    )
+
+
+def _accuracies(arrays: Arrays) -> dict[bytes, Accuracies]:
+    namespaces = _keys(arrays["namespaces"], NAMESPACE_BYTES, MOST_NAMESPACES)
+    numbers = _checked(arrays["accuracies"], (len(namespaces), len(Accuracies._fields)), REMEMBERED_RUNS)
+    if (numbers[:, 1:] > 1.0 + 1e-9).any():
+        raise ValueError("an accuracy is above 1")
+    return {name: Accuracies(*row) for name, row in zip(namespaces, numbers.tolist(), strict=True)}
+
+
+def _bytes(keys: tuple[bytes, ...], size: int) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), size)
+
+
+def _keys(array: NDArray[Any], size: int, most: int) -> tuple[bytes, ...]:
+    if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != size or len(array) > most:
+        raise ValueError(f"keys of shape {array.shape} and type {array.dtype}")
+    keys = tuple(row.tobytes() for row in array)
+    if len(set(keys)) != len(keys):
+        raise ValueError("a key is there twice")
+    return keys
+
+
+def _checked(array: NDArray[Any], shape: tuple[int, ...], most: float) -> NDArray[np.float64]:
+    if array.shape != shape:
+        raise ValueError(f"shape {array.shape}, not {shape}")
+    numbers = array.astype(np.float64)
+    if not np.isfinite(numbers).all() or (numbers < 0).any() or (numbers > most + 1e-9).any():
+        raise ValueError("a number is not finite, below 0 or too large")
+    return numbers

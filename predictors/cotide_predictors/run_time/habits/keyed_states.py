@@ -1,0 +1,118 @@
+"""Rows of numbers by key, bounded in number: what the live forecasters know of each owner and each namespace.
+
+Used by `live_filters`, `live_smoothing` and `live_regression`. Invariant: of too many keys the one not learned for
+longest goes; a row is what was put there last, and nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.run_time.habits.likeness import KEY_BYTES, NAMESPACE_BYTES
+
+MOST_OWNERS: Final = 20_000
+"""Chosen, as of the mixture: the largest rows are 488 bytes, some 12 MB in all."""
+MOST_NAMESPACES_KEPT: Final = 2_000
+"""Chosen: the largest rows are 5 KB, 10 MB in all."""
+
+
+class KeyedStates:
+    """Rows of one width.
+
+    Parameters
+    ----------
+    low, high : (width,) between which each number of a row lies; what is read from a store is held to it.
+    most_keys : at most.
+    may_miss : whether a number may be nan, for what is not known.
+    """
+
+    def __init__(self, low: Floats, high: Floats, most_keys: int, *, may_miss: bool = False) -> None:
+        self._low, self._high = low, high
+        self._most_keys = most_keys
+        self._may_miss = may_miss
+        self._rows: dict[bytes, Floats] = {}
+
+    def get(self, key: bytes) -> Floats | None:
+        """Return a key's row, to be read; None where nothing was learned."""
+        return self._rows.get(key)
+
+    def put(self, key: bytes, row: Floats) -> None:
+        """Keep a row, as the latest; one that has become no number is forgotten instead."""
+        self._rows.pop(key, None)
+        if not self._is_sound(row):
+            return
+        if len(self._rows) >= self._most_keys:
+            del self._rows[next(iter(self._rows))]
+        self._rows[key] = row
+
+    def retain(self, namespaces: Collection[bytes]) -> None:
+        """Drop the rows of other namespaces than these."""
+        self._rows = {key: row for key, row in self._rows.items() if key[:NAMESPACE_BYTES] in namespaces}
+
+    def arrays(self, most_bytes: int | None = None) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+        """Return (n, KEY_BYTES) keys and (n, width) rows, the last learned at the end.
+
+        Parameters
+        ----------
+        most_bytes : of both; then rows are of half the precision, and of the latest keys alone.
+        """
+        width, kind = len(self._low), np.float64 if most_bytes is None else np.float32
+        most = self._most_keys if most_bytes is None else max(1, most_bytes // (KEY_BYTES + 4 * width))
+        kept = list(self._rows.items())[-most:]
+        keys = np.frombuffer(b"".join(key for key, _ in kept), np.uint8).reshape(len(kept), KEY_BYTES)
+        return keys, np.array([row for _, row in kept], kind).reshape(len(kept), width)
+
+    def checked(self, keys: NDArray[Any], rows: NDArray[Any]) -> dict[bytes, Floats]:
+        """Return rows by key of arrays that nobody vouches for.
+
+        Raises
+        ------
+        ValueError
+            One sentence that says what is wrong.
+        """
+        if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != KEY_BYTES or len(keys) > self._most_keys:
+            raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}")
+        if rows.dtype not in (np.float64, np.float32) or rows.shape != (len(keys), len(self._low)):
+            raise ValueError(f"rows of shape {rows.shape} and type {rows.dtype}")
+        found = {key.tobytes(): row.astype(np.float64) for key, row in zip(keys, rows, strict=True)}
+        if len(found) != len(keys):
+            raise ValueError("a key is there twice")
+        if not all(self._is_sound(row) for row in found.values()):
+            raise ValueError("a number is not finite, too small or too large")
+        return found
+
+    def replace(self, rows: dict[bytes, Floats]) -> None:
+        """Hold these rows, as `checked` gave them, and no others."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _is_sound(self, row: Floats) -> bool:
+        missing = np.isnan(row) if self._may_miss else np.zeros(len(row), np.bool_)
+        return bool((missing | ((row >= self._low) & (row <= self._high))).all())
+
+
+class OwnersAndNamespaces:
+    """The tables of a live forecaster: of each owner, and of each namespace for owners it knows nothing of."""
+
+    def __init__(self, owners: KeyedStates, namespaces: KeyedStates) -> None:
+        self._owners, self._namespaces = owners, namespaces
+
+    @property
+    def tables(self) -> dict[str, KeyedStates]:
+        """Return the tables."""
+        return {"owners": self._owners, "namespaces": self._namespaces}
+
+    def retain(self, namespaces: Collection[bytes]) -> None:
+        """Drop what was learned in other namespaces."""
+        for table in self.tables.values():
+            table.retain(namespaces)
+
+    def __len__(self) -> int:
+        return len(self._owners)

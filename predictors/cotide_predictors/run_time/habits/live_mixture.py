@@ -1,0 +1,227 @@
+"""The replay's mixture of past runs for a queue whose jobs nobody knows beforehand.
+
+Called by `pod_run_times`. The kernels of `run_habits` forecast and learn, as in trace replay; here are the tables
+beside them, which grow with new keys and forget those not used for longest. Two things differ from a batch log. Nobody
+ends a job at its estimate, so that only `LONGEST_SECONDS` bounds a run. And instead of the request counts what the
+completion model forecasts (QPSM's, or the user's own estimate where there is none), one component among the others,
+whose weight follows how often it came true. Invariant: a forecast uses only runs that were learned before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_predictors.run_time.habits.likeness import NAMESPACE_BYTES, Likeness
+from cotide_predictors.run_time.kernels.run_habits import (
+    BROAD,
+    KEYS,
+    LAGS,
+    LONGEST_SECONDS,
+    Codes,
+    Habits,
+    foresee_within,
+    habits_of,
+    note_habit,
+)
+
+MOST_KEYS: Final = 20_000
+"""Keys of each kind of likeness; of more, those not learned for longest go (chosen: some 10 MB in all)."""
+LONGEST: Final = int(LONGEST_SECONDS)
+BROAD_SHARE: Final = 0.02
+"""First weight of the component that is even over all times, against the others' (chosen): without an end that is
+enforced it says nothing, and half of a newcomer's forecast would be days."""
+NOBODY: Final = 0
+"""Row of keys that were never learned; it stays empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class HabitForecast:
+    """One forecast, with what is needed to learn from its outcome.
+
+    Attributes
+    ----------
+    seconds, upper : whole seconds: of highest expected accuracy, and that all but one in ten do not outlive.
+    reliability : expected accuracy, in [0, 1].
+    alike : past runs that it rests on, of the most alike kind that has any: 0 to `LAGS`.
+    reference : seconds that the completion model said.
+    case, cell, places : which weights and bins of the tables it came from, see `run_habits.Habits`.
+    """
+
+    seconds: int
+    upper: int
+    reliability: float
+    alike: int
+    likeness: Likeness
+    reference: int
+    case: int
+    cell: int
+    places: Codes
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureState:
+    """All that a mixture learned; keys of each kind in order of their last use.
+
+    Attributes
+    ----------
+    keys : of each of the `KEYS` kinds, (n,) keys.
+    runs : of each kind, (n, LAGS) seconds, newest first.
+    ratios : (n of the last kind, LAGS) run over what was believed.
+    weights, counts, level, outcomes : as in `run_habits.Habits`.
+    """
+
+    keys: tuple[tuple[bytes, ...], ...]
+    runs: tuple[Integers, ...]
+    ratios: Floats
+    weights: Floats
+    counts: Integers
+    level: Floats
+    outcomes: Floats
+
+
+class RunTimeMixture:
+    """Forecasts run times from what was learned of like pods.
+
+    Parameters
+    ----------
+    most_keys : of each kind of likeness that are remembered.
+    """
+
+    def __init__(self, *, most_keys: int = MOST_KEYS) -> None:
+        self._most_keys = most_keys
+        one = np.zeros(1, np.int64)
+        habits = habits_of(one, one, one)
+        habits.weights[:, :, BROAD] *= BROAD_SHARE
+        habits.weights[:] /= habits.weights.sum(axis=(1, 2), keepdims=True)
+        self._habits: Habits = habits
+        self._rows: tuple[dict[bytes, int], ...] = tuple({} for _ in range(KEYS))
+        """Key to row, by kind; the last learned at the end."""
+        self._free: tuple[list[int], ...] = tuple([] for _ in range(KEYS))
+        self._grow(64)
+
+    def forecast(
+        self, likeness: Likeness, reference_seconds: float, *, cores: float = 1.0, hour: int = 0
+    ) -> HabitForecast:
+        """Forecast a run; ``cores`` and ``hour`` say nothing here.
+
+        Parameters
+        ----------
+        reference_seconds : what a completion model, or the user, says.
+        """
+        del cores, hour
+        habits = self._habits
+        alike = 0
+        for kind in range(KEYS):
+            row = self._rows[kind].get(likeness[kind], NOBODY)
+            habits.keys[kind, 0] = row
+            alike = alike or int(np.count_nonzero(habits.runs[kind, row]))
+        reference = whole(reference_seconds)
+        seconds = foresee_within(habits, 0, reference, LONGEST)
+        return HabitForecast(
+            seconds=int(seconds),
+            upper=int(habits.upper[0]),
+            reliability=float(habits.reliability[0]),
+            alike=alike,
+            likeness=likeness,
+            reference=reference,
+            case=int(habits.case[0]),
+            cell=int(habits.cell[0]),
+            places=habits.places[0].copy(),
+        )
+
+    def learn(self, made: HabitForecast, run_seconds: float) -> None:
+        """Learn how long a run took about which a forecast was made."""
+        habits = self._habits
+        for kind in range(KEYS):
+            row = self._row(kind, made.likeness[kind])
+            habits = self._habits  # a new key may have made the tables larger
+            habits.keys[kind, 0] = row
+        habits.case[0], habits.cell[0], habits.upper[0] = made.case, made.cell, made.upper
+        habits.places[0] = made.places
+        note_habit(habits, 0, whole(run_seconds), made.reference, made.seconds)
+
+    def retain(self, namespaces: Collection[bytes]) -> None:
+        """Drop what was learned in other namespaces than these, named by `likeness.namespace_key`."""
+        for kind, rows in enumerate(self._rows):
+            for key in [key for key in rows if key[:NAMESPACE_BYTES] not in namespaces]:
+                self._clear(kind, rows.pop(key))
+
+    def state(self, most: int | None = None) -> MixtureState:
+        """Return what was learned, of each kind at most the ``most`` keys that were learned last."""
+        habits = self._habits
+        kept = [list(rows.items())[-most:] if most else list(rows.items()) for rows in self._rows]
+        rows = [np.array([row for _, row in items], np.int64) for items in kept]
+        return MixtureState(
+            keys=tuple(tuple(key for key, _ in items) for items in kept),
+            runs=tuple(habits.runs[kind, row] for kind, row in enumerate(rows)),
+            ratios=habits.ratios[rows[-1]],
+            weights=habits.weights.copy(),
+            counts=habits.counts.copy(),
+            level=habits.level.copy(),
+            outcomes=habits.outcomes.copy(),
+        )
+
+    def restore(self, state: MixtureState) -> None:
+        """Begin with what an earlier mixture learned."""
+        for rows in self._rows:
+            rows.clear()
+        for free in self._free:
+            free.clear()
+        self._habits.runs[:] = 0
+        self._habits.ratios[:] = 0.0
+        for kind, keys in enumerate(state.keys):
+            for key, runs in zip(keys, state.runs[kind], strict=True):
+                row = self._row(kind, key)
+                self._habits.runs[kind, row] = runs
+        for key, ratios in zip(state.keys[-1], state.ratios, strict=True):
+            row = self._rows[-1].get(key, NOBODY)
+            if row != NOBODY:
+                self._habits.ratios[row] = ratios
+        for mine, theirs in (
+            (self._habits.weights, state.weights),
+            (self._habits.counts, state.counts),
+            (self._habits.level, state.level),
+            (self._habits.outcomes, state.outcomes),
+        ):
+            mine[:] = theirs
+
+    def __len__(self) -> int:
+        """Return the keys of the most alike kind."""
+        return len(self._rows[0])
+
+    def _row(self, kind: int, key: bytes) -> int:
+        """Return the row of a key that is learned now, and make it the latest."""
+        rows, free = self._rows[kind], self._free[kind]
+        row = rows.pop(key, None)
+        if row is None:
+            if len(rows) >= self._most_keys:
+                self._clear(kind, rows.pop(next(iter(rows))))
+            row = free.pop() if free else len(rows) + 1
+            if row >= self._habits.runs.shape[1]:
+                self._grow(2 * row)
+        rows[key] = row
+        return row
+
+    def _clear(self, kind: int, row: int) -> None:
+        self._habits.runs[kind, row] = 0
+        if kind == KEYS - 1:
+            self._habits.ratios[row] = 0.0
+        self._free[kind].append(row)
+
+    def _grow(self, rows: int) -> None:
+        habits = self._habits
+        runs = np.zeros((KEYS, rows, LAGS), np.int64)
+        runs[:, : habits.runs.shape[1]] = habits.runs
+        ratios = np.zeros((rows, LAGS))
+        ratios[: len(habits.ratios)] = habits.ratios
+        self._habits = habits._replace(runs=runs, ratios=ratios)
+
+
+def whole(seconds: float) -> int:
+    """Return whole seconds that the bins hold."""
+    return max(1, min(LONGEST, round(seconds)))

@@ -1,0 +1,1 @@
+"""Run-time forecasts as a queue asks for them: submissions answered, completions told, one after the other."""

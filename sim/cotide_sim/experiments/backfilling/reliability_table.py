@@ -1,0 +1,93 @@
+"""How well can the accuracy of a run-time forecast be estimated, by which rule and from what? Table 4.2 and Fig. 4.9 of
+Naghshnejad 2019, for the forecasts of its on-line regression.
+
+Called by `run_times`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
+`cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
+importances are read off one model of all jobs and forecast nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from rich.table import Table
+
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.run_time.jobs import RunLog
+from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
+from cotide_predictors.run_time.reliability.rivals import RIVALS, importances, printed_columns
+from cotide_predictors.run_time.scores import accuracy
+
+PRINTED: Final = {
+    "HPC2N": {"gradient boosting": 0.84, "decision tree": 0.77, "cnk": 0.44},
+    "SDSC": {"gradient boosting": 0.81, "decision tree": 0.75, "cnk": 0.53},
+    "ANL": {"gradient boosting": 0.79, "decision tree": 0.68, "cnk": 0.47},
+    "LLNL": {"gradient boosting": 0.78, "decision tree": 0.66, "cnk": 0.50},
+}
+"""Table 4.2."""
+PRINTED_FIRST: Final = ("last", "reqTime", "beflast")
+"""The three most important features of Fig. 4.9, as its text has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityTable:
+    """One log.
+
+    Attributes
+    ----------
+    correlations : Pearson's, of estimated and actual accuracy, by rule.
+    importances : by feature of Table 4.1 and the forecast, the most important as 100.
+    """
+
+    correlations: dict[str, float]
+    importances: dict[str, float]
+
+
+def reliability_table(
+    log: RunLog,
+    table: Floats,
+    forecast_seconds: Floats,
+    counted: slice,
+    every_seconds: float,
+    progress: Callable[[str, float], object],
+) -> ReliabilityTable:
+    """Return both for one log.
+
+    Parameters
+    ----------
+    table : (n, 16) of Table 4.1. forecast_seconds : (n,) of the on-line regression.
+    counted : the jobs that the correlations are of.
+    """
+    columns = printed_columns(table, forecast_seconds)
+    actual = accuracy(forecast_seconds, log.run_seconds)[counted]
+    found = {}
+    for name, learn in RIVALS.items():
+        estimate = rolling_reliability(
+            log, columns, forecast_seconds, every_seconds=every_seconds, learn=learn,
+            progress=partial(progress, f"reliability by {name}"),
+        )  # fmt: skip
+        found[name] = correlation(estimate[counted], actual)
+    done = Completed(columns[counted], forecast_seconds[counted], log.run_seconds[counted])
+    return ReliabilityTable(found, importances(done, 0))
+
+
+def correlation(estimate: Floats, actual: Floats) -> float:
+    """Return Pearson's correlation; 0 where one of both never changes."""
+    return float(np.corrcoef(estimate, actual)[0, 1]) if estimate.std() > 0 and actual.std() > 0 else 0.0
+
+
+def tables(found: ReliabilityTable) -> list[Table]:
+    """Return the table for a terminal, with what is printed, and the features in order."""
+    rules = Table("log", *RIVALS, title="correlation of estimated and actual accuracy (Table 4.2)")
+    rules.add_row("this log", *(f"{found.correlations[name]:.3f}" for name in RIVALS))
+    for log, printed in PRINTED.items():
+        rules.add_row(f"the thesis, {log}", *(f"{printed[name]:.2f}" for name in RIVALS))
+    said = ", ".join(PRINTED_FIRST)
+    features = Table("feature", "importance", title=f"what the trees go by (Fig. 4.9; there {said} lead)")
+    for name, value in found.importances.items():
+        features.add_row(name, f"{value:.0f}")
+    return [rules, features]

@@ -1,0 +1,113 @@
+"""Run times from habits in the operator: scored, kept over a restart, and never in the way of a decision."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_objects import pod
+
+from cotide_core.events import PodPhase, PodUpserted, RunTimesForecasted
+from cotide_core.forecasting.heuristics import HeuristicCompletion
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.models.learned_store import RUN_TIMES, DirectoryStore
+from cotide_operator.models.run_time_habits import RunTimeHabits
+from cotide_operator.observability.metrics import Metrics
+
+MODEL = HeuristicCompletion()
+
+
+class Replica:
+    """One process after another over the same store."""
+
+    def __init__(self, store: DirectoryStore | None, namespaces: tuple[str, ...] = ("shop",)) -> None:
+        self.telemetry = Metrics()
+        scores = ForecastScores(self.telemetry, lambda _: None, 300.0)
+        self.habits = RunTimeHabits(
+            scores, self.telemetry, kept=store, keep_seconds=300.0, namespaces=lambda: namespaces, now=lambda: 0.0
+        )
+        asyncio.run(self.habits.restore())
+
+    def run(self, number: int, seconds: float, namespace: str = "shop") -> list[Any]:
+        """Let the run of a series come and succeed; returns what the engine is told at its arrival."""
+        key = f"{namespace}/etl-{number}"
+        one = pod(key, job=key, requested_seconds=60.0)
+        told = self.habits.ahead([PodUpserted(one)], MODEL)
+        over = one._replace(phase=PodPhase.SUCCEEDED, started_seconds=0.0, finished_seconds=seconds)
+        self.habits.ahead([PodUpserted(over)], MODEL)
+        return told
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+
+
+def test_what_was_learned_is_told_by_the_next_process_from_its_first_pod_on(tmp_path: Path) -> None:
+    before = Replica(DirectoryStore(tmp_path))
+    for number in range(12):
+        before.run(number, 300.0)
+    asyncio.run(before.habits.keep())
+    assert before.value("learned_store_total", outcome="kept") == 1.0
+    after = Replica(DirectoryStore(tmp_path))
+    assert after.value("learned_store_total", outcome="restored") == 1.0
+    (told,) = after.run(50, 300.0)
+    assert isinstance(told, RunTimesForecasted)
+    assert told.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+
+
+def test_habits_and_model_are_scored_beside_each_other() -> None:
+    """Three runs of 100 s for which the model says 60: it misses each by 40; the habit knows the third."""
+    replica = Replica(None)
+    for number in range(3):
+        replica.run(number, 100.0)
+    assert replica.value("forecast_absolute_error_sum", forecaster="completion-model") == 120.0
+    habits = replica.value("forecast_absolute_error_sum", forecaster="habits")
+    assert habits is not None
+    assert habits < 120.0
+    assert replica.value("forecast_coverage_ratio", forecaster="completion-model", quantile="0.9") == 1.0
+
+
+def test_nothing_is_written_where_nothing_was_learned(tmp_path: Path) -> None:
+    replica = Replica(DirectoryStore(tmp_path))
+    asyncio.run(replica.habits.keep())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_poisoned_store_is_refused_with_a_line_and_learning_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = Replica(DirectoryStore(tmp_path))
+    before.run(1, 300.0)
+    asyncio.run(before.habits.keep())
+    file = tmp_path / RUN_TIMES / "habits.npz"
+    file.write_bytes(file.read_bytes()[:-9] + b"somewhere")
+    after = Replica(DirectoryStore(tmp_path))
+    assert "habits.npz has sha256" in caplog.text
+    assert after.value("learned_store_total", outcome="refused") == 1.0
+    after.run(2, 300.0)
+    assert after.habits.run_times.learned == 1
+
+
+def test_a_namespace_that_is_gone_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    before = Replica(DirectoryStore(tmp_path), ("shop",))
+    before.run(1, 300.0)
+    before.run(1, 300.0, "bank")
+    asyncio.run(before.habits.keep())
+    after = Replica(DirectoryStore(tmp_path), ("shop", "bank"))
+    assert len(after.habits.run_times.accuracies) == 1
+    assert len(after.habits.run_times.forecaster) == 1
+
+
+def test_a_pod_that_trips_it_is_left_to_the_completion_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = Replica(None)
+
+    def fails(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(replica.habits.run_times.forecaster, "forecast", fails)
+    assert replica.run(1, 300.0) == []
+    assert "left to the completion model" in caplog.text
+    assert replica.value("measurement_faults_total", place="run times") == 1.0
