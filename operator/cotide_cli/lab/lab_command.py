@@ -73,6 +73,13 @@ def list_predictors(output: str) -> int:
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many series of each set, drawn by the seed.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many jobs, or slots, from the beginning.")
 @click.option("--decide", is_flag=True, help="Run times: replay policies with the forecasts, too.")
+@click.option("--training-steps", type=click.IntRange(min=1), help="Of networks of paths; default: 800.")
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="Of a pretrained model (chronos, tirex, timesfm): config.json and model.safetensors; repeatable.",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
 @click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
@@ -85,6 +92,8 @@ def run(
     hosts: int | None,
     limit: int | None,
     decide: bool,
+    training_steps: int | None,
+    weights: tuple[str, ...],
     workers: int | None,
     dask: str | None,
     retry_failed: bool,
@@ -102,10 +111,18 @@ def run(
 
     if decide and task != "run-time":
         raise InputError("is for run times; tasks on series hold their decisions in any case", field="--decide")
+    if training_steps is not None and task == "run-time":
+        raise InputError("is for networks of paths; run times have none of those", field="--training-steps")
     if dask is not None and workers is not None:
         raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
+    if weights and task == "run-time":
+        raise InputError("is for models of series; run times have none of those", field="--weights")
     numbers = [seed for seed in parse_seeds(seeds) if seed is not None]
-    sources = [source_of(path, hosts=hosts, limit=limit, decide=decide) for path in paths or (None,)]
+    folders = _folders(weights)
+    sources = [
+        source_of(path, hosts=hosts, limit=limit, decide=decide, steps=training_steps, weights=folders)
+        for path in paths or (None,)
+    ]
     names = [part.strip() for part in predictors.split(",") if part.strip()]
     tasks = cells_of(task, sources, names, numbers)
     if not tasks:
@@ -140,6 +157,7 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
     from cotide_sim.lab.journal import LabJournal
     from cotide_sim.lab.page import write_page
     from cotide_sim.lab.report import as_document, ranks_of, tables_of
+    from cotide_sim.lab.today import against_today
 
     with LabJournal(journal) as kept:
         for remark in kept.remarks:
@@ -148,14 +166,15 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
     tables = tables_of(outcomes)
     ranks = ranks_of(tables)
     judgements = judged(outcomes) if claims else []
+    compared = against_today(outcomes)
     if page is not None:
-        write_page(page, tables, ranks)
+        write_page(page, tables, ranks, [one.sentence for one in compared])
     if output == "table":
         _print(tables, ranks)
-        for one in judgements:
-            click.echo(one.sentence)
+        for sentence in [*(one.sentence for one in compared), *(one.sentence for one in judgements)]:
+            click.echo(sentence)
     else:
-        document = as_document(tables, ranks)
+        document = as_document(tables, ranks) | {"today": [asdict(one) for one in compared]}
         if claims:
             document["claims"] = [asdict(one) for one in judgements]
         click.echo(as_text(document, output))
@@ -178,6 +197,14 @@ def _print(tables: list[Table], ranks: list[Ranks]) -> None:
         apart = "" if rank.critical_difference is None else f", told apart from {rank.critical_difference:.2f} on"
         said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
         click.echo(f"{rank.task}, mean rank by {rank.figure} over {rank.sets} sets{apart}: {said}")
+
+
+def _folders(weights: tuple[str, ...]) -> dict[str, Path]:
+    if not weights:
+        return {}
+    from cotide_sim.lab.series.pretrained import parse_weights
+
+    return parse_weights(weights)
 
 
 def _say(text: str) -> None:

@@ -31,7 +31,7 @@ class LabCell:
     data_sha256 : of the file as it stands; of a generator, its name.
     settings : in words, what was taken of the data.
     predictor : a name of the registry, or of a user's file.
-    predictor_sha256 : of the user's file; None for one of ours.
+    predictor_sha256 : of the user's file, or of a pretrained model's weights; None for one of ours.
     """
 
     task: Task
@@ -62,6 +62,8 @@ class LabSource:
     hosts : at most so many series, drawn by the cell's seed; None: all.
     limit : at most so many jobs, or slots, from the beginning; None: all.
     decide : of run times, whether policies are replayed with the forecasts.
+    steps : that networks train for; None: their own number.
+    weights : name and folder of pretrained models.
     """
 
     name: str
@@ -70,6 +72,8 @@ class LabSource:
     hosts: int | None = None
     limit: int | None = None
     decide: bool = False
+    steps: int | None = None
+    weights: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

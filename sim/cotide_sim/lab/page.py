@@ -21,8 +21,12 @@ STYLE: Final = (
 )
 
 
-def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks]) -> None:
+def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks], sentences: Sequence[str] = ()) -> None:
     """Write the page in place of what was there.
+
+    Parameters
+    ----------
+    sentences : on what beats today's predictors, one paragraph each.
 
     Raises
     ------
@@ -36,6 +40,7 @@ def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks]) -> N
         parts.append(f"<h2>{html.escape(f'{table.task}: {table.data}')}</h2><p>{html.escape(table.sentence)}</p>")
         parts.append(_plot(table) + _rows(table))
     parts += [_ranks(rank) for rank in ranks]
+    parts += [f"<p>{html.escape(sentence)}</p>" for sentence in sentences]
     try:
         path.write_text("\n".join(parts), encoding="utf-8")
     except OSError as error:

@@ -7,12 +7,12 @@ table stands for one data set and one predictor only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotide_core.errors import InputError
 from cotide_sim.lab.cells import LabCell, LabSource, Task
-from cotide_sim.lab.registry import names_of
+from cotide_sim.lab.registry import digests_of_weights, names_of
 from cotide_sim.lab.user_predictor import read_predictor
 from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file
 
@@ -20,22 +20,33 @@ LabTask = tuple[LabCell, LabSource, PolicySource | None]
 
 
 def source_of(
-    path: Path | None, *, hosts: int | None = None, limit: int | None = None, decide: bool = False
+    path: Path | None,
+    *,
+    hosts: int | None = None,
+    limit: int | None = None,
+    decide: bool = False,
+    steps: int | None = None,
+    weights: Mapping[str, Path] | None = None,
 ) -> LabSource:
     """Describe a data set: a file, or without one what is generated.
+
+    Parameters
+    ----------
+    hosts, limit, decide, steps : as in `LabSource`. weights : folders of pretrained models by name.
 
     Raises
     ------
     InputError
         When the file can't be read.
     """
+    folders = tuple(sorted((weights or {}).items()))
     if path is None:
-        return LabSource("generated", "generated", None, hosts, limit, decide)
+        return LabSource("generated", "generated", None, hosts, limit, decide, steps, folders)
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path), field="--data") from error
-    return LabSource(path.name, digest, path.resolve(), hosts, limit, decide)
+    return LabSource(path.name, digest, path.resolve(), hosts, limit, decide, steps, folders)
 
 
 def cells_of(
@@ -45,7 +56,7 @@ def cells_of(
 
     Parameters
     ----------
-    predictors : names of the task, ``all``, or files like ``./my_predictor.py:NAME``.
+    predictors : names of the task, ``all`` that need no weights or have them, or files like ``./my_predictor.py:NAME``.
 
     Raises
     ------
@@ -56,11 +67,11 @@ def cells_of(
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{name} is given twice; a name stands for one data set in the results", field="--data")
-    known = names_of(task)
+    known, weights = names_of(task), digests_of_weights(task, sources)
     chosen: dict[str, PolicySource | None] = {}
     for given in predictors:
         if given == "all":
-            chosen |= dict.fromkeys(known)
+            chosen |= dict.fromkeys(name for name in known if weights.get(name, "") is not None)
         elif is_policy_file(given):
             file = read_predictor(given)
             if file.name in known:
@@ -71,17 +82,17 @@ def cells_of(
         else:
             raise InputError(f"there is no {given!r} for {task}; there are {', '.join(known)}", field="--predictor")
     return [
-        (_cell(task, source, name, file, seed), source, file)
+        (_cell(task, source, name, weights.get(name) if file is None else file.sha256, seed), source, file)
         for source in sources
         for name, file in chosen.items()
         for seed in seeds
     ]
 
 
-def _cell(task: Task, source: LabSource, name: str, file: PolicySource | None, seed: int) -> LabCell:
+def _cell(task: Task, source: LabSource, name: str, digest: str | None, seed: int) -> LabCell:
     hosts = "all" if source.hosts is None else f"{source.hosts}"
     limit = "all" if source.limit is None else f"first {source.limit}"
-    digest = None if file is None else file.sha256
     decided = "; decided" if source.decide else ""
-    taken = f"jobs: {limit}{decided}" if task == "run-time" else f"series: {hosts}; slots: {limit}"
+    trained = "" if source.steps is None else f"; training steps: {source.steps}"
+    taken = f"jobs: {limit}{decided}" if task == "run-time" else f"series: {hosts}; slots: {limit}{trained}"
     return LabCell(task, source.name, source.sha256, taken, name, seed, digest)

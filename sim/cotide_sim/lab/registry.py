@@ -6,7 +6,9 @@ its cell says so.
 
 from __future__ import annotations
 
-from cotide_sim.lab.cells import Task
+from collections.abc import Sequence
+
+from cotide_sim.lab.cells import LabSource, Task
 from cotide_sim.lab.run_times.entries import ENTRIES
 
 
@@ -22,3 +24,19 @@ def rows_of(task: Task) -> list[tuple[str, str, str]]:
     from cotide_sim.lab.series.entries import SERIES_ENTRIES
 
     return [(name, entry.summary, entry.source) for name, entry in SERIES_ENTRIES.items()]
+
+
+def digests_of_weights(task: Task, sources: Sequence[LabSource]) -> dict[str, str | None]:
+    """Return the sha256 of each pretrained model's weights, None without weights; names of others are not in it.
+
+    Raises
+    ------
+    InputError
+        When weights can't be read.
+    """
+    if task == "run-time":
+        return {}
+    from cotide_sim.lab.series.pretrained import ADAPTERS, digest_of
+
+    folders = dict(pair for source in sources for pair in source.weights)
+    return {name: digest_of(folders[name]) if name in folders else None for name in ADAPTERS}

@@ -18,8 +18,9 @@ FIRST_FIGURE: Final[dict[Task, str]] = {
 }  # fmt: skip
 """What a task's table is ordered by."""
 DECISIONS: Final[dict[Task, tuple[str, ...]]] = {
-    "run-time": ("easy_slowdown", "easy_sjbf_slowdown", "hybrid_slowdown"), "usage-path": (),
-    "host-peak": ("slack_at_violations",), "service-rate": (),
+    "run-time": ("easy_slowdown", "easy_sjbf_slowdown", "hybrid_slowdown"),
+    "usage-path": ("nodes_at_overload", "capacity_at_shortfall"),
+    "host-peak": ("slack_at_violations",), "service-rate": ("capacity_at_shortfall",),
 }  # fmt: skip
 """Figures of the decision behind a task, where the run took them."""
 
@@ -102,7 +103,7 @@ def _table(task: Task, data: str, settings: str, outcomes: list[LabOutcome]) -> 
         if outcome.error is None:
             by_name.setdefault(outcome.cell.predictor, []).append(outcome)
     means = {name: _means([one.figures for one in found]) for name, found in by_name.items()}
-    blocks = {name: _pooled([one.blocks[first] for one in found]) for name, found in by_name.items()}
+    blocks = {name: pooled([one.blocks[first] for one in found]) for name, found in by_name.items()}
     ordered = sorted(means, key=lambda name: (sign * means[name][first], name))
     rows = tuple(
         Row(
@@ -137,7 +138,7 @@ def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one[name] for one in found) / len(found) for name in names}
 
 
-def _pooled(found: Sequence[Blocks]) -> Blocks:
+def pooled(found: Sequence[Blocks]) -> Blocks:
     """Add the blocks of seeds, which are of the same times."""
     sums = tuple(sum(column) for column in zip(*(one[0] for one in found), strict=False))
     counts = tuple(sum(column) for column in zip(*(one[1] for one in found), strict=False))

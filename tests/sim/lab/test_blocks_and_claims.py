@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_sim.lab.blocks import critical_difference, difference_interval, mean_interval, mean_ranks, sums_by_block
+from cotide_sim.lab.blocks import (
+    critical_difference,
+    difference_interval,
+    mean_interval,
+    mean_ranks,
+    paired_interval,
+    sums_by_block,
+)
 from cotide_sim.lab.cells import LabCell, LabOutcome
 from cotide_sim.lab.claims import judged
 
@@ -27,6 +34,14 @@ def test_a_difference_of_the_same_blocks_has_no_width() -> None:
     shifted = (tuple(value + 0.5 for value in noisy[0]), (1.0,) * 20)
     found = difference_interval(shifted, noisy)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_paired_interval_is_students_over_blocks() -> None:
+    """Differences 1 to 5, mean 3, deviation 1.581; four degrees of freedom: 2.776 x 1.581 / sqrt(5) = 1.963 at 95 %."""
+    flat = ((0.0,) * 5, (10.0,) * 5)
+    found = paired_interval((tuple(10.0 * number for number in range(1, 6)), (10.0,) * 5), flat, 0.95)
+    assert (found.value, found.low, found.high) == pytest.approx((3.0, 3.0 - 1.963, 3.0 + 1.963), abs=1e-3)
+    assert paired_interval(((1.0,) * 3, (1.0,) * 3), ((1.0,) * 3, (1.0,) * 3), 0.95).low is None
 
 
 def test_too_few_blocks_give_no_interval() -> None:

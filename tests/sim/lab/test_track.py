@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from cotide_cli.main import cotide
 from cotide_core.errors import InputError
+from cotide_sim.lab.cell_run import run_cell
 from cotide_sim.lab.journal import LabJournal
 from cotide_sim.lab.plan import cells_of, source_of
 from cotide_sim.lab.report import ranks_of, tables_of
@@ -122,3 +124,30 @@ def test_who_leaves_a_hard_case_out_has_no_figures(tmp_path: Path) -> None:
     chosen = cells_of("usage-path", [source_of(None, hosts=2)], [str(own)], [0])
     (failure,) = run_lab(chosen, tmp_path / "journal", Pool(1)).failures
     assert "no number at slot 1008" in (failure.error or "")
+
+
+def test_networks_train_for_as_many_steps_as_told_and_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotide_predictors.usage_path import training
+    from cotide_predictors.usage_path.path_network import PathNetwork
+
+    told = []
+
+    def untrained(history: np.ndarray, variant: str, *, seed: int, steps: int) -> PathNetwork:
+        told.append(steps)
+        generator = np.random.default_rng(seed)
+        return PathNetwork(variant, training.initial_parameters(variant, generator))  # type: ignore[arg-type]  # of the literal
+
+    monkeypatch.setattr(training, "trained", untrained)
+    for steps in (7, None):
+        (task,) = cells_of("usage-path", [source_of(None, hosts=3, steps=steps)], ["ann"], [0])
+        assert ("training steps: 7" in task[0].settings) == (steps == 7)
+        assert run_cell(*task).error is None
+    assert told == [7, training.STEPS]
+
+
+def test_training_steps_are_for_paths_only(tmp_path: Path) -> None:
+    found = CliRunner().invoke(
+        cotide, ["lab", "run", "--task", "run-time", "--training-steps", "9", "--journal", str(tmp_path / "j")]
+    )
+    assert isinstance(found.exception, InputError)
+    assert "--training-steps" in str(found.exception)

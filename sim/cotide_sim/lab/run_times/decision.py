@@ -16,8 +16,8 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.machine_platform import PREDICTABLE
-from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
-from cotide_predictors.run_time.scores import accuracy
+from cotide_predictors.run_time.jobs import RunLog, codes, event_order
+from cotide_predictors.run_time.sequential.forecaster import UserTrust
 from cotide_sim.lab.blocks import Blocks, sums_by_block
 from cotide_sim.lab.cells import LabSource
 from cotide_sim.lab.run_times.entries import RunTimeForecasts
@@ -25,14 +25,13 @@ from cotide_sim.sweeps.plan import log_source
 from cotide_sim.trace_replay.metrics import WEEK_SECONDS, bounded_slowdown
 from cotide_sim.trace_replay.policies import policy_of
 from cotide_sim.trace_replay.runner import GivenForecasts, run_policy
+from cotide_sim.trace_replay.sequential_feed import job_table
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning
 from cotide_sim.workloads.generated_log import generated_log
 
 POLICIES: Final = ("easy", "easy-sjbf", "hybrid")
 GENERATED_JOBS: Final = 2000
-FORGOTTEN: Final = 0.2
-"""Share by which the latest accuracy moves a user's mean (chosen: about the last ten jobs)."""
 
 Forecaster = Callable[[RunLog, int], RunTimeForecasts]
 
@@ -63,11 +62,7 @@ def decided(source: LabSource, forecaster: Forecaster, seed: int) -> tuple[dict[
 def learned_from(jobs: BatchJobs) -> RunLog:
     """Return the jobs with their completions under EASY by the users' requests."""
     start = run_policy(jobs, policy_of("easy")).start
-    same = np.full(len(jobs), -1, dtype=np.int64)
-    submit, run = jobs.submit.astype(np.float64), jobs.run.astype(np.float64)
-    requested, processors = jobs.request.astype(np.float64), jobs.demand.astype(np.float64)
-    table = JobTable(submit, requested, processors, jobs.user, same, same, same)
-    return RunLog(table, run, (start + jobs.run).astype(np.float64))
+    return RunLog(job_table(jobs), jobs.run.astype(np.float64), (start + jobs.run).astype(np.float64))
 
 
 def given_forecasts(log: RunLog, found: RunTimeForecasts) -> GivenForecasts:
@@ -81,17 +76,16 @@ def given_forecasts(log: RunLog, found: RunTimeForecasts) -> GivenForecasts:
 
 def relied_upon(log: RunLog, point: Floats) -> Floats:
     """Return (n,) the running mean accuracy of each user's forecasts as it stood at each submission; 0 before any."""
-    reached = accuracy(point, log.run_seconds)
     keys = codes(log.jobs.user)
-    means = np.full(int(keys.max(initial=0)) + 1, np.nan)
+    trust = UserTrust(int(keys.max(initial=0)) + 1)
     out = np.zeros(len(log))
     for event in event_order(log.jobs.submit_seconds, log.finish_seconds).tolist():
+        job = np.array([event if event >= 0 else ~event])
         if event >= 0:
-            out[event] = means[keys[event]]
+            out[job] = trust.of(keys[job])
         else:
-            mean, new = means[keys[~event]], reached[~event]
-            means[keys[~event]] = new if np.isnan(mean) else mean + FORGOTTEN * (new - mean)
-    return np.nan_to_num(out, nan=0.0)
+            trust.learn(keys[job], point[job], log.run_seconds[job])
+    return out
 
 
 def _jobs(source: LabSource, seed: int) -> BatchJobs:

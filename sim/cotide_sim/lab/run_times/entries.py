@@ -18,6 +18,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.distributions import Distributions
 from cotide_predictors.run_time.event_forecasts import event_forecasts
 from cotide_predictors.run_time.gaussian_mixtures import GaussianMixtures
+from cotide_predictors.run_time.habits.live_catalogue import HABITS, LIVE_PREDICTORS, LivePredictor
 from cotide_predictors.run_time.heuristics import HEURISTICS, bounded, within_request
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
@@ -30,6 +31,7 @@ from cotide_predictors.run_time.mixture_density.rolling_density import past_inpu
 from cotide_predictors.run_time.regression import regressed, table_4_1
 from cotide_predictors.run_time.rolling import rolling_distributions
 from cotide_predictors.run_time.tree_features import DAY_SECONDS, tree_features
+from cotide_sim.lab.run_times.live_forecasters import live_forecasts
 
 LONG_LOG_SECONDS: Final = 400 * DAY_SECONDS
 """Logs longer than this rebuild their models every ten days in place of every day (chosen, for time)."""
@@ -107,6 +109,12 @@ def _habits(log: RunLog, seed: int) -> RunTimeForecasts:
     return RunTimeForecasts(found.point, found.point, found.upper)
 
 
+def _live(name: LivePredictor, log: RunLog, seed: int) -> RunTimeForecasts:
+    del seed
+    point, upper = live_forecasts(log, name)
+    return RunTimeForecasts(point, point, upper)
+
+
 def _trees(log: RunLog, seed: int) -> RunTimeForecasts:
     from cotide_predictors.run_time.hazard import HazardTrees
 
@@ -178,7 +186,17 @@ ENTRIES: Final[Mapping[str, RunTimeEntry]] = MappingProxyType(
             _density_printed, "one layer, printed inputs, highest centre (eq. 6.3)", "Naghshnejad 2019, 6.3"
         ),
         "mixture": RunTimeEntry(_habits, "mixture of the user's past runs (--runtime learned)", "Cotide"),
+        "live-mixture": RunTimeEntry(
+            partial(_live, "habits"), "the same as it runs live: no request ends a job", "Cotide"
+        ),
         "trees": RunTimeEntry(_trees, "boosted trees over bins of log seconds", "Cotide"),
+    }
+    | {
+        f"live-{name}": RunTimeEntry(
+            partial(_live, name), f"{name} as it runs live (runTimePredictor)", "Naghshnejad 2019, chapters 4 and 5"
+        )
+        for name in LIVE_PREDICTORS
+        if name != HABITS
     }
 )
 """By name."""

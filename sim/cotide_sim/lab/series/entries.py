@@ -19,9 +19,11 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_group
 from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.usage_path.attention_network import VARIANTS, Variant
 from cotide_predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward, windows_of
 from cotide_predictors.usage_path.path_network import PathNetwork
+from cotide_sim.lab.series.pretrained import ADAPTERS, SUMMARIES, Pretrained
 
 GROUP_SERIES: Final = 24
 """Series that ARMA's parameters are fitted on together, as in the host-load experiment."""
@@ -142,6 +144,24 @@ class HostLoad(_OnRecords):
         return np.nan_to_num(self._model.forecast(WINDOW).p90)
 
 
+class SigmaPercentile(_OnRecords):
+    """The larger of N-sigma and a decaying percentile, the peak rule used elsewhere; its median for the path."""
+
+    def fit(self, history: Floats) -> None:
+        """Begin; it learns as it records."""
+        self._model = PeakRule(len(history), ceiling=float(np.nanmax(history, initial=1.0)))
+
+    def forecast(self, history: Floats) -> Floats:
+        """Return the path."""
+        self._record_new(history, self._model.record)
+        return np.repeat(self._model.forecast().p50[:, None], WINDOW, axis=1)
+
+    def peak(self, history: Floats) -> Floats:
+        """Return (n,) the p90 of the records, which the rule takes for the peak of any slots to come."""
+        self._record_new(history, self._model.record)
+        return self._model.forecast().p90
+
+
 class OnLags:
     """Regression of each horizon on the nine inputs' window: ridge, refitted as days go by, or boosted trees."""
 
@@ -195,13 +215,14 @@ class Network:
     def __init__(self, *, seed: int, variant: Variant) -> None:
         self.seed = seed
         self.variant = variant
+        self.steps: int | None = None
         self.network: PathNetwork | None = None
 
     def fit(self, history: Floats) -> None:
         """Train; without JAX it says what to install."""
-        from cotide_predictors.usage_path.training import trained
+        from cotide_predictors.usage_path.training import STEPS, trained
 
-        self.network = trained(history, self.variant, seed=self.seed)
+        self.network = trained(history, self.variant, seed=self.seed, steps=self.steps or STEPS)
 
     def forecast(self, history: Floats) -> Floats:
         """Return the path."""
@@ -229,6 +250,7 @@ _NETWORKS: Final = {
     "ann": "plain network on 108 inputs",
     "lstm": "encoder-decoder LSTM",
     "lstm-inp": "with input attention",
+    "lstm-tp": "with temporal attention",
     "lstm-inp-tp": "with input and temporal attention",
     "lstm-inp-tp-bias": "with both and consistency bias",
 }
@@ -242,11 +264,15 @@ SERIES_ENTRIES: Final[Mapping[str, SeriesEntry]] = MappingProxyType(
         "ridge": SeriesEntry(lambda seed: OnLags(seed=seed, boosted=False), "on-line ridge on lags and calendar", "-"),
         "boosting": SeriesEntry(lambda seed: OnLags(seed=seed, boosted=True), "boosted trees on lags", "-"),
         "host-load": SeriesEntry(lambda _: HostLoad(), "our own peak forecaster", "Cotide"),
+        "sigma-percentile": SeriesEntry(
+            lambda _: SigmaPercentile(), "max of N-sigma and percentile (hostLoad.predictor)", "Bashir and others 2021"
+        ),
     }
     | {
         variant: SeriesEntry(partial(lambda variant, seed: Network(seed=seed, variant=variant), variant),
                              _NETWORKS[variant], _THESIS)
         for variant in VARIANTS
     }
+    | {name: SeriesEntry(partial(lambda name, _: Pretrained(name), name), *SUMMARIES[name]) for name in ADAPTERS}
 )  # fmt: skip
 """By name."""

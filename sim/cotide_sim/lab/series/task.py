@@ -7,8 +7,8 @@ the series' own hourly change, pooled over series, horizon by horizon.
 
 Figures by name: mape (as Naghshnejad 2019 prints it, records of 0 left out), smape, rmse, mase (over the error of
 "the last value" on the first half), crps, pinball at p90, p95 and p99, and mase by horizon; of the peak, pinball at p90
-and p99, under-estimates, and the slack sold when five slots in a hundred are above it. Blocks are days. Invariant: a
-forecaster is never handed a slot at or after its origin.
+and p99, under-estimates, and the slack sold when five slots in a hundred are above it. What a path is worth is in
+`decision`. Blocks are days. Invariant: a forecaster is never handed a slot at or after its origin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.usage_path.inputs import DAY_SLOTS, PAST_SLOTS, WINDOW, filled_forward
 from cotide_sim.lab.blocks import sums_by_block
 from cotide_sim.lab.cells import LabCell, LabOutcome, LabSource
-from cotide_sim.lab.series.entries import SERIES_ENTRIES, SeriesForecaster
+from cotide_sim.lab.series.decision import capacity_held, node_capacity, nodes_needed
+from cotide_sim.lab.series.entries import SERIES_ENTRIES, Network, SeriesForecaster
+from cotide_sim.lab.series.pretrained import Pretrained
 from cotide_sim.lab.series.sources import read_series
 from cotide_sim.lab.user_predictor import checked_path, made
 from cotide_sim.trace_replay.user_policy import PolicySource
@@ -51,7 +53,7 @@ def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> Lab
     if first < PAST_SLOTS + WINDOW or slots - first < 2 * DAY_SLOTS:
         raise InputError(f"{source.name} has {slots} slots; a rolling origin needs more", field="--data")
     begin = process_time()
-    forecaster = _forecaster(cell, predictor)
+    forecaster = _forecaster(cell, predictor, source)
     forecaster.fit(load[:, :first].copy())
     fitted = process_time()
     origins = np.arange(first, slots - WINDOW + 1, STEP_SLOTS)
@@ -67,6 +69,12 @@ def run(cell: LabCell, source: LabSource, predictor: PolicySource | None) -> Lab
         columns, figures = _peak_figures(truth, peaks, scale, counted)
     else:
         columns, figures = _path_figures(truth, paths, scale, counted)
+        decided = {"capacity_at_shortfall": capacity_held(truth[counted], paths[counted], scale)}
+        if len(load) > 1:
+            capacity = node_capacity(load[:, :first])
+            decided["nodes_at_overload"] = nodes_needed(truth[counted], paths[counted], scale, capacity)
+        columns |= {name: hours[:, None] for name, hours in decided.items()}
+        figures |= {name: float(hours.mean()) for name, hours in decided.items()}
     blocks = {
         name: sums_by_block(np.repeat(day, values[0].size), values.reshape(-1)) for name, values in columns.items()
     }
@@ -204,9 +212,14 @@ class _UsersForecaster:
         return answer
 
 
-def _forecaster(cell: LabCell, predictor: PolicySource | None) -> SeriesForecaster:
+def _forecaster(cell: LabCell, predictor: PolicySource | None, source: LabSource) -> SeriesForecaster:
     if predictor is not None:
         return _UsersForecaster(predictor)
     if cell.predictor not in SERIES_ENTRIES:
         raise InputError(f"there is no {cell.predictor!r}; there are {', '.join(SERIES_ENTRIES)}", field="--predictor")
-    return SERIES_ENTRIES[cell.predictor].make(cell.seed)
+    found = SERIES_ENTRIES[cell.predictor].make(cell.seed)
+    if isinstance(found, Network) and source.steps is not None:
+        found.steps = source.steps
+    if isinstance(found, Pretrained):
+        found.folder = dict(source.weights).get(cell.predictor)
+    return found

@@ -1,0 +1,51 @@
+"""The live operator's forecasters on batch logs: what theirs are worth beside the replay's and beside simple rules.
+
+Entries of the registry. A user stands for a namespace, an executable for an owner, processors for the input size and
+the cores, and the request for what the completion model says; the request ends nothing here, as nobody ends pods at an
+estimate.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.run_time.habits.likeness import NAMESPACE_BYTES, REST_BYTES
+from cotide_predictors.run_time.habits.live_catalogue import LivePredictor, live_forecaster
+from cotide_predictors.run_time.habits.live_forecaster import LiveForecast
+from cotide_predictors.run_time.habits.pod_run_times import HOUR_SECONDS
+from cotide_predictors.run_time.jobs import RunLog, codes, event_order
+
+UNASKED_SECONDS: Final = 3600.0
+"""Where there is no request (as `heuristics` takes it)."""
+
+
+def live_forecasts(log: RunLog, name: LivePredictor) -> tuple[Floats, Floats]:
+    """Return (n,) seconds of highest expected accuracy, and (n,) that nine in ten jobs shall not outlive."""
+    jobs, count = log.jobs, len(log)
+    kinds = (
+        codes(jobs.user, jobs.executable, jobs.processors),
+        codes(jobs.user, jobs.executable),
+        codes(jobs.user, jobs.processors),
+        codes(jobs.user),
+    )
+    requested = np.where(np.isnan(jobs.requested_seconds), UNASKED_SECONDS, jobs.requested_seconds)
+    forecaster = live_forecaster(name, most_keys=max(1, count))
+    point, upper = np.zeros(count), np.zeros(count)
+    open_jobs: dict[int, LiveForecast] = {}
+    for event in event_order(jobs.submit_seconds, log.finish_seconds).tolist():
+        if event < 0:
+            forecaster.learn(open_jobs.pop(~event), float(log.run_seconds[~event]))
+            continue
+        begin = int(kinds[3][event]).to_bytes(NAMESPACE_BYTES, "big")
+        first, second, third, last = (begin + int(keys[event]).to_bytes(REST_BYTES, "big") for keys in kinds)
+        made = open_jobs[event] = forecaster.forecast(
+            (first, second, third, last),
+            float(requested[event]),
+            cores=float(jobs.processors[event]),
+            hour=int(jobs.submit_seconds[event] // HOUR_SECONDS),
+        )
+        point[event], upper[event] = made.seconds, made.upper
+    return point, upper
