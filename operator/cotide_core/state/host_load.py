@@ -28,6 +28,8 @@ IMPOSSIBLE: Final = 1.5
 """A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is
 used too, and is not allocatable)."""
 ONLINE_RANK: Final = 2
+HORIZONS_MOST: Final = 4
+"""Longer horizons than the slot that are read of a forecast (chosen: each doubles or more, up to a day of slots)."""
 
 
 def slack(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> Floats:
@@ -65,6 +67,9 @@ class HostLoad:
         self._asked_then = np.zeros((2, 0))
         """What online pods asked for then."""
         self._until = np.full(0, -np.inf)
+        self._ahead = np.zeros((HORIZONS_MOST, 2, 0))
+        """Peaks over longer horizons than the slot, the nearest first."""
+        self._ahead_until = np.full((HORIZONS_MOST, 0), -np.inf)
 
     def apply(self, event: NodeUsageSampled | NodeForecasted) -> None:
         """Take in what is told of a known node; another node's is dropped."""
@@ -97,6 +102,11 @@ class HostLoad:
         self._batch_then[:, row] = self._columns.held[:ONLINE_RANK, :, row].sum(axis=0)
         self._asked_then[:, row] = self._columns.held[ONLINE_RANK, :, row]
         self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
+        self._ahead_until[:, row] = -np.inf
+        for place, peak in enumerate(event.ahead[:HORIZONS_MOST]):
+            if all(map(math.isfinite, peak)) and min(peak.online_millicores, peak.online_memory_bytes) >= 0:
+                self._ahead[place, :, row] = peak[1:]
+                self._ahead_until[place, row] = peak.until_seconds
 
     def forget(self, row: int) -> None:
         """Drop what is known of a row: another node may get it."""
@@ -125,6 +135,23 @@ class HostLoad:
         peak = np.maximum(used, np.where(believed, self._foreseen(), self.asked()))
         peak = np.where(fresh, peak, np.maximum(peak, self._last_known()))
         return np.minimum(peak, self.physical()), believed
+
+    def peak_until(self, end: float, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
+        """Return the same as `online_peak`, with the highest up to ``end`` where longer horizons are forecast: of the
+        nearest that reaches so far, or of the longest."""
+        peak, believed = self.online_peak(now, stale_seconds)
+        size = self._columns.size
+        until = self._ahead_until[:, :size]
+        open_rows = believed & (self._until[:size] < end)
+        since = np.maximum(0.0, self.asked() - self._asked_then[:, :size])
+        for place in range(HORIZONS_MOST):
+            told = open_rows & (until[place] >= now)
+            if not told.any():
+                break
+            further = np.minimum(self._ahead[place, :, :size] + since, self.physical())
+            peak = np.where(told, np.maximum(peak, further), peak)
+            open_rows = told & (until[place] < end)
+        return peak, believed
 
     def _foreseen(self) -> Floats:
         """Return (2, N) the forecast and what came since; nan without one."""
@@ -185,3 +212,5 @@ class HostLoad:
             self._asked_then = np.concatenate([self._asked_then, np.zeros((2, missing))], axis=1)
             self._used_at = np.concatenate([self._used_at, np.full(missing, -np.inf)])
             self._until = np.concatenate([self._until, np.full(missing, -np.inf)])
+            self._ahead = np.concatenate([self._ahead, np.zeros((HORIZONS_MOST, 2, missing))], axis=2)
+            self._ahead_until = np.concatenate([self._ahead_until, np.full((HORIZONS_MOST, missing), -np.inf)], axis=1)

@@ -14,10 +14,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotide_core.events import Event, ForecastScored, NodeForecasted, NodeUsageSampled
-from cotide_core.forecasts import HostLoadForecast
+from cotide_core.events import Event, ForecastScored, NodeForecasted, NodeUsageSampled, PeakAhead
 from cotide_core.kernels.array_types import Floats
-from cotide_operator.host_load.forecasters import NAMES, Flags, SlotScore
+from cotide_operator.host_load.forecasters import NAMES, Flags, Made, SlotScore
 from cotide_operator.host_load.sampler import NodeSamples
 from cotide_predictors.host_load.scoring import LoadScores
 
@@ -68,22 +67,28 @@ class Teller:
         await self._tell(self._sampled(samples, at_seconds))
 
     async def forecasts(
-        self, names: dict[str, int], made: tuple[HostLoadForecast, ...], level: str, usable: Flags, physical: Floats,
-        until: float,
+        self, names: dict[str, int], made: Made, level: str, usable: Flags, physical: Floats, until: float,
+        slot_seconds: float,
     ) -> None:  # fmt: skip
         """Tell the forecasts of the nodes whose rows are usable.
 
         Parameters
         ----------
-        names : rows by node. level : name of the quantile in `HostLoadForecast`.
+        names : rows by node. level : name of the quantile in `HostLoadForecast`. until : the end of the open slot.
         """
-        amounts = np.array([getattr(one, level) for one in made]) * np.tile(physical, (2, 1))
+        amounts = np.array([getattr(one, level) for one in made.slot]) * np.tile(physical, (2, 1))
         usable = usable & np.isfinite(amounts).all(axis=0)
+        further = [
+            (until + (slots - 1) * slot_seconds, np.array([getattr(one, level) for one in both]) * physical)
+            for slots, *both in made.ahead
+        ]
 
         def events() -> Iterator[Event]:
             for name, row in names.items():
                 if row < len(usable) and usable[row]:
-                    yield NodeForecasted(name, until, *amounts[:, row].tolist())
+                    ahead = tuple(PeakAhead(end, *peak[:, row].tolist()) for end, peak in further)
+                    cpu, memory, batch_cpu, batch_memory = amounts[:, row].tolist()
+                    yield NodeForecasted(name, until, cpu, memory, batch_cpu, batch_memory, ahead)
 
         await self._tell(events())
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from typing import Final
 
+from cotide_operator.host_load.contenders import DEFAULT as MIXTURE
 from cotide_operator.host_load.history import History
 from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.live import Knobs, LiveHostLoad
@@ -24,6 +25,10 @@ _LOG = logging.getLogger(__name__)
 WITHOUT_SOURCE_SECONDS: Final = 5.0
 """Wall seconds between two looks at the nodes where nothing is measured (chosen: as a source's default interval)."""
 
+AHEAD_SLOTS: Final = (3, 12, 36)
+"""Horizons beside the coming slot where jobs are placed by the peak before their end: with slots of five minutes a
+quarter of an hour, an hour and three (chosen)."""
+
 
 def start_host_load(around: Dependencies, source: Source, crew: TaskSupervisor) -> LiveHostLoad:
     """Start the tasks of live host load; the result wants the source's readings."""
@@ -33,7 +38,8 @@ def start_host_load(around: Dependencies, source: Source, crew: TaskSupervisor) 
     live = _live(around, source, measured.stale_after_seconds, measured.interval_seconds)
     pause = around.settings.host_load.refit_seconds / around.clock.speed
     crew.start(live.run(), "host load")
-    crew.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
+    if MIXTURE in (around.settings.host_load.predictor, around.settings.host_load.challenger):  # others fit nothing
+        crew.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
     return live
 
 
@@ -71,6 +77,9 @@ def _live(
             capacity_share=settings.hierarchical.capacity_share,
             settling_wall_seconds=0.0 if source is None else source.settling_seconds,
             tells_scores=settings.ledger is not None,
+            ahead_slots=AHEAD_SLOTS if around.loop.scheduler.follows_run_time else (),
+            predictor=settings.host_load.predictor,
+            challenger=settings.host_load.challenger,
         ),
         state=around.loop.scheduler.state,
         pods=around.intake.pods,

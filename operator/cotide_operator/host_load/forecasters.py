@@ -1,8 +1,9 @@
 """The four forecasters of every node, their scores, and the records that fits are made of.
 
 Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
-the event loop. Usage of online pods is forecast by last-state ARMA, what batch and gratis pods hold by feedback AR
-(Jiang et al., section IV), cpu and memory each with a pool of their own. Loads are shares of the node.
+the event loop. Usage of online pods is forecast by the configured predictor, with a challenger in shadow where one is
+named (`contenders`); what batch and gratis pods hold by feedback AR (Jiang et al., section IV), as placements decide
+it; cpu and memory each with a pool of their own. Loads are shares of the node.
 
 Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without
 any record has no forecast and no score; what history teaches after a restart counts in no total.
@@ -19,9 +20,12 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
+from cotide_operator.host_load.contenders import DEFAULT, Contenders, Contest, Predictor
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
+from cotide_predictors.learning.peak_challenge import PeakVerdict
 
 NAMES: Final = ("online-cpu", "online-memory", "batch-cpu", "batch-memory")
 ONLINE: Final = slice(0, 2)
@@ -47,21 +51,44 @@ class SlotScore:
     forecasts: tuple[HostLoadForecast, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """What is forecast of the open slot, and how far beyond.
+
+    Attributes
+    ----------
+    slot : of each forecaster.
+    ahead : of cpu and memory of online pods, by slots up to whose end their peak is, the nearest first.
+    """
+
+    slot: tuple[HostLoadForecast, ...]
+    ahead: tuple[tuple[int, HostLoadForecast, HostLoadForecast], ...] = ()
+
+
 class Forecasters:
     """Forecasters of n rows.
 
     Parameters
     ----------
     rows : room for so many nodes.
+    predictor, challenger : of the usage of online pods; a challenger forecasts in shadow.
+    quantile : 0.5, 0.9 or 0.99: what is planned with, and what a challenge is judged by.
+    ahead_slots : longer horizons of online pods; the mixture forecasts them while it is in force.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(
+        self,
+        rows: int,
+        *,
+        predictor: Predictor = DEFAULT,
+        challenger: Predictor | None = None,
+        quantile: float = 0.9,
+        ahead_slots: tuple[int, ...] = (),
+    ) -> None:
         self.rows = rows
-        self._models = [
-            HostLoadModel(rows, centre="last-state-arma" if name.startswith("online") else "feedback-ar")
-            for name in NAMES
-        ]
-        self._scorers = [LoadScorer(rows) for _ in NAMES]
+        self._online = Contenders(rows, predictor, challenger, quantile, ahead_slots)
+        self._batch_models = [HostLoadModel(rows, centre="feedback-ar") for _ in NAMES[BATCH]]
+        self._batch_scorers = [LoadScorer(rows) for _ in NAMES[BATCH]]
         self._records = np.zeros((4, rows), np.intp)
         self._newest = np.zeros(rows, np.intp)
         """Slot of the newest record of online pods, as `_slots` counts."""
@@ -75,8 +102,9 @@ class Forecasters:
         more = rows - self.rows
         if more <= 0:
             return
-        self._models = [model.grown(rows) for model in self._models]
-        self._scorers = [scorer.grown(rows) for scorer in self._scorers]
+        self._online.grow(rows)
+        self._batch_models = [model.grown(rows) for model in self._batch_models]
+        self._batch_scorers = [scorer.grown(rows) for scorer in self._batch_scorers]
         self._records = np.pad(self._records, ((0, 0), (0, more)))
         self._newest = np.pad(self._newest, (0, more))
         self._kept = np.pad(self._kept, ((0, 0), (0, 0), (0, more)), constant_values=np.nan)
@@ -88,7 +116,8 @@ class Forecasters:
         if not rows:
             return
         chosen = np.asarray(rows, np.intp)
-        for model, scorer in zip(self._models, self._scorers, strict=True):
+        self._online.reset(chosen)
+        for model, scorer in zip(self._batch_models, self._batch_scorers, strict=True):
             model.reset(chosen.tolist())
             scorer.reset(chosen)
         self._records[:, chosen] = 0
@@ -104,14 +133,17 @@ class Forecasters:
         batch : False: the slot is from a time of which nobody knows what batch pods held.
         """
         capped = np.minimum(values, 1.0)  # the models' ceiling: what is above is as full as full
-        taught = range(4 if batch else 2)
-        forecasts = tuple(model.forecast() for model in self._models)
+        forecasts = tuple(model.forecast() for model in self._in_force())
         known = np.isfinite(capped) & (self._records > 0)
-        for place in taught:
-            self._scorers[place].score(forecasts[place], np.where(known[place], capped[place], np.nan))
-            self._models[place].record(capped[place])
-            self._records[place] += np.isfinite(capped[place])
-        known[len(taught) :] = False
+        taught = slice(0, 4) if batch else ONLINE
+        known[taught.stop :] = False
+        self._online.record(capped[ONLINE], known[ONLINE])
+        if batch:
+            parts = zip(self._batch_models, self._batch_scorers, forecasts[BATCH], range(2, 4), strict=True)
+            for model, scorer, forecast, place in parts:
+                scorer.score(forecast, np.where(known[place], capped[place], np.nan))
+                model.record(capped[place])
+        self._records[taught] += np.isfinite(capped[taught])
         self._kept[:, self._slots % KEPT_SLOTS] = capped[ONLINE]
         self._slots += 1
         self._newest[np.logical_and.reduce(np.isfinite(capped[ONLINE]))] = self._slots
@@ -121,7 +153,7 @@ class Forecasters:
         """Tell what batch and gratis pods hold now (2, k), so that the slot's forecast starts from it."""
         known = np.isfinite(held).all(axis=0) & (self._records[BATCH, rows] > 0).all(axis=0)
         if known.any():
-            for model, values in zip(self._models[BATCH], np.minimum(held[:, known], 1.0), strict=True):
+            for model, values in zip(self._batch_models, np.minimum(held[:, known], 1.0), strict=True):
                 model.revise(rows[known].tolist(), values)
 
     def forecasts(self) -> tuple[tuple[HostLoadForecast, ...], Flags]:
@@ -131,20 +163,29 @@ class Forecasters:
         """
         known: Flags = np.logical_and.reduce(self._records[ONLINE] > 0)
         known &= self._slots - self._newest < GAP_SLOTS
-        return tuple(model.forecast() for model in self._models), known
+        return tuple(model.forecast() for model in self._in_force()), known
+
+    def made(self) -> tuple[Made, Flags]:
+        """Return the same with what is forecast beyond the open slot."""
+        slot, known = self.forecasts()
+        return Made(slot, self._online.ahead()), known
 
     def fallen_back(self) -> Flags:
         """Return (n,) whether the forecasts of a node's online pods are not to be used for now."""
-        found: Flags = np.any([scorer.trust == Trust.FALLEN_BACK for scorer in self._scorers[ONLINE]], axis=0)
+        found: Flags = np.any([scorer.trust == Trust.FALLEN_BACK for scorer in self._online.scorers], axis=0)
         return found
 
     def scores(self) -> tuple[LoadScores, ...]:
         """Return the scores of each forecaster over its recent slots."""
-        return tuple(scorer.scores() for scorer in self._scorers)
+        return tuple(scorer.scores() for scorer in self._scorers())
+
+    def ahead_scores(self) -> dict[str, LoadScores]:
+        """Return the scores of the longer horizons, by a name such as ``online-cpu-36-slots``."""
+        return {f"{NAMES[index]}-{slots}-slots": one for (index, slots), one in self._online.ahead_scores().items()}
 
     def trusts(self) -> Flags:
         """Return (4, n) whether each forecaster is trusted."""
-        return np.array([scorer.trust == Trust.TRUSTED for scorer in self._scorers])
+        return np.array([scorer.trust == Trust.TRUSTED for scorer in self._scorers()])
 
     def histories(self) -> tuple[Floats, NDArray[np.intp]]:
         """Return (2, n, m) kept records of the online forecasters, oldest first, and who had each row."""
@@ -165,4 +206,19 @@ class Forecasters:
         ma = np.zeros((self.rows, fitted.ma.shape[1]))
         ar[:, 0], ma[:, 0] = default.ar[:, 0], default.ma[:, 0]
         ar[chosen], ma[chosen] = fitted.ar[stays], fitted.ma[stays]
-        self._models[place].refit(ArmaParameters(ar, ma, default.mean))
+        self._online.refit(place, ArmaParameters(ar, ma, default.mean))
+
+    def contest(self) -> Contest:
+        """Return how champion and challenger stand."""
+        return self._online.contest()
+
+    def take_verdicts(self) -> list[tuple[Predictor, PeakVerdict]]:
+        """Return the challengers that were judged since the last call, with what became of them."""
+        return self._online.take_verdicts()
+
+    def _in_force(self) -> list[HostLoadModel | PeakRule]:
+        """Return the models that forecast, in the order of `NAMES`."""
+        return [*self._online.models, *self._batch_models]
+
+    def _scorers(self) -> list[LoadScorer]:
+        return [*self._online.scorers, *self._batch_scorers]

@@ -25,18 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.events import Pod
-from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
+from cotide_core.phases.progress import Usage
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.clock import Clock
+from cotide_operator.host_load.contenders import DEFAULT, LEVELS, Predictor, sentence_of
 from cotide_operator.host_load.event_publisher import Loop, Teller
-from cotide_operator.host_load.forecasters import Flags, Forecasters, SlotScore
+from cotide_operator.host_load.forecasters import Flags, Forecasters, Made, SlotScore
 from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.node_rows import NodeRows
 from cotide_operator.host_load.outlook_maker import OutlookMaker, Standing
 from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.host_load.sampler import NodeSampler, NodeTable
-from cotide_operator.host_load.score_metrics import write_outlooks, write_slot, write_window
+from cotide_operator.host_load.score_metrics import write_ahead, write_contest, write_outlooks, write_slot, write_window
 from cotide_operator.host_load.slot_accumulator import ClosedSlot, SlotAccumulator
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
@@ -51,7 +52,6 @@ LAG_SHARE: Final = 0.1
 GRACE_WALL_SECONDS: Final = 1.0
 """A forecast holds for so long after its slot at least, so that the next one is there before it runs out (chosen)."""
 GRACE_SHARE: Final = 0.05
-_LEVELS: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Knobs:
     quantile : 0.5, 0.9 or 0.99: the peak that is planned with.
     settling_wall_seconds : see `metric_sources.Source`.
     tells_scores : whether anybody keeps the `ForecastScored` events (a ledger).
+    ahead_slots : longer horizons that are forecast, too.
+    predictor, challenger : see `Forecasters`.
     """
 
     slot_seconds: float
@@ -73,6 +75,9 @@ class Knobs:
     capacity_share: float
     settling_wall_seconds: float
     tells_scores: bool
+    ahead_slots: tuple[int, ...] = ()
+    predictor: Predictor = DEFAULT
+    challenger: Predictor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +85,7 @@ class _Learnt:
     """What a slot's end brought, from the forecasters' thread."""
 
     scored: list[tuple[int, SlotScore]]
-    made: tuple[HostLoadForecast, ...]
+    made: Made
     usable: Flags
     trusts: Flags
     standing: Standing
@@ -119,7 +124,13 @@ class LiveHostLoad:
         self._roster = NodeRows(knobs.slot_seconds)
         self._book = SlotAccumulator(self._roster, knobs.slot_seconds)
         self._teller = Teller(loop, knobs.stale_seconds)
-        self.forecasters = Forecasters(self._roster.capacity)
+        self.forecasters = Forecasters(
+            self._roster.capacity,
+            predictor=knobs.predictor,
+            challenger=knobs.challenger,
+            quantile=knobs.quantile,
+            ahead_slots=knobs.ahead_slots,
+        )
         self.lock = asyncio.Lock()
         self.rebuilt = asyncio.Event()
         self._standing = Standing.of(self.forecasters.fallen_back(), self.forecasters.scores())
@@ -147,6 +158,10 @@ class LiveHostLoad:
             self._book.held(rows, now, _shares(table.batch, table.physical))
         await self._revise(rows)
         await self._publish(everything=False)
+
+    def usage_of(self, pod_key: str) -> Usage | None:
+        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
+        return self._usages.usage_of(pod_key, self._wall(), self._clock.from_wall)
 
     async def run(self) -> None:
         """Rebuild the past, then end slots until cancelled."""
@@ -236,15 +251,21 @@ class LiveHostLoad:
         scored = []
         for slot in closed:
             score = forecasters.record(slot.values)
-            write_slot(self._telemetry, score, physical, _LEVELS[self._knobs.quantile])
+            write_slot(self._telemetry, score, physical, LEVELS[self._knobs.quantile])
             scored.append((slot.number, score))
         forecasters.revise(rows, held)
-        made, known = forecasters.forecasts()
+        made, known = forecasters.made()
         scores: tuple[LoadScores, ...] = forecasters.scores()
         if closed:
             write_window(self._telemetry, scores)
+            write_ahead(self._telemetry, forecasters.ahead_scores())
+        contest, verdicts = forecasters.contest(), forecasters.take_verdicts()
+        write_contest(self._telemetry, contest, verdicts)
+        for name, verdict in verdicts:
+            _LOG.info("load forecasts: %s", sentence_of(name, verdict))
         fallen = forecasters.fallen_back()
-        return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), Standing.of(fallen, scores))
+        standing = Standing.of(fallen, scores, contest.sentence())
+        return _Learnt(scored, made, known & ~fallen, forecasters.trusts(), standing)
 
     async def _revise(self, rows: NDArray[np.intp]) -> None:
         """Forecast anew where placements raised what is held (the feedback of Jiang et al., section IV.B)."""
@@ -257,17 +278,18 @@ class LiveHostLoad:
         chosen = set(moved.tolist())
         await self._tell_forecasts({n: row for n, row in self._roster.row_of.items() if row in chosen}, made, usable)
 
-    def _revised(self, rows: NDArray[np.intp], held: Floats) -> tuple[tuple[HostLoadForecast, ...], Flags]:
+    def _revised(self, rows: NDArray[np.intp], held: Floats) -> tuple[Made, Flags]:
         self.forecasters.revise(rows, held)
-        made, known = self.forecasters.forecasts()
+        made, known = self.forecasters.made()
         return made, known & ~self.forecasters.fallen_back()
 
-    async def _tell_forecasts(self, names: dict[str, int], made: tuple[HostLoadForecast, ...], usable: Flags) -> None:
+    async def _tell_forecasts(self, names: dict[str, int], made: Made, usable: Flags) -> None:
         knobs = self._knobs
         grace = self._lag + max(GRACE_SHARE * knobs.slot_seconds, GRACE_WALL_SECONDS * self._clock.speed)
         until = (self._open_slot() + 1) * knobs.slot_seconds + grace
-        level, physical = _LEVELS[knobs.quantile], self._roster.physical
-        await self._teller.forecasts(names, made, level, usable, physical[:, : len(usable)], until)
+        level, physical = LEVELS[knobs.quantile], self._roster.physical
+        here = physical[:, : len(usable)]
+        await self._teller.forecasts(names, made, level, usable, here, until, knobs.slot_seconds)
 
     async def _publish(self, *, everything: bool) -> None:
         reasons = await self._maker.put(self._standing, self._clock.now(), everything=everything)

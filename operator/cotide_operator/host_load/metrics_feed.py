@@ -16,6 +16,8 @@ from typing import Final
 import aiohttp
 
 from cotide_core.errors import ClusterError
+from cotide_core.phases.progress import Usage
+from cotide_operator.clock import Clock
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.task_supervisor import TaskSupervisor
@@ -53,7 +55,8 @@ async def metrics_feed(around: Dependencies, crew: TaskSupervisor) -> AsyncItera
 
             sink = start_host_load(around, source, crew)
         else:
-            sink = _GaugesOnly(PodUsages(around.intake.pods.get, settings.stale_after_seconds, around.telemetry))
+            usages = PodUsages(around.intake.pods.get, settings.stale_after_seconds, around.telemetry)
+            sink = _UsagesOnly(usages, around.clock)
         feed = UsageFeed(
             source,
             settings,
@@ -73,14 +76,17 @@ async def metrics_feed(around: Dependencies, crew: TaskSupervisor) -> AsyncItera
             await asyncio.wait([reading])
 
 
-class _GaugesOnly:
-    """Stands where host load is not forecast: what pods use is shown by class."""
+class _UsagesOnly:
+    """Stands where host load is not forecast: what pods use is shown by class, and kept for phases."""
 
-    def __init__(self, usages: PodUsages) -> None:
-        self._usages = usages
+    def __init__(self, usages: PodUsages, clock: Clock) -> None:
+        self._usages, self._clock = usages, clock
 
     async def take(self, readings: list[UsageReading]) -> None:
         await self._usages.take(readings, time.time())
+
+    def usage_of(self, pod_key: str) -> Usage | None:
+        return self._usages.usage_of(pod_key, time.time(), self._clock.from_wall)
 
 
 def _source(around: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:

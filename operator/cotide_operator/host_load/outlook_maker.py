@@ -47,17 +47,19 @@ class Standing:
     ----------
     fallen_back : (n,) whether they are not used. scores : of each forecaster.
     worse : (n,) which of cpu and memory was covered worse, so that a sentence names what broke.
+    contest : a sentence on champion and challenger, or nothing.
     """
 
     fallen_back: Booleans
     scores: Sequence[LoadScores]
     worse: NDArray[np.intp]
+    contest: str = ""
 
     @classmethod
-    def of(cls, fallen_back: Booleans, scores: Sequence[LoadScores]) -> Standing:
+    def of(cls, fallen_back: Booleans, scores: Sequence[LoadScores], contest: str = "") -> Standing:
         """Return the standing that these scores give."""
         coverage = np.array([one.coverage[:, -1] for one in scores[:2]])
-        return cls(fallen_back, scores, np.nan_to_num(coverage, nan=1.0).argmin(axis=0))
+        return cls(fallen_back, scores, np.nan_to_num(coverage, nan=1.0).argmin(axis=0), contest)
 
 
 class OutlookMaker:
@@ -177,7 +179,7 @@ class _View(NamedTuple):
             offered_memory_bytes=self.offered_memory_bytes,
             trusted=self.trusted,
             reason=self.reason,
-            message=_message(self.reason, scores),
+            message=_message(self.reason, scores) + standing.contest,
             coverage_p99=scores.coverage,
             absolute_error_share=scores.error,
             bias_share=scores.bias,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cotide_core.events import Pod
+from cotide_core.phases.progress import Usage
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
@@ -97,6 +98,14 @@ class PodUsages:
         ]
         walls = [wall for value, wall in zip(values, latest.walls, strict=True) if not math.isnan(value)]
         return values[CPU], values[MEMORY], min(walls, default=math.inf)
+
+    def usage_of(self, pod_key: str, wall_now: float, from_wall: Callable[[float], float]) -> Usage | None:
+        """Return what is fresh of a pod, nan where one of the two is not; None where nothing is."""
+        pod = self._pod_of(pod_key)
+        if pod is None:
+            return None
+        millicores, memory_bytes, wall = self.fresh(pod, wall_now)
+        return Usage(millicores, memory_bytes, from_wall(wall)) if math.isfinite(wall) else None
 
     def _keep(self, pod: Pod, reading: UsageReading, wall_now: float, *, twice: bool) -> str:
         if reading.value is None:

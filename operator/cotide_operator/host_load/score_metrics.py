@@ -7,16 +7,19 @@ again, counts nothing twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_core.state.cluster_state import ClusterState
+from cotide_operator.host_load.contenders import Contest, Predictor
 from cotide_operator.host_load.forecasters import NAMES, SlotScore
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import REASONS, NodeOutlook
-from cotide_predictors.host_load.scoring import QUANTILES, LoadScores
+from cotide_predictors.host_load.scoring import QUANTILES, LoadScores, TrustBand
+from cotide_predictors.learning.peak_challenge import RESOURCES, PeakVerdict
 
 
 def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: str) -> None:
@@ -54,6 +57,34 @@ def write_window(telemetry: Metrics, scores: Sequence[LoadScores]) -> None:
             covered = float(np.average(one.coverage[scored, index], weights=weights))
             telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
         telemetry.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
+
+
+def write_ahead(telemetry: Metrics, scores: Mapping[str, LoadScores]) -> None:
+    """Show how the longer horizons did, once enough peaks are over to say anything."""
+    for name, one in scores.items():
+        scored = one.records > 0
+        weights = one.records[scored]
+        if weights.sum() < TrustBand().records_min:
+            continue
+        for index, quantile in enumerate(QUANTILES):
+            covered = float(np.average(one.coverage[scored, index], weights=weights))
+            telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
+
+
+def write_contest(telemetry: Metrics, contest: Contest, verdicts: Iterable[tuple[Predictor, PeakVerdict]]) -> None:
+    """Show who forecasts, who runs in shadow and how both do; count the challenges that were judged."""
+    telemetry.peak_predictors.clear()
+    telemetry.peak_loss.clear()
+    for row, (role, name) in enumerate((("champion", contest.champion), ("challenger", contest.challenger))):
+        if name is None:
+            continue
+        telemetry.peak_predictors.labels(name, role).set(1)
+        for place, resource in enumerate(RESOURCES):
+            loss = float(contest.losses[row, place])
+            if math.isfinite(loss):
+                telemetry.peak_loss.labels(name, resource).set(loss)
+    for _, verdict in verdicts:
+        telemetry.peak_challenges.labels("promoted" if verdict.promoted else "kept").inc()
 
 
 def write_outlooks(

@@ -22,8 +22,8 @@ N_SIGMA_SLOTS: Final = 288
 PERCENTILE_HALF_LIFE_SLOTS: Final = 288.0
 """A day, which is Crane's; half a day, Koordinator's for cpu, is within a few percent of it on every set."""
 SMOOTHING: Final = 0.3
-_PERCENTILE_BINS: Final = 200
-_NORMAL_QUANTILES: Final = {0.5: 0.0, 0.9: 1.2815515655446004, 0.99: 2.3263478740408408}
+PERCENTILE_BINS: Final = 200
+NORMAL_QUANTILES: Final = {0.5: 0.0, 0.9: 1.2815515655446004, 0.99: 2.3263478740408408}
 
 POINTS: Final = ("last value", "mean", "exponential smoothing")
 QUANTILES: Final = ("N-sigma", "percentile, half-life", "max(N-sigma, percentile)")
@@ -52,23 +52,23 @@ def n_sigma(series: Floats, level: float, *, slots: int = N_SIGMA_SLOTS) -> Floa
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums / counts
         spread = np.sqrt(np.maximum(squares / counts - mean**2, 0.0))
-    return np.where(counts > 0, mean + _NORMAL_QUANTILES[level] * spread, np.nan)
+    return np.where(counts > 0, mean + NORMAL_QUANTILES[level] * spread, np.nan)
 
 
 def decayed_percentile(series: Floats, level: float, *, half_life_slots: float = PERCENTILE_HALF_LIFE_SLOTS) -> Floats:
     """Return (n, m) the percentile of a decaying histogram of bins of half a percent, read at a bin's upper edge."""
     hosts, slots = series.shape
-    counts = np.zeros((hosts, _PERCENTILE_BINS))
+    counts = np.zeros((hosts, PERCENTILE_BINS))
     found = np.full(series.shape, np.nan)
     rows, weight = np.arange(hosts), 1.0
     for slot in range(slots):
         below = np.cumsum(counts, axis=1)
         known = below[:, -1] > 0
         index = np.argmax(below >= level * below[:, -1:], axis=1)
-        found[known, slot] = (index[known] + 1) / _PERCENTILE_BINS
+        found[known, slot] = (index[known] + 1) / PERCENTILE_BINS
         present = np.isfinite(series[:, slot])
         weight *= 2 ** (1 / half_life_slots)
-        bins = np.clip(series[present, slot] * _PERCENTILE_BINS, 0, _PERCENTILE_BINS - 1).astype(np.intp)
+        bins = np.clip(series[present, slot] * PERCENTILE_BINS, 0, PERCENTILE_BINS - 1).astype(np.intp)
         counts[rows[present], bins] += weight
         if weight > 1e100:
             counts /= weight

@@ -22,7 +22,7 @@ from cotide_core.kernels.compiled import compiled
 
 Counts = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-Places = NDArray[np.uint8]
+Bins = NDArray[np.uint8]
 
 BINS: Final = 96
 """Steps of the transformed residual from -REACH to REACH: 0.1 scales wide at the centre (chosen)."""
@@ -48,7 +48,7 @@ def standard_shares() -> Floats:
     return shares
 
 
-def bins_of(values: Floats, locations: Floats, scales: Floats, linear: int) -> Places:
+def bins_of(values: Floats, locations: Floats, scales: Floats, linear: int) -> Bins:
     """Return (n, K) the bin of each residual; anything where a value (n,) is nan."""
     residuals = values[:, None] - locations
     residuals /= scales
@@ -66,13 +66,13 @@ def bins_of(values: Floats, locations: Floats, scales: Floats, linear: int) -> P
 
 
 @compiled
-def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, indices: Places, weight: float) -> None:
+def add_residuals(counts: Counts, blocks: Counts, pool: Floats, present: Flags, indices: Bins, weight: float) -> None:
     """Count each present host's residuals, in its own histograms and in the pool's; in place.
 
     Parameters
     ----------
     counts : (n, K, BINS). blocks : (n, K, BLOCKS) the sums of each `BLOCK` bins. pool : (K, BINS).
-    present : (n,). places : (n, K), see `bins_of`. weight : of this slot.
+    present : (n,). indices : (n, K) bins, see `bins_of`. weight : of this slot.
     """
     hosts, experts = indices.shape
     for host in range(hosts):

@@ -163,7 +163,7 @@ class LoadScorer:
         return np.flatnonzero(falls | returns)
 
     def _count(self, rows: NDArray[np.intp], indices: NDArray[np.intp], times: NDArray[np.intp]) -> None:
-        """Add the slots at these places to the sums so many times: once, never, or -1 to take them out."""
+        """Add the slots at these indices to the sums so many times: once, never, or -1 to take them out."""
         errors = self._errors[rows, indices].astype(np.float64)
         under = errors < 0
         parts = np.column_stack([np.abs(errors), errors, np.where(under, -errors, 0.0)])

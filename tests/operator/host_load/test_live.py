@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 from host_load_scene import (
     EPOCH,
@@ -40,6 +41,19 @@ async def test_the_highest_sample_of_a_slot_is_what_is_learnt() -> None:
     found = forecasts(told)["a"]
     assert 1200 <= found.online_millicores < 1200 + 0.2 * MILLICORES  # the last state and what all hosts vary by
     assert found.until_seconds >= EPOCH + 2 * SLOT
+
+
+async def test_longer_horizons_are_told_beside_the_slot_and_reach_to_the_end_of_theirs() -> None:
+    scene = await one_node(online("web"))
+    scene.knobs = replace(scene.knobs, ahead_slots=(2, 4))
+    scene.live = scene.make()
+    for millicores in (300, 900, 300, 900, 300):
+        told = await scene.slot(*scene.use("web", millicores))
+    found = forecasts(told)["a"]
+    assert [round(one.until_seconds - found.until_seconds) for one in found.ahead] == [SLOT, 3 * SLOT]
+    peaks = [one.online_millicores for one in found.ahead]
+    assert 0 < found.online_millicores <= MILLICORES
+    assert all(0 < one <= MILLICORES for one in peaks)
 
 
 async def test_what_is_offered_is_what_the_engine_will_place() -> None:

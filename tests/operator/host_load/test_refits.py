@@ -37,7 +37,7 @@ def with_records(records: dict[int, int]) -> Forecasters:
 
 
 def parameters(forecasters: Forecasters) -> list[float]:
-    return forecasters._models[0].arma.parameters.ar[:, 0].tolist()
+    return forecasters._in_force()[0].arma.parameters.ar[:, 0].tolist()
 
 
 async def test_nodes_with_enough_records_are_fitted_and_the_others_keep_what_they_have(

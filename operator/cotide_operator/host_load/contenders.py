@@ -1,0 +1,212 @@
+"""Champion and challenger: who forecasts the usage of online pods, and who does so in shadow beside it.
+
+Called by `forecasters`. Both learn from the same records and are scored on the same slots; only the champion's
+forecasts leave this module. A challenger that wins a day of slots (`cotide_predictors.learning.peak_challenge`) takes
+over with the scores it has earned, and the former champion goes on in shadow, to come back by the same rule.
+Invariant: a slot is scored before either learns from it; without a challenger nothing is done for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import HostLoadForecast
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.host_load.arma import ArmaParameters
+from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.peak_rule import PeakRule
+from cotide_predictors.host_load.peak_scoring import PeakScorer
+from cotide_predictors.host_load.scoring import LoadScorer, LoadScores
+from cotide_predictors.learning.peak_challenge import SLOTS, PeakChallenge, PeakVerdict, pinball
+
+Predictor = Literal["mixture", "sigma-percentile"]
+DEFAULT: Final[Predictor] = "mixture"
+RESOURCES: Final = 2
+LEVELS: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
+"""Name in `HostLoadForecast` of each quantile that can be planned with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """How the challenge stands.
+
+    Attributes
+    ----------
+    champion, challenger : names; the latter None without one. slots : scored so far in the challenge under way.
+    losses : (2, 2) mean pinball losses in it, of both for cpu and memory, in shares of the node; nan before any.
+    """
+
+    champion: Predictor
+    challenger: Predictor | None
+    slots: int
+    losses: Floats
+
+    def sentence(self) -> str:
+        """Say who forecasts and who runs in shadow; nothing where it is as ever."""
+        if self.challenger is None:
+            return "" if self.champion == DEFAULT else f" Forecast by {self.champion}."
+        said = f" Forecast by {self.champion}; {self.challenger} runs in shadow"
+        champion, challenger = self.losses.sum(axis=1).tolist()
+        if not self.slots or champion <= 0:
+            return f"{said}."
+        share = 100 * (challenger / champion - 1)
+        compared = f"{abs(share):.0f} % {'higher' if share > 0 else 'lower'}"
+        return f"{said}, with a loss {compared} over {self.slots} slots."
+
+
+@dataclass(slots=True, eq=False)
+class _Contender:
+    """One predictor's models and scores, for cpu and memory."""
+
+    name: Predictor
+    models: Sequence[HostLoadModel | PeakRule]
+    scorers: Sequence[LoadScorer]
+
+    @classmethod
+    def of(cls, name: Predictor, rows: int, ahead_slots: tuple[int, ...]) -> _Contender:
+        models = [
+            PeakRule(rows) if name == "sigma-percentile" else HostLoadModel(rows, horizons=(1, *ahead_slots))
+            for _ in range(RESOURCES)
+        ]
+        return cls(name, models, [LoadScorer(rows) for _ in range(RESOURCES)])
+
+    def grow(self, rows: int) -> None:
+        self.models = [model.grown(rows) for model in self.models]
+        self.scorers = [scorer.grown(rows) for scorer in self.scorers]
+
+
+class Contenders:
+    """Forecasters of n rows' online usage.
+
+    Parameters
+    ----------
+    champion, challenger : names; no challenger, no shadow.
+    quantile : 0.5, 0.9 or 0.99: what is planned with, and judged by.
+    ahead_slots : longer horizons; only the mixture knows any.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        champion: Predictor,
+        challenger: Predictor | None,
+        quantile: float,
+        ahead_slots: tuple[int, ...] = (),
+    ) -> None:
+        names = (champion, challenger)
+        self._contenders = [_Contender.of(name, rows, ahead_slots) for name in names if name is not None]
+        self._ahead_slots = ahead_slots
+        self._ahead_scorers = [[PeakScorer(rows, slots) for slots in ahead_slots] for _ in range(RESOURCES)]
+        self._quantile = quantile
+        self._challenge = PeakChallenge()
+        self._verdicts: list[tuple[Predictor, PeakVerdict]] = []
+
+    @property
+    def models(self) -> Sequence[HostLoadModel | PeakRule]:
+        """Return the champion's, for cpu and memory."""
+        return self._contenders[0].models
+
+    @property
+    def scorers(self) -> Sequence[LoadScorer]:
+        """Return the champion's."""
+        return self._contenders[0].scorers
+
+    def grow(self, rows: int) -> None:
+        """Make room for more nodes."""
+        for one in self._contenders:
+            one.grow(rows)
+        self._ahead_scorers = [[one.grown(rows) for one in scorers] for scorers in self._ahead_scorers]
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget the nodes of these rows."""
+        for one in self._contenders:
+            for model, scorer in zip(one.models, one.scorers, strict=True):
+                model.reset(rows.tolist())
+                scorer.reset(rows)
+        for scorers in self._ahead_scorers:
+            for peaks in scorers:
+                peaks.reset(rows)
+
+    def record(self, values: Floats, known: NDArray[np.bool_]) -> None:
+        """Score what each forecast for a slot, then learn from it; the challenger may take over after it.
+
+        Parameters
+        ----------
+        values : (2, n) shares of the node, cpu and memory, nan where there is none.
+        known : (2, n) where there was a forecast, too: only those are scored.
+        """
+        losses = np.full((2, RESOURCES), np.nan)
+        for row, one in enumerate(self._contenders):
+            for resource, (model, scorer) in enumerate(zip(one.models, one.scorers, strict=True)):
+                forecast, measured, scored = model.forecast(), values[resource], known[resource]
+                scorer.score(forecast, np.where(scored, measured, np.nan))
+                losses[row, resource] = pinball(measured[scored], self._asked(forecast)[scored], self._quantile)
+                model.record(measured)
+        self._score_ahead(values, known)
+        verdict = self._challenge.score(losses) if len(self._contenders) > 1 else None
+        if verdict is not None:
+            self._verdicts.append((self._contenders[1].name, verdict))
+            if verdict.promoted:
+                self._contenders.reverse()
+
+    def refit(self, resource: int, parameters: ArmaParameters) -> None:
+        """Put fitted parameters of a resource in force wherever a model has any; 0 is cpu, 1 is memory."""
+        for one in self._contenders:
+            model = one.models[resource]
+            if isinstance(model, HostLoadModel):
+                model.refit(parameters)
+
+    def ahead(self) -> tuple[tuple[int, HostLoadForecast, HostLoadForecast], ...]:
+        """Return the champion's forecasts of cpu and memory over each longer horizon; none where it knows none."""
+        cpu, memory = self.models
+        if not (isinstance(cpu, HostLoadModel) and isinstance(memory, HostLoadModel)):
+            return ()
+        return tuple((slots, cpu.forecast(slots), memory.forecast(slots)) for slots in self._ahead_slots)
+
+    def ahead_scores(self) -> dict[tuple[int, int], LoadScores]:
+        """Return how the longer horizons did, by resource (0 cpu, 1 memory) and slots."""
+        return {
+            (resource, peaks.slots): peaks.scores()
+            for resource, scorers in enumerate(self._ahead_scorers)
+            for peaks in scorers
+        }
+
+    def contest(self) -> Contest:
+        """Return how the challenge stands."""
+        names = [one.name for one in self._contenders]
+        challenger = names[1] if len(names) > 1 else None
+        return Contest(names[0], challenger, self._challenge.scored, self._challenge.losses())
+
+    def take_verdicts(self) -> list[tuple[Predictor, PeakVerdict]]:
+        """Return the challengers that were judged since the last call, with what became of them."""
+        found, self._verdicts = self._verdicts, []
+        return found
+
+    def _score_ahead(self, values: Floats, known: NDArray[np.bool_]) -> None:
+        """Score the longer horizons of whoever is champion now; a predictor that knows none leaves them as they are."""
+        for resource, (model, scorers) in enumerate(zip(self.models, self._ahead_scorers, strict=True)):
+            if isinstance(model, HostLoadModel):
+                recorded = np.where(known[resource], values[resource], np.nan)
+                for peaks in scorers:
+                    peaks.record(recorded, partial(model.forecast, peaks.slots))
+
+    def _asked(self, forecast: HostLoadForecast) -> Floats:
+        found: Floats = getattr(forecast, LEVELS[self._quantile])
+        return found
+
+
+def sentence_of(name: Predictor, verdict: PeakVerdict) -> str:
+    """Say what became of a challenge by ``name``."""
+    compared = f"its loss over the last {SLOTS} slots was {abs(100 * verdict.gain):.1f} %"
+    compared += " lower" if verdict.gain > 0 else " higher"
+    if verdict.promoted:
+        return f"{name} takes over, {compared}"
+    if verdict.worse:
+        return f"{name} stays in shadow, it was worse for {' and '.join(verdict.worse)}; {compared}"
+    return f"{name} stays in shadow, it was not better beyond noise; {compared}"
