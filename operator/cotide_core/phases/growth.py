@@ -1,53 +1,78 @@
-"""How much cpu a running pod of phases should ask for now: the live side of a phase that grows or shrinks.
+"""How much a running pod of phases should ask for now: the live side of a phase that grows or shrinks.
 
 Called by the operator's resizer for each pod. Pure. A pod is bound with the largest need of its phases, so that its
 node has room for each of them, and gives back what its phase does not need::
 
-    needs no more than it asks for   -> ask for what it needs, at once
+    needs no more than it asks for   -> ask for what it needs, at once (memory: see below)
     needs more, and there is room    -> ask for it
-    needs more, no room yet          -> ask for `HELD_MILLICORES` while it waits: those that wait hold nothing that
+    needs more, no room yet          -> ask for `HELD_MILLICORES` while it waits: those that wait hold no cpu that
                                         others wait for, so that whoever runs comes to its end and makes room
     has waited too long for room     -> ask for it all the same: the kubelet puts it off, and the scheduler, which
                                         counts what is asked for, starts nothing else in that room
 
-Memory stays at the largest need: below what a process uses a smaller limit kills it, and tasks that hold some memory
-and wait for more could wait for each other (`safe_state`).
+Memory is given back for good only: a phase needs the largest of itself and of all that follow, so that pods never hold
+some memory and wait for each other for more (`safe_state` is about that). And only when it is free already: a request
+below what a process still holds would let the node promise the same memory twice. Only work that goes back to an
+earlier phase can want memory again; it waits for it as for cpu, and keeps what it has. Limits are never changed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 HELD_MILLICORES: Final = 10
 """What a container asks for while it waits for room. Chosen: next to nothing, and no change of its QoS class."""
 PAUSE_SECONDS: Final = 30.0
 """Chosen: as in the simulator (`utility.Weights`)."""
+MEMORY_MARGIN: Final = 1.1
+"""What is used, times this, must fit into a smaller request. Chosen: use rises a little without a new phase."""
+
+
+class Amounts(NamedTuple):
+    """Cpu and memory; of room both may be below 0, where wishes exceed the node."""
+
+    millicores: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A pod whose phase is known; millicores.
+    """A pod whose phase is known.
 
     Attributes
     ----------
-    needs : of its phase.
+    needs : of its phase; memory the largest of this phase and all later ones, 0 where none is stated.
     asks : what its spec asks for.
     waited_seconds : since it entered the phase.
+    used_bytes : memory that it was measured to use; None where nothing fresh is known.
     """
 
-    needs: int
-    asks: int
+    needs: Amounts
+    asks: Amounts
     waited_seconds: float
+    used_bytes: float | None = None
 
 
-def cpu_to_ask(pod: Growth, room: int) -> int:
-    """Return the millicores that a pod should ask for.
+def size_to_ask(pod: Growth, room: Amounts) -> Amounts:
+    """Return what a pod should ask for.
 
     Parameters
     ----------
-    room : millicores of its node that nobody asks for, the pod itself left in; below 0 where wishes exceed the node.
+    room : of its node that nobody asks for, the pod itself left in.
     """
-    if pod.needs <= pod.asks or pod.needs - pod.asks <= room or pod.waited_seconds > PAUSE_SECONDS:
-        return pod.needs
-    return min(pod.asks, HELD_MILLICORES)
+    size = Amounts(pod.needs.millicores, _memory_to_ask(pod))
+    fits = all(want <= has or want - has <= free for want, has, free in zip(size, pod.asks, room, strict=True))
+    if fits or pod.waited_seconds > PAUSE_SECONDS:
+        return size
+    return Amounts(min(pod.asks.millicores, HELD_MILLICORES), min(size.memory_bytes, pod.asks.memory_bytes))
+
+
+def _memory_to_ask(pod: Growth) -> int:
+    needs, asks = pod.needs.memory_bytes, pod.asks.memory_bytes
+    if not needs:
+        return asks
+    # Written so that nan keeps what is asked for.
+    if needs < asks and not (pod.used_bytes is not None and pod.used_bytes * MEMORY_MARGIN <= needs):
+        return asks
+    return needs

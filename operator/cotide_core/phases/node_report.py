@@ -4,10 +4,11 @@ Called by the simulator's world on each report. Candidates are the first phases 
 may start on any node, and the next phases of the tasks that pause on this node. All tasks of a group are alike, so one
 row stands for its candidates; after a grant only rows of that job are weighed anew.
 
-Added to the paper, which bounds no wait: a grant leaves the node safe (`safe_state`); once a pause is longer than its
-bound, the node starts no new task and goes on with its pauses by age; a group that started nothing for longer than its
-bound has a node kept free for it. Invariants: a node never holds more than its capacity; a pause lasts at most its
-bound and what the tasks on that node have left to run.
+Added to the paper, which bounds no wait: a grant leaves the node safe (`safe_state`); no task starts on a node whose
+tasks will need more, in the mean of the time they have left, than `Weights.overcommit` allows; once a pause is longer
+than its bound, the node starts no new task and goes on with its pauses by age; a group that started nothing for longer
+than its bound has a node kept free for it. Invariants: a node never holds more than its capacity; a pause lasts at most
+its bound and what the tasks on that node have left to run.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
         for resource in range(nodes.free.shape[1]):
             nodes.free[node, resource] += work.need[phase, resource]
             work.held[job, resource] -= work.need[phase, resource]
+            nodes.expected[node, resource] -= work.mean[phase, resource]
         nodes.held[node] -= 1
         place = 0
         while nodes.tasks[node, place] != task:
@@ -94,6 +96,7 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
         back = work.need[phase, resource] - holding(work, work.state[task], phase + 1, resource)
         nodes.free[node, resource] += back
         work.held[job, resource] -= back
+        nodes.expected[node, resource] += work.mean[phase + 1, resource] - work.mean[phase, resource]
     return int(work.state[task])
 
 
@@ -120,6 +123,7 @@ def grant_start(work: Work, nodes: Nodes, group: int, node: int, now: int) -> in
     for resource in range(nodes.free.shape[1]):
         nodes.free[node, resource] -= work.need[work.first[group], resource]
         work.held[work.job[group], resource] += work.need[work.first[group], resource]
+        nodes.expected[node, resource] += work.mean[work.first[group], resource]
     nodes.tasks[node, nodes.held[node]] = task
     nodes.held[node] += 1
     kept = work.reserved[group]
@@ -190,6 +194,18 @@ def _paused_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int
 
 
 @compiled
+def _within(work: Work, nodes: Nodes, weights: Weights, node: int, phase: int) -> bool:
+    """Return whether a node that starts this phase can expect to serve all its tasks."""
+    if nodes.held[node] == 0:
+        return True
+    for resource in range(nodes.free.shape[1]):
+        most = weights.overcommit * nodes.capacity[node, resource]
+        if nodes.expected[node, resource] + work.mean[phase, resource] > most:
+            return False
+    return True
+
+
+@compiled
 def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk, rows: int) -> int:
     """Write the open groups that fit after ``rows``; keep the node for the one that has waited too long."""
     oldest = nodes.kept_for[node]
@@ -212,23 +228,29 @@ def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int,
             rows += 1
         return rows
     for index in range(work.counts[OPEN]):
-        if fits(work, nodes.free[node], work.first[work.open[index]]):
+        phase = work.first[work.open[index]]
+        if fits(work, nodes.free[node], phase) and _within(work, nodes, weights, node, phase):
             room.rows[rows] = work.open[index]
             rows += 1
     return rows
 
 
 @compiled
-def _possible(work: Work, nodes: Nodes, node: int, row: int) -> bool:
+def _possible(work: Work, nodes: Nodes, weights: Weights, node: int, row: int) -> bool:
     if row < 0:
         return _paused_fits(work, nodes.free[node], -1 - row) and stays_safe(work, nodes, node, -1 - row, NONE)
     if work.waiting[row] == 0 or nodes.held[node] == TASKS_MOST:
         return False
-    return fits(work, nodes.free[node], work.first[row]) and stays_safe(work, nodes, node, NONE, work.first[row])
+    phase = work.first[row]
+    if nodes.kept_for[node] != row and not _within(work, nodes, weights, node, phase):
+        return False
+    return fits(work, nodes.free[node], phase) and stays_safe(work, nodes, node, NONE, phase)
 
 
 @compiled
-def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk) -> int:
+def report(
+    work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk, starts: int = TASKS_MOST
+) -> int:
     """Grant phases on a node, and return how many.
 
     Parameters
@@ -236,6 +258,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
     work, nodes : read and changed.
     now : milliseconds.
     room : ``granted`` is written: the tasks that run from now on, by falling utility.
+    starts : the most tasks to start.
     """
     rows, overdue = _paused_rows(work, nodes, weights, node, now, room)
     nodes.declined[node] = 0
@@ -251,7 +274,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
         if best == NONE:
             break
         chosen = room.rows[best]
-        if not _possible(work, nodes, node, chosen):
+        if (chosen >= 0 and starts == 0) or not _possible(work, nodes, weights, node, chosen):
             room.worth[best] = _OUT
             continue
         kept = chosen >= 0 and nodes.kept_for[node] == chosen
@@ -261,6 +284,7 @@ def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room
         task = -1 - chosen
         if chosen >= 0:
             task = grant_start(work, nodes, chosen, node, now)
+            starts -= 1
         else:
             grant_paused(work, nodes, task)
         if chosen < 0 or kept:

@@ -52,6 +52,7 @@ class Work(NamedTuple):
     reserved : (G,) the node that is kept free for the group; -1 for none.
     need : (P, R) of each phase, as stated.
     rest : (P, R) the most that this phase and those after it need.
+    mean : (P, R) what they need in the mean of their time.
     last : (P,) whether it is the last of its chain.
     milliseconds : (P,) how long it lasts with what is stated.
     group, phase, state, node, paused : (T,) of each task; ``phase`` is the one that runs or is asked for, ``paused``
@@ -72,6 +73,7 @@ class Work(NamedTuple):
     reserved: Integers
     need: Integers
     rest: Integers
+    mean: Integers
     last: Integers
     milliseconds: Integers
     group: Integers
@@ -90,6 +92,7 @@ class Nodes(NamedTuple):
     Attributes
     ----------
     capacity, free : (N, R).
+    expected : (N, R) what the tasks of each will need in the mean of the time that they have left.
     total : (R,) of all nodes.
     tasks, held : (N, `TASKS_MOST`) tasks on each node, the first ``held`` of a row.
     kept_for : (N,) the group that a node is reserved for; -1 for none.
@@ -98,6 +101,7 @@ class Nodes(NamedTuple):
 
     capacity: Integers
     free: Integers
+    expected: Integers
     total: Integers
     tasks: Integers
     held: Integers
@@ -161,6 +165,7 @@ def tables(
         reserved=np.full(count, NONE, np.int64),
         need=needs,
         rest=_rest(needs, last),
+        mean=_mean(needs, lengths, last),
         last=np.array(last, np.int64),
         milliseconds=np.array(lengths, np.int64),
         group=np.repeat(np.arange(count, dtype=np.int64), sizes),
@@ -176,6 +181,7 @@ def tables(
     return work, Nodes(
         capacity=capacity,
         free=capacity.copy(),
+        expected=np.zeros_like(capacity),
         total=capacity.sum(axis=0),
         tasks=np.full((nodes, TASKS_MOST), NONE, np.int64),
         held=np.zeros(nodes, np.int64),
@@ -191,3 +197,15 @@ def _rest(need: Integers, last: Sequence[int]) -> Integers:
         if not last[row]:
             rest[row] = np.maximum(rest[row], rest[row + 1])
     return rest
+
+
+def _mean(need: Integers, milliseconds: Sequence[int], last: Sequence[int]) -> Integers:
+    """Return what each phase and those after it need in the mean of their time."""
+    mean = need.copy()
+    area, length = np.zeros(need.shape[1]), 0
+    for row in range(len(need) - 1, -1, -1):
+        if last[row]:
+            area, length = np.zeros(need.shape[1]), 0
+        area, length = area + need[row].astype(np.float64) * milliseconds[row], length + milliseconds[row]
+        mean[row] = np.rint(area / length).astype(np.int64)
+    return mean

@@ -1,8 +1,8 @@
 """Which rule gave a pod its class, told from outside.
 
 Called by `explain`. The operator writes its own decision as the pod's label, so a label alone proves nothing: one that
-says what another rule says anyway is explained by that rule. Invariant: the class named here is what
-`cotide_core.classes.classify` decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in the API.
+says what another rule says anyway is explained by that rule. Invariant: the class named here is what translation
+decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in the API.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, UNRAISED, WorkloadClass, classify
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_operator.translation.eviction_annotations import is_mirror
 
 Object = Mapping[str, Any]
 
@@ -34,6 +35,8 @@ class ClassContext:
 
 def class_and_reason(pod: Object, around: ClassContext) -> tuple[WorkloadClass, str]:
     """Return a pod's class and the rule that gave it, in words."""
+    if (pod.get("spec") or {}).get("nodeName") and is_mirror(pod["metadata"].get("annotations") or {}):
+        return WorkloadClass.ONLINE, "because it is a static pod of its node, which nobody can evict"
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
     cap = (((around.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
     rules = _rules(pod, around)

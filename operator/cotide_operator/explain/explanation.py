@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cotide_core.errors import InputError
+from cotide_core.forecasts import HABITS
 from cotide_core.instructions import Forecast, WaitReason
 from cotide_core.qos.applicability import CONDITION_OUTSIDE, CONDITION_RATE_UNKNOWN, condition_of
 from cotide_core.units import format_amount, format_seconds, parse_quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.explain.class_rule import ClassContext, class_and_reason
+from cotide_operator.explain.phases import phase_facts
 from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
 
@@ -74,7 +76,7 @@ class Explanation:
 _NO_CLASS: Final[tuple[str, str]] = ("unknown", "its rule is not known")
 _NO_HAPPENINGS: Final[tuple[Happening, ...]] = ()
 _NO_FACTS: Final[Facts] = []
-_NO_RECLAIMED: Final[tuple[Facts, dict[str, Any]]] = ([], {})
+_NOTHING: Final[tuple[Facts, dict[str, Any]]] = ([], {})
 
 
 def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explanation:
@@ -107,11 +109,15 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
         facts += note_facts
         data["decision"] = note_data
     reclaimed, reclaimed_data = _told(
-        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), _NO_RECLAIMED
+        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), _NOTHING
     )
     facts += reclaimed
     if reclaimed_data:
         data["reclaimed"] = reclaimed_data
+    phase, phase_data = _told(unread, "Phase of work", lambda: phase_facts(pod, now_seconds), _NOTHING)
+    facts += phase
+    if phase_data:
+        data["phaseOfWork"] = phase_data
     if ours:
         placed = bool(spec.get("nodeName"))
         facts += _told(
@@ -258,7 +264,8 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         facts.append(("Planned finish", f"{format_seconds(finish)} after that decision"))
     if forecast.seconds_p50 is not None:
         p90 = f", nine times in ten below {format_seconds(forecast.seconds_p90)}" if forecast.seconds_p90 else ""
-        facts.append(("Predicted run time", f"{format_seconds(forecast.seconds_p50)}{p90}"))
+        source = ", by what pods like it took" if forecast.completion_model == HABITS else ""
+        facts.append(("Predicted run time", f"{format_seconds(forecast.seconds_p50)}{p90}{source}"))
     if forecast.qos_violation_probability is not None:
         words = "probability that a service on the node breaks its latency limit"
         facts.append(("QoS risk", f"{forecast.qos_violation_probability:.2f} ({words})"))

@@ -1,15 +1,21 @@
 """Resizes running pods of Jobs with phases: each asks its node for what its phase needs, and no more.
 
-Started by `assembly` on the replica that leads. Once a second it looks at the running pods of Jobs with phases.
-A pod says its phase by the annotation ``cotide.dev/phase`` (the first one by default); how much cpu it should ask for
-says `cotide_core.phases.growth`. When its kubelet has set that, the annotation ``cotide.dev/granted-phase`` tells the
-work that it may go on, through a file of the downward API, say. Place in the flow: a new size is a change of the pod's
-spec, which comes back through the watch and is counted like any other (`translation.pod_requests`).
+Started by `assembly` on the replica that leads. Once a second it looks at the running pods of Jobs with phases, and at
+those that were made with learned ones (`usage.phase_learning`).
+A pod says its phase by the annotation ``cotide.dev/phase``, or shows by its readiness that it wants the next one; of
+one that does neither `cotide_core.phases.progress` finds it out, from measured usage or the stated lengths. What it
+should ask for says `cotide_core.phases.growth`. When its kubelet has set that, the annotation
+``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say. Place in the
+flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like any other
+(`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that room
+meanwhile (`EventSource.expect_size`).
 
-What the API server refuses for good (a pod whose QoS class would change, say) is not asked for again: such a pod keeps
-its largest need, every phase is granted to it at once, and ``cotide.dev/phase-note`` says why. The same where its
-kubelet calls a wish infeasible; and where it puts it off for longer than `GRANTED_ANYWAY_SECONDS` the phase goes on as
-it is held: no phase waits for ever. A new leader misses nothing but the ages of waits, which begin anew.
+What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
+`REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
+once, and ``cotide.dev/phase-note`` says why. A size that its kubelet
+calls infeasible is taken back, and that phase granted; where it puts a size off for longer than
+`GRANTED_ANYWAY_SECONDS` the phase goes on as it is held: no phase waits for ever. A new leader finds the phase and its
+beginning in annotations, and misses nothing but the ages of waits, which begin anew.
 """
 
 from __future__ import annotations
@@ -17,40 +23,92 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
-from cotide_core.errors import ClusterError, InputError
-from cotide_core.phases.growth import Growth, cpu_to_ask
-from cotide_core.units import CPU, bounded_amount, format_amount
+from cotide_core.errors import ClusterError
+from cotide_core.phases.growth import Amounts, Growth, size_to_ask
+from cotide_core.phases.progress import Progress, Usage, advanced, memory_from, shown
+from cotide_core.units import CPU, MEMORY, format_amount
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
-from cotide_operator.apis.names import GRANTED_PHASE_ANNOTATION, PHASE_ANNOTATION, PHASE_NOTE_ANNOTATION
-from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
+from cotide_kube.timestamps import format_micro_timestamp
+from cotide_operator.apis.names import (
+    GRANTED_PHASE_ANNOTATION,
+    LEARNED_PHASES_ANNOTATION,
+    PHASE_ANNOTATION,
+    PHASE_ENDS_ANNOTATION,
+    PHASE_NOTE_ANNOTATION,
+    PHASE_SINCE_ANNOTATION,
+)
+from cotide_operator.cache.object_cache import Kind, ObjectCache, owned_key
+from cotide_operator.clock import Clock
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.translation.pod_phases import (
+    Phases,
+    asked_by,
+    is_told,
+    learned_for,
+    left_at,
+    phases_of,
+    place_of,
+    readiness_of,
+    resize_pending,
+    run_of,
+    set_for,
+    shows_by_readiness,
+    signal_mistake,
+)
 
 _LOG = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 1.0
-"""Chosen: phases last for many seconds."""
+"""Of the operator's clock, but at most `LOOKS_PER_SECOND` of the wall. Chosen: phases last for many seconds."""
+LOOKS_PER_SECOND: Final = 10.0
 ECHO_SECONDS: Final = 5.0
-"""How long a new size may take to come back through the watch before it is asked for again. Chosen."""
+"""Wall seconds that a new size may take to come back through the watch before it is asked for again. Chosen."""
+REFUSED_SECONDS: Final = 30.0
+"""Wall seconds after the first refusal; chosen."""
+REFUSED_MOST_SECONDS: Final = 3600.0
+"""Chosen: a pod that can never be resized costs a request an hour."""
 GRANTED_ANYWAY_SECONDS: Final = 600.0
 """Chosen: room that is kept for a wish comes when a batch pod of the node ends; beside services alone it never may."""
-Now = Callable[[], float]
+_HELD: Final = "its node has had no room for this phase for ten minutes: it goes on, held small"
+_INFEASIBLE: Final = "its kubelet calls the size of this phase infeasible"
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a pod while it runs; monotonic seconds."""
+    """What is remembered of a pod while it runs.
 
-    uid: str
-    phase: str
-    since: float
-    asked: int = -1
-    asked_at: float = -ECHO_SECONDS
+    Attributes
+    ----------
+    asked, asked_at : the last size, and the wall's monotonic second.
+    refused, refusals, again_at : why it can't be resized now, how often in a row, and when it is tried again.
+    wished : the place of the phase that it was asked for; -1 for none.
+    infeasible : the same of a size that its kubelet called infeasible.
+    """
+
+    run: str
+    progress: Progress
+    asked: Amounts | None = None
+    asked_at: float = 0.0
     refused: str = ""
+    refusals: int = 0
+    again_at: float = 0.0
+    wished: int = -1
+    infeasible: int = -1
+
+
+class _Phased(NamedTuple):
+    """A running pod and its phases."""
+
+    key: str
+    pod: PodObject
+    phases: Phases
+    known: _Known
 
 
 class PhaseResizer:
@@ -58,19 +116,42 @@ class PhaseResizer:
 
     Parameters
     ----------
-    room_of : node to the millicores that the scheduler counts as free there.
-    now : monotonic seconds.
+    room_of : node to what the scheduler counts as free there.
+    expect : told of the size that a pod (its key and uid) asks for, before it does; None once that is settled.
+    usage_of : pod to its last fresh reading, None where there is none; `Usage.at_seconds` of the operator's clock.
+    wall : monotonic seconds of the wall.
     """
 
     def __init__(
-        self, client: KubeClient, mirror: ObjectCache, room_of: Callable[[str], int], now: Now = time.monotonic
+        self,
+        client: KubeClient,
+        mirror: ObjectCache,
+        room_of: Callable[[str], Amounts],
+        expect: Callable[[str, str, Amounts | None], None],
+        *,
+        clock: Clock,
+        telemetry: Metrics,
+        usage_of: Callable[[str], Usage | None],
+        wall: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._mirror, self._room_of, self._now = client, mirror, room_of, now
+        self._client, self._mirror, self._room_of, self._clock = client, mirror, room_of, clock
+        self._expect = expect
+        self._telemetry, self._usage_of, self._wall = telemetry, usage_of, wall
         self._known: dict[str, _Known] = {}
         self._phased: dict[str, None] = {key: None for key, job in mirror.jobs.items() if phases_of(job)}
+        self._learned: dict[str, None] = {}
+        """Pods that were made with learned phases."""
+        for key in mirror.pods:
+            self._changed("pods", key)
         mirror.subscribe(self._changed)
 
     def _changed(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and key:
+            pod = self._mirror.pods.get(key)
+            if pod is not None and LEARNED_PHASES_ANNOTATION in pod.metadata.annotations:
+                self._learned[key] = None
+            else:
+                self._learned.pop(key, None)
         if kind == "jobs" and key:
             job = self._mirror.jobs.get(key)
             if job is not None and phases_of(job):
@@ -81,132 +162,165 @@ class PhaseResizer:
     async def run(self) -> None:
         """Look at all phased pods every `PERIOD_SECONDS`, until cancelled."""
         while True:
-            await asyncio.sleep(PERIOD_SECONDS)
+            await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / LOOKS_PER_SECOND))
             await self.look()
 
     async def look(self) -> None:
         """Ask for new sizes, the longest wait of a node first, and grant phases."""
+        pods = self._running()
+        for key in [key for key in self._known if key not in pods]:
+            del self._known[key]
+        rooms: dict[str, Amounts] = {}
+        for one in sorted(pods.values(), key=lambda one: one.known.progress.since_seconds):
+            try:
+                await self._size(one, rooms)
+            except ApiError as error:
+                self._refused(one, error)
+            except ClusterError as error:
+                self._telemetry.phase_resizes.labels("unanswered").inc()
+                _LOG.warning("pods %s is resized later: %s", one.key, error)
+
+    def _running(self) -> dict[str, _Phased]:
+        now = self._clock.now()
         pods = {}
+        for pod, phases in self._candidates():
+            if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None and pod.spec.containers:
+                key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                pods[key] = _Phased(key, pod, phases, self._follow(key, pod, phases, now))
+        return pods
+
+    def _candidates(self) -> Iterator[tuple[PodObject, Phases]]:
         for job_key in self._phased:
             phases = phases_of(self._mirror.jobs[job_key])
             for pod in self._mirror.pods_of_job(job_key):
-                if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None and pod.spec.containers:
-                    pods[f"{pod.metadata.namespace}/{pod.metadata.name}"] = (pod, phases)
-        for key in [key for key in self._known if key not in pods]:
-            del self._known[key]
-        for key, (pod, phases) in pods.items():
-            self._note_phase(key, pod, phases)
-        rooms: dict[str, int] = {}
-        for key in sorted(pods, key=lambda key: self._known[key].since):
-            pod, phases = pods[key]
-            try:
-                await self._size(key, pod, phases, rooms)
-            except ApiError as error:
-                self._refused(key, error)
-            except ClusterError as error:
-                _LOG.warning("pods %s is resized later: %s", key, error)
+                yield pod, phases
+        for key in self._learned:
+            pod = self._mirror.pods[key]
+            owner = owned_key(pod.metadata, "Job")
+            # What asks for nothing plain can't be resized.
+            if owner in self._mirror.jobs and owner not in self._phased and pod.spec.containers:
+                phases = learned_for(pod)
+                if phases and asked_by(pod).millicores:
+                    yield pod, phases
 
-    def _note_phase(self, key: str, pod: PodObject, phases: dict[str, int]) -> None:
-        phase = pod.metadata.annotations.get(PHASE_ANNOTATION, "")
-        if phase not in phases:
-            phase = next(iter(phases))
-        known = self._known.get(key)
-        if known is None or known.uid != pod.metadata.uid:
-            self._known[key] = _Known(pod.metadata.uid, phase, self._now())
-        elif known.phase != phase:
-            known.phase, known.since = phase, self._now()
+    def _follow(self, key: str, pod: PodObject, phases: Phases, now: float) -> _Known:
+        """Find out which phase a pod is in."""
+        known, run = self._known.get(key), run_of(pod)
+        if known is None or known.run != run:
+            is_new_run = known is not None and known.run.partition("/")[0] == pod.metadata.uid
+            left = Progress(0, now) if is_new_run else left_at(pod, phases, self._clock.from_wall, now)
+            known = self._known[key] = _Known(run, left)
+        before = known.progress
+        said = place_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
+        if said is not None:
+            if said != before.place:
+                known.progress = before.entered(said, now)
+        elif before.place >= len(phases):  # its Job has fewer phases by now
+            known.progress = before.entered(len(phases) - 1, now)
+        elif shows_by_readiness(pod):
+            readiness = readiness_of(pod, self._clock.from_wall)
+            known.progress = before if readiness is None else shown(before, phases, now, readiness)
+        else:
+            known.progress = advanced(before, phases, now, self._usage_of(key))
+        if known.progress.place != before.place:
+            self._score(before, phases, now)
+        return known
 
-    async def _size(self, key: str, pod: PodObject, phases: dict[str, int], rooms: dict[str, int]) -> None:
-        known, now, node = self._known[key], self._now(), pod.spec.node_name
-        if known.refused:
-            await self._grant(key, pod, known, known.refused)
+    def _score(self, left: Progress, phases: Phases, now: float) -> None:
+        """Compare how long a phase lasted with what was stated."""
+        seconds = phases[left.place].seconds if left.place < len(phases) else None
+        if seconds is not None and left.granted_seconds is not None:
+            self._telemetry.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
+
+    async def _size(self, one: _Phased, rooms: dict[str, Amounts]) -> None:
+        _, pod, phases, known = one
+        progress, now, node = known.progress, self._clock.now(), pod.spec.node_name
+        if known.refused and self._wall() < known.again_at:
+            await self._grant(one, known.refused)
             return
-        asks = _millicores(pod.spec.containers[0].resources.requests.get(CPU, 0))
-        waits_for_echo = known.asked >= 0 and known.asked != asks and now - known.asked_at < ECHO_SECONDS
+        asks = asked_by(pod)
         room = rooms.setdefault(node, self._room_of(node))
-        if waits_for_echo:
-            rooms[node] = room - max(0, known.asked - asks)
+        if known.asked is not None and known.asked != asks and self._wall() - known.asked_at < ECHO_SECONDS:
+            most = Amounts(*(max(wish, has) for wish, has in zip(known.asked, asks, strict=True)))
+            rooms[node] = _left(room, most, asks)  # its echo is on the way
             return
-        infeasible = _pending(pod) == "Infeasible"
-        if infeasible:
-            known.refused = "its kubelet calls the size of this phase infeasible"
-            held = _set_millicores(pod)
-            if held is not None and held != asks:
-                await self._ask(key, pod, held)
+        held = set_for(pod)
+        if held is not None and resize_pending(pod) == "Infeasible":
+            known.infeasible = progress.place if known.wished < 0 else known.wished
+            await self._ask(one, held, "infeasible")
             return
-        size = cpu_to_ask(Growth(phases[known.phase], asks, now - known.since), room)
+        if known.infeasible == progress.place:
+            await self._grant(one, _INFEASIBLE)
+            return
+        phase = phases[progress.place]
+        memory = memory_from(phases, progress.place) if asks.memory_bytes else 0
+        usage, waited = self._usage_of(one.key), now - progress.since_seconds
+        used = usage.memory_bytes if usage is not None else None
+        size = size_to_ask(Growth(Amounts(phase.millicores, memory), asks, waited, used), room)
         if size != asks:
-            rooms[node] = room - (size - asks)
-            known.asked, known.asked_at = size, now
-            await self._ask(key, pod, size)
+            rooms[node] = _left(room, size, asks)
+            known.wished = progress.place
+            await self._ask(one, size, "asked")
             return
-        granted = asks == phases[known.phase] and _set_millicores(pod) is None and not _pending(pod)
-        if granted:
-            await self._grant(key, pod, known, "")
-        elif now - known.since > GRANTED_ANYWAY_SECONDS:
-            await self._grant(
-                key, pod, known, "its node has had no room for this phase for ten minutes: it goes on, held small"
-            )
+        self._expect(one.key, pod.metadata.uid, None)
+        if size.millicores == phase.millicores and size.memory_bytes >= memory and _is_set(pod):
+            await self._grant(one, signal_mistake(pod))
+        elif waited > GRANTED_ANYWAY_SECONDS:
+            await self._grant(one, _HELD)
 
-    async def _ask(self, key: str, pod: PodObject, millicores: int) -> None:
-        container = {
-            "name": pod.spec.containers[0].name,
-            "resources": {"requests": {CPU: format_amount(CPU, millicores)}},
+    async def _ask(self, one: _Phased, size: Amounts, why: str) -> None:
+        one.known.asked, one.known.asked_at = size, self._wall()
+        self._expect(one.key, one.pod.metadata.uid, size)
+        requests = {CPU: format_amount(CPU, size.millicores)}
+        if size.memory_bytes:
+            requests[MEMORY] = format_amount(MEMORY, size.memory_bytes)
+        container = {"name": one.pod.spec.containers[0].name, "resources": {"requests": requests}}
+        body = {"metadata": {"uid": one.pod.metadata.uid}, "spec": {"containers": [container]}}
+        await self._client.patch(f"{_path(one.key)}/resize", body, "strategic")
+        one.known.refused, one.known.refusals = "", 0
+        self._telemetry.phase_resizes.labels(why).inc()
+
+    async def _grant(self, one: _Phased, note: str) -> None:
+        """Tell the work that it may go on, once for each phase, and when the phase should end."""
+        known, annotations = one.known, one.pod.metadata.annotations
+        phase = one.phases[known.progress.place]
+        granted = known.progress.granted_seconds
+        if granted is None:
+            granted = self._clock.now()
+            known.progress = replace(known.progress, granted_seconds=granted)
+        told_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
+        if told_before == (phase.name, note):
+            return
+        ends = granted + phase.seconds if phase.seconds is not None else None
+        told: dict[str, Any] = {
+            GRANTED_PHASE_ANNOTATION: phase.name,
+            PHASE_SINCE_ANNOTATION: format_micro_timestamp(self._clock.to_wall(granted)),
+            PHASE_ENDS_ANNOTATION: None if ends is None else format_micro_timestamp(self._clock.to_wall(ends)),
+            PHASE_NOTE_ANNOTATION: note or None,
         }
-        body = {"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": [container]}}
-        await self._client.patch(f"{_path(key)}/resize", body, "strategic")
+        await self._client.patch(_path(one.key), {"metadata": {"uid": one.pod.metadata.uid, "annotations": told}})
 
-    async def _grant(self, key: str, pod: PodObject, known: _Known, note: str) -> None:
-        """Tell the work that it may go on, once for each phase."""
-        annotations = pod.metadata.annotations
-        if (
-            annotations.get(GRANTED_PHASE_ANNOTATION) == known.phase
-            and annotations.get(PHASE_NOTE_ANNOTATION, "") == note
-        ):
-            return
-        told: dict[str, Any] = {GRANTED_PHASE_ANNOTATION: known.phase, PHASE_NOTE_ANNOTATION: note or None}
-        await self._client.patch(_path(key), {"metadata": {"uid": pod.metadata.uid, "annotations": told}})
-
-    def _refused(self, key: str, error: ApiError) -> None:
-        known = self._known.get(key)
-        if known is None or error.status in (404, 409, 429) or error.status >= 500:
+    def _refused(self, one: _Phased, error: ApiError) -> None:
+        if error.status in (404, 409, 429) or error.status >= 500:
+            self._telemetry.phase_resizes.labels("unanswered").inc()
             return  # gone, another one, or for now
-        _LOG.warning("pods %s keeps its largest need: %s", key, error)
-        known.refused = f"it can't be resized and keeps its largest need: {error}"[:500]
+        self._telemetry.phase_resizes.labels("refused").inc()
+        self._expect(one.key, one.pod.metadata.uid, None)
+        known = one.known
+        pause = min(REFUSED_SECONDS * 2.0**known.refusals, REFUSED_MOST_SECONDS)
+        known.refusals, known.again_at = known.refusals + 1, self._wall() + pause
+        stays = format_amount(CPU, asked_by(one.pod).millicores)
+        known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
+        _LOG.warning("pods %s: %s", one.key, known.refused)
 
 
-def phases_of(job: CustomObject) -> dict[str, int]:
-    """Return the millicores of each phase of a Job by name, in their order; none where it has none that can be read."""
-    given = job.spec.get("phases")
-    if not isinstance(given, list):
-        return {}
-    try:
-        return {str(one["name"]): bounded_amount(CPU, one["resources"]["cpu"]) for one in given}
-    except (InputError, KeyError, TypeError):  # of an older definition; its Job says that it is misconfigured
-        return {}
+def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:
+    """Return the room that is left when a pod asks for another size."""
+    return Amounts(*(free - (want - has) for free, want, has in zip(room, size, asks, strict=True)))
 
 
-def _millicores(quantity: str | int | float) -> int:
-    try:
-        return bounded_amount(CPU, quantity)
-    except InputError:
-        return 0
-
-
-def _set_millicores(pod: PodObject) -> int | None:
-    """Return what the kubelet has set where that is not what the spec asks for; None where it is the same."""
-    name = pod.spec.containers[0].name
-    for status in pod.status.container_statuses:
-        if status.name == name and status.resources is not None:
-            held = _millicores(status.resources.requests.get(CPU, 0))
-            return None if held == _millicores(pod.spec.containers[0].resources.requests.get(CPU, 0)) else held
-    return None
-
-
-def _pending(pod: PodObject) -> str:
-    return next(
-        (one.reason for one in pod.status.conditions if one.type == "PodResizePending" and one.status == "True"), ""
-    )
+def _is_set(pod: PodObject) -> bool:
+    return is_told(pod) and set_for(pod) is None and not resize_pending(pod)
 
 
 def _path(key: str) -> str:

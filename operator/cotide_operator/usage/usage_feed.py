@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Pod, ServiceSampled
+from cotide_core.phases.progress import Usage
 from cotide_operator.clock import Clock
 from cotide_operator.config.settings import MetricsSourceSettings
 from cotide_operator.models.forecast_scores import ForecastScores
@@ -57,6 +58,10 @@ class UsageSink(Protocol):
 
     async def take(self, readings: list[UsageReading]) -> None:
         """Take in one reading of the source; nothing was read while the source is down."""
+        ...
+
+    def usage_of(self, pod_key: str) -> Usage | None:
+        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
         ...
 
 
@@ -152,6 +157,10 @@ class UsageFeed:
             latency_p95_milliseconds=max(latencies) if latencies else None,
             violations=violations,
         )
+
+    def usage_of(self, pod_key: str) -> Usage | None:
+        """Return the last reading of a pod that is fresh, by the operator's clock; None where there is none."""
+        return self._usage.usage_of(pod_key) if self._usage is not None else None
 
     async def _nothing(self, why: str) -> None:
         """Go on without an answer."""

@@ -74,6 +74,7 @@ def run(workload: Workload, rule: str, weights: Weights | None = None) -> Outcom
         times=np.zeros(min(most, running), np.int64),
         events=np.zeros(min(most, running), np.int64),
         beating=np.zeros(len(capacity), np.int64),
+        tried=np.zeros(len(capacity), np.int64),
         scalar=np.zeros(3, np.int64),
     )
     end = play(work, nodes, weights_of(rule, weights or Weights()), plan, seen, desk(work))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.phases.node_report import Desk, end_phase, fits, open_group, report
-from cotide_core.phases.tables import DONE, NONE, NOT_DONE, RUNNING, Nodes, Work
+from cotide_core.phases.tables import DONE, NONE, NOT_DONE, RUNNING, TASKS_MOST, Nodes, Work
 from cotide_core.phases.utility import Weights
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
@@ -42,7 +44,10 @@ class Plan(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What happened: ``started`` and ``finished`` (J,), -1 at first; ``paused``, ``longest`` (T,); the event heap."""
+    """What happened: ``started`` and ``finished`` (J,), -1 at first; ``paused``, ``longest`` (T,); the event heap.
+
+    ``tried`` (N,) is the number of the last opened group that a node would not start a task of.
+    """
 
     started: Integers
     finished: Integers
@@ -51,6 +56,7 @@ class Seen(NamedTuple):
     times: Integers
     events: Integers
     beating: Integers
+    tried: Integers
     scalar: Integers
 
 
@@ -62,9 +68,9 @@ def _start_clock(work: Work, plan: Plan, seen: Seen, task: int, now: int) -> Non
 
 @compiled
 def _report(
-    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, node: int, now: int
-) -> None:
-    granted = report(work, nodes, weights, node, now, room)
+    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, node: int, now: int, starts: int
+) -> int:
+    granted = report(work, nodes, weights, node, now, room, starts)
     seen.scalar[REPORTS] += 1
     for index in range(granted):
         task = room.granted[index]
@@ -81,22 +87,36 @@ def _report(
         seen.beating[node] = 1
         event = len(work.group) + node
         seen.scalar[SIZE] = heap_push(seen.times, seen.events, seen.scalar[SIZE], now + HEARTBEAT, event)
+    return int(granted)
+
+
+@compiled
+def _least_expected(work: Work, nodes: Nodes, seen: Seen, group: int) -> int:
+    """Return the node with room for a group's first phase that expects the least of its tasks; -1 for none."""
+    best, least = NONE, 0.0
+    for node in range(len(nodes.held)):
+        is_out = seen.tried[node] == seen.scalar[TURN] or nodes.kept_for[node] != NONE
+        if is_out or not fits(work, nodes.free[node], work.first[group]):
+            continue
+        share = np.max(nodes.expected[node] / np.maximum(nodes.capacity[node], 1))
+        if best == NONE or share < least:
+            best, least = node, share
+    return int(best)
 
 
 @compiled
 def _opened(
     work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, group: int, now: int
 ) -> None:
-    """Open a group, and let nodes report that have room for it, in turn."""
+    """Open a group and deal its tasks to nodes that have room, one after the other: alike, they would grow together."""
     open_group(work, group, now)
-    count = len(nodes.held)
-    for _ in range(count):
-        if work.waiting[group] == 0:
-            break
-        node = seen.scalar[TURN] % count
-        seen.scalar[TURN] = node + 1
-        if nodes.kept_for[node] == NONE and fits(work, nodes.free[node], work.first[group]):
-            _report(work, nodes, weights, plan, seen, room, node, now)
+    seen.scalar[TURN] += 1
+    while work.waiting[group] > 0:
+        node = _least_expected(work, nodes, seen, group)
+        if node == NONE:
+            return
+        if _report(work, nodes, weights, plan, seen, room, node, now, 1) == 0:
+            seen.tried[node] = seen.scalar[TURN]
 
 
 @compiled
@@ -116,7 +136,7 @@ def play(work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, roo
         if event >= tasks:
             node = event - tasks
             seen.beating[node] = 0
-            _report(work, nodes, weights, plan, seen, room, node, now)
+            _report(work, nodes, weights, plan, seen, room, node, now, TASKS_MOST)
             continue
         group, opens = work.group[event], NONE
         node = work.node[event]
@@ -130,7 +150,7 @@ def play(work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, roo
                 if opens == NONE:
                     seen.finished[work.job[group]] = now
                     work.counts[NOT_DONE] -= 1
-        _report(work, nodes, weights, plan, seen, room, node, now)
+        _report(work, nodes, weights, plan, seen, room, node, now, TASKS_MOST)
         if opens != NONE:
             _opened(work, nodes, weights, plan, seen, room, opens, now)
     return int(now)

@@ -14,7 +14,7 @@ from cotide_core.phases.tables import DONE, NONE, OPEN, PAUSED, RUNNING, WAITING
 from cotide_core.phases.utility import EPSILON, FLOOR, Weights
 
 NEVER = 10**12
-UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER)
+UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER, overcommit=1e9)
 
 
 def chain(*needs: tuple[int, int], seconds: float = 10) -> Profile:
@@ -83,6 +83,27 @@ def test_a_pause_beyond_its_bound_stops_new_starts_on_its_node() -> None:
     assert end_phase(work, nodes, 0, 100) == PAUSED
     end_phase(work, nodes, 1, 1200)
     assert granted(work, nodes, 1200, weights) == [0]  # 1,100 ms paused: no task of job 1 goes before it
+
+
+def test_a_node_starts_no_more_than_it_can_expect_to_serve() -> None:
+    # 10 s of 1 core and 10 s of 7: 4 in the mean. Of 8 cores 1.5 times are 12, so three, and 12 - 4 + 7 once one grew.
+    weights = UNBOUNDED._replace(overcommit=1.5)
+    work, nodes = one_node([(0, chain((1, 1), (7, 1)), 9)])
+    assert granted(work, nodes, weights=weights) == [0, 1, 2]
+    assert nodes.expected.tolist() == [[12, 3]]
+    end_phase(work, nodes, 0, 100)
+    assert nodes.expected.tolist() == [[15, 3]]
+    assert granted(work, nodes, 100, weights) == []
+    end_phase(work, nodes, 1, 100)
+    end_phase(work, nodes, 2, 100)
+    assert granted(work, nodes, 100, weights) == [0]
+    assert [end_phase(work, nodes, task, 200) for task in (0,)] == [DONE]
+    assert nodes.expected.tolist() == [[14, 2]]
+
+
+def test_a_node_without_tasks_starts_one_whatever_it_expects() -> None:
+    work, nodes = one_node([(0, chain((8, 8)), 2)])
+    assert granted(work, nodes, weights=UNBOUNDED._replace(overcommit=0.5)) == [0]
 
 
 def test_a_group_that_waits_too_long_has_a_node_kept_free() -> None:

@@ -11,6 +11,7 @@ from operator_world import ALONE, World
 from servers import Server
 
 from cotide_kube.client import KubeClient
+from cotide_kube.timestamps import parse_timestamp
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
@@ -26,12 +27,18 @@ async def world(server: Server) -> AsyncIterator[World]:
         yield World(server, client)
 
 
-def job(name: str, limits: dict[str, str] | None = None) -> dict[str, Any]:
-    """A Job that fetches, then counts."""
+def job(
+    name: str, limits: dict[str, str] | None = None, seconds: float | None = None, *, probe: bool = False
+) -> dict[str, Any]:
+    """A Job that fetches, for so long where that is stated, then counts."""
     more = {"resources": {"limits": limits}} if limits is not None else {}
-    body = template(annotations={"sim.cotide.dev/lone-seconds": "3600"}, containers=[container(**more)])
+    notes = {"sim.cotide.dev/lone-seconds": "3600"}
+    if probe:
+        notes["cotide.dev/phase-signal"] = "readiness"
+        more["readinessProbe"] = {"exec": {"command": ["cmp", "-s", "/run/phase/wanted", "/etc/podinfo/granted-phase"]}}
+    body = template(annotations=notes, containers=[container(**more)])
     phases = [
-        {"name": "fetch", "resources": {"cpu": "500m", "memory": "256Mi"}},
+        {"name": "fetch", "resources": {"cpu": "500m", "memory": "256Mi"}, **({"seconds": seconds} if seconds else {})},
         {"name": "count", "resources": {"cpu": "3", "memory": "1Gi"}},
     ]
     return job_manifest(name, template=body, phases=phases)
@@ -82,3 +89,28 @@ async def test_a_pod_that_can_not_be_resized_keeps_its_largest_need_and_says_so(
         await world.client.create(JOBS, job("fixed", {"cpu": "3", "memory": "1Gi"}))
         pod = await until_set(world, fleet, "fixed", "3", "fetch")
         assert "QOS Class may not change" in pod["metadata"]["annotations"]["cotide.dev/phase-note"]
+
+
+async def test_work_that_says_nothing_goes_on_after_the_stated_seconds_under_a_new_operator_too(world: World) -> None:
+    async with running_fleet(world.client, ONE_NODE) as fleet:
+        async with world.operator(ALONE, crash=True):
+            await world.server.until_open(world.client)
+            await world.client.create(JOBS, job("mute", seconds=4))
+            fetching = await until_set(world, fleet, "mute", "500m", "fetch")
+        notes = fetching["metadata"]["annotations"]
+        begun, ends = (parse_timestamp(notes[f"cotide.dev/phase-{what}"]) for what in ("since", "ends"))
+        assert ends - begun == pytest.approx(4, abs=1e-3)
+        async with world.operator(ALONE):
+            counting = await until_set(world, fleet, "mute", "3", "count")
+        assert parse_timestamp(counting["metadata"]["annotations"]["cotide.dev/phase-since"]) >= ends
+
+
+async def test_a_pod_whose_probe_finds_another_phase_in_its_file_is_given_the_next_one(world: World) -> None:
+    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+        await world.server.until_open(world.client)
+        await world.client.create(JOBS, job("probed", probe=True))
+        await until_set(world, fleet, "probed", "500m", "fetch")
+        # A fake node runs no probe: what its kubelet would tell.
+        unready = {"type": "Ready", "status": "False", "lastTransitionTime": "2100-01-01T00:00:00Z"}
+        await world.client.patch(f"{PODS}/probed-0/status", {"status": {"conditions": [unready]}}, "strategic")
+        await until_set(world, fleet, "probed", "3", "count")

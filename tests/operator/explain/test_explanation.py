@@ -154,6 +154,18 @@ def test_a_placed_pod_says_where_since_when_and_why() -> None:
     assert "Queue position" not in said
 
 
+def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> None:
+    body = pod(note(), spec={"nodeName": "fake-3"}, status={"phase": "Running"})
+    begun = {"cotide.dev/granted-phase": "read", "cotide.dev/phase-since": "2026-11-20T13:03:00.000000Z"}
+    body["metadata"]["annotations"] |= {**begun, "cotide.dev/phase-ends": "2026-11-20T13:07:00.000000Z"}
+    told = explain_pod(body, ClassContext(owner=JOB), NOW)
+    assert facts(told)["Phase of work"] == "read, since 2m, 2m left"
+    assert told.data["phaseOfWork"]["ends"] == "2026-11-20T13:07:00.000000Z"
+    body["metadata"]["annotations"]["cotide.dev/phase"] = "count"
+    said = facts(explain_pod(body, ClassContext(owner=JOB), NOW + 200))["Phase of work"]
+    assert said == "read, since 5m 20s, 1m 20s longer than expected; it says count, and waits for that size"
+
+
 def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain() -> None:
     assert "none written yet" in facts(explain_pod(pod(), ClassContext(), NOW))["Decision"]
     foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), ClassContext(), NOW))
@@ -201,6 +213,13 @@ def test_the_rule_that_gave_the_class_is_named(
     body: dict[str, Any], around: ClassContext, told: tuple[str, str]
 ) -> None:
     assert class_and_reason(body, around) == told
+
+
+def test_a_static_pod_is_told_to_be_online_and_why() -> None:
+    body = pod(labels={"cotide.dev/class": "gratis"}, spec={"nodeName": "fake-3"})
+    body["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "1f2e"}
+    told = ("online", "because it is a static pod of its node, which nobody can evict")
+    assert class_and_reason(body, ClassContext()) == told
 
 
 def test_a_job_is_explained_with_its_pods_and_the_foremost_ones_refusals() -> None:

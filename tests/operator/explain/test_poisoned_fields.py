@@ -45,6 +45,12 @@ def test_a_poisoned_field_of_a_pod_or_what_it_belongs_to_spoils_its_own_line(
     assert told.data["name"] == "p"
 
 
+def test_a_poisoned_phase_spoils_its_own_line() -> None:
+    notes = {"cotide.dev/granted-phase": "read", "cotide.dev/phase-since": "yesterday"}
+    told = explain_pod(our_pod_manifest("p", namespace="ns", uid="u", annotations=notes), ClassContext(), NOW)
+    assert [words.split(":")[0] for name, words in told.facts if name == "Not read"] == ["Phase of work"]
+
+
 @pytest.mark.parametrize("status", [{"startTime": "x"}, {"conditions": [{}]}, {"predictedSeconds": {"p50": "long"}}])
 def test_a_poisoned_status_of_a_job_leaves_its_work_and_its_events(status: dict[str, Any]) -> None:
     job = {"metadata": {"namespace": "ns", "name": "j"}, "spec": {"type": "count"}, "status": status}

@@ -5,28 +5,53 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from hand_clock import HandClock
 
 from cotide_core.errors import ClusterError
-from cotide_core.phases.growth import PAUSE_SECONDS
+from cotide_core.phases.growth import PAUSE_SECONDS, Amounts
+from cotide_core.phases.progress import CLOCKS_APART_SECONDS, READINGS_TO_MOVE, SETTLED_SECONDS, UNSEEN_SECONDS, Usage
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_micro_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
-from cotide_operator.scheduling.phase_resizer import ECHO_SECONDS, GRANTED_ANYWAY_SECONDS, PhaseResizer
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.scheduling.phase_resizer import ECHO_SECONDS, GRANTED_ANYWAY_SECONDS, REFUSED_SECONDS, PhaseResizer
 
 SMALL = {"name": "read", "resources": {"cpu": "500m"}}
 LARGE = {"name": "count", "resources": {"cpu": "3"}}
+START = 1_000_000.0
+GRANTED, NOTE = "cotide.dev/granted-phase", "cotide.dev/phase-note"
+SINCE, ENDS = "cotide.dev/phase-since", "cotide.dev/phase-ends"
+RUNS = {"running": {"startedAt": "1970-01-12T13:46:00Z"}}
 Patch = tuple[str, Any]
 
 
 class Scene:
-    """One phased pod, what was patched, and the time."""
+    """One phased pod, what was patched, and the time, which is the machine's as well."""
 
-    def __init__(self, room: int = 4000) -> None:
-        self.mirror, self.patches, self.now, self.room = ObjectCache(), [], 0.0, room
+    def __init__(self, room: int = 4000, *phases: dict[str, Any]) -> None:
+        self.mirror, self.patches, self.clock, self.room = ObjectCache(), [], HandClock(START), room
         self.fault: Exception | None = None
-        job = {"metadata": {"namespace": "d", "name": "j", "uid": "u"}, "spec": {"phases": [SMALL, LARGE]}}
+        self.usage: Usage | None = None
+        self.expected: list[Amounts | None] = []
+        self.telemetry = Metrics()
+        spec = {"phases": list(phases) or [SMALL, LARGE]}
+        job = {"metadata": {"namespace": "d", "name": "j", "uid": "u"}, "spec": spec}
         self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
-        self.resizer = PhaseResizer(self, self.mirror, lambda _: self.room, lambda: self.now)  # type: ignore[arg-type]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with a new operator."""
+        self.resizer = PhaseResizer(
+            self,  # type: ignore[arg-type]  # it patches, and nothing else
+            self.mirror,
+            lambda _: Amounts(self.room, 1 << 30),
+            lambda _, __, size: self.expected.append(size),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            usage_of=lambda _: self.usage,
+            wall=self.clock.now,
+        )
 
     async def patch(self, path: str, body: Any, kind: str = "merge") -> None:
         del kind
@@ -34,25 +59,59 @@ class Scene:
             raise self.fault
         self.patches.append((path.rpartition("/")[2], body))
 
-    def see(self, asks: str, set_: str | None = None, *, phase: str = "", pending: str = "", granted: str = "") -> None:
-        notes = {"cotide.dev/phase": phase, "cotide.dev/granted-phase": granted}
+    def see(
+        self,
+        asks: str,
+        set_: str | None = None,
+        *,
+        phase: str = "",
+        pending: str = "",
+        notes: dict[str, str] | None = None,
+        memory: str = "",
+        restarts: int = 0,
+        told: bool = True,
+        ready: tuple[bool, float] | None = None,
+        probe: bool = True,
+        state: dict[str, Any] = RUNS,
+    ) -> None:
+        """See a pod; ``ready`` is whether it is so and since when: it then says its phase by that."""
+        notes = {"cotide.dev/phase": phase, **(notes or {})}
+        more = {"memory": memory} if memory else {}
         owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
         metadata = {"namespace": "d", "name": "p", "uid": "up", "annotations": notes, "ownerReferences": [owner]}
         conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
-        statuses = [{"name": "c", "resources": {"requests": {"cpu": set_ or asks}}}]
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": asks}}}
+        if ready is not None:
+            notes["cotide.dev/phase-signal"] = "readiness"
+            at = format_micro_timestamp(ready[1])
+            conditions.append({"type": "Ready", "status": str(ready[0]), "reason": "", "lastTransitionTime": at})
+        held = {"requests": {"cpu": set_ or asks, **more}}
+        statuses = [{"name": "c", "resources": held, "restartCount": restarts, "state": state}]
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": asks, **more}}}
+        if ready is not None and probe:
+            container["readinessProbe"] = {"exec": {"command": ["cmp"]}}
         pod = {
             "metadata": metadata,
             "spec": {"nodeName": "n", "containers": [container]},
-            "status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses},
+            "status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses if told else []},
         }
         self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
 
     async def after(self, seconds: float) -> list[Patch]:
-        self.now += seconds
+        self.clock.wall += seconds
         self.patches.clear()
         await self.resizer.look()
         return self.patches
+
+    async def granted(self, asks: str, memory: str = "") -> dict[str, str]:
+        """Let a pod have the size that it asks for, and return what it was told of it."""
+        self.see(asks, memory=memory)
+        (one,) = await self.after(1)
+        notes = {name: value for name, value in told(one).items() if value is not None}
+        self.see(asks, notes=notes, memory=memory)
+        return notes
+
+    def counted(self, outcome: str) -> float:
+        return self.telemetry.registry.get_sample_value("cotide_phase_resizes_total", {"outcome": outcome}) or 0.0
 
 
 def size(patch: Patch) -> str:
@@ -74,11 +133,30 @@ async def test_a_phase_is_granted_when_its_kubelet_has_set_its_size_and_not_befo
     scene.see("500m", "3")
     assert await scene.after(1) == []
     scene.see("500m")
-    assert [told(one) for one in await scene.after(1)] == [
-        {"cotide.dev/granted-phase": "read", "cotide.dev/phase-note": None}
-    ]
-    scene.see("500m", granted="read")
+    (patch,) = await scene.after(1)
+    assert told(patch) == {GRANTED: "read", SINCE: "1970-01-12T13:46:43.000000Z", ENDS: None, NOTE: None}
+    scene.see("500m", notes={GRANTED: "read"})
     assert await scene.after(1) == []
+
+
+async def test_the_engine_hears_of_a_size_before_it_is_asked_for_and_when_it_is_settled() -> None:
+    scene = Scene()
+    scene.see("500m", phase="count")
+    scene.fault = ClusterError("no answer")
+    await scene.after(0)
+    assert scene.expected == [(3000, 0)]  # it may have been heard all the same
+    scene.fault = None
+    scene.see("3", phase="count")
+    await scene.after(1)
+    assert scene.expected == [(3000, 0), None]
+
+
+async def test_a_kubelet_that_has_told_nothing_yet_has_set_nothing() -> None:
+    scene = Scene()
+    scene.see("500m", told=False)
+    assert await scene.after(0) == []
+    scene.see("500m")
+    assert [told(one)[GRANTED] for one in await scene.after(1)] == ["read"]
 
 
 async def test_what_does_not_come_back_is_asked_for_again() -> None:
@@ -107,8 +185,8 @@ async def test_a_wait_is_held_small_then_kept_room_for_and_granted_at_last() -> 
     scene.see("3", "10m", phase="count", pending="Deferred")
     assert await scene.after(60) == []
     (granted,) = await scene.after(GRANTED_ANYWAY_SECONDS)
-    assert told(granted)["cotide.dev/granted-phase"] == "count"
-    assert "no room" in str(told(granted)["cotide.dev/phase-note"])
+    assert told(granted)[GRANTED] == "count"
+    assert "no room" in str(told(granted)[NOTE])
 
 
 async def test_an_infeasible_wish_is_taken_back_and_the_phase_granted_with_the_reason() -> None:
@@ -117,18 +195,49 @@ async def test_an_infeasible_wish_is_taken_back_and_the_phase_granted_with_the_r
     assert [size(one) for one in await scene.after(0)] == ["500m"]
     scene.see("500m", phase="count")
     (granted,) = await scene.after(1)
-    assert told(granted)["cotide.dev/granted-phase"] == "count"
-    assert "infeasible" in str(told(granted)["cotide.dev/phase-note"])
+    assert told(granted)[GRANTED] == "count"
+    assert "infeasible" in str(told(granted)[NOTE])
 
 
-async def test_a_refusal_for_good_is_not_repeated_and_is_said() -> None:
+async def test_an_infeasible_wish_whose_taking_back_was_lost_is_taken_back_again() -> None:
     scene = Scene()
-    scene.see("3")
-    scene.fault = ApiError(422, "Invalid", "Pod QOS Class may not change", "PATCH")
+    scene.see("3", "500m", phase="count", pending="Infeasible")
+    scene.fault = ClusterError("no answer")
+    await scene.after(0)
+    scene.fault = None
+    assert [size(one) for one in await scene.after(ECHO_SECONDS)] == ["500m"]
+    assert (scene.counted("unanswered"), scene.counted("infeasible")) == (1, 1)
+
+
+async def test_after_an_infeasible_phase_the_next_one_is_sized_again() -> None:
+    scene = Scene()
+    scene.see("3", "500m", phase="count", pending="Infeasible")
+    await scene.after(0)
+    scene.see("500m", phase="read", pending="Infeasible")  # its kubelet has not looked yet
+    assert await scene.after(1) == []
+    scene.see("500m", phase="read")
+    (granted,) = await scene.after(1)
+    assert (told(granted)[GRANTED], told(granted)[NOTE]) == ("read", None)
+
+
+async def test_a_refusal_is_said_and_asked_for_again_after_pauses_that_double() -> None:
+    scene = Scene()
+    scene.see("10m", phase="count")  # held small when a quota was used up
+    scene.fault = ApiError(403, "Forbidden", "exceeded quota: q", "PATCH")
     await scene.after(0)
     scene.fault = None
     (granted,) = await scene.after(1)
-    assert "QOS" in str(told(granted)["cotide.dev/phase-note"])
+    assert "stays at 10m of cpu" in str(told(granted)[NOTE])
+    assert "quota" in str(told(granted)[NOTE])
+    notes = {name: value for name, value in told(granted).items() if value is not None}
+    scene.see("10m", phase="count", notes=notes)
+    assert await scene.after(REFUSED_SECONDS - 2) == []
+    scene.fault = ApiError(403, "Forbidden", "exceeded quota: q", "PATCH")
+    await scene.after(2)
+    scene.fault = None
+    assert await scene.after(2 * REFUSED_SECONDS - 1) == []
+    ((subresource, _),) = await scene.after(1)
+    assert subresource == "resize"
 
 
 async def test_pods_that_run_no_more_are_left_alone() -> None:
@@ -137,3 +246,108 @@ async def test_pods_that_run_no_more_are_left_alone() -> None:
     pod = scene.mirror.pods["d/p"]
     scene.mirror.apply("pods", "DELETED", pod)
     assert await scene.after(0) == []
+
+
+async def test_work_that_says_nothing_goes_on_when_the_stated_seconds_are_over_and_they_are_scored() -> None:
+    scene = Scene(4000, {**SMALL, "seconds": 60}, LARGE)
+    notes = await scene.granted("500m")
+    assert notes == {GRANTED: "read", SINCE: "1970-01-12T13:46:41.000000Z", ENDS: "1970-01-12T13:47:41.000000Z"}
+    assert await scene.after(59) == []
+    assert [size(one) for one in await scene.after(1)] == ["3"]
+    assert scene.telemetry.registry.get_sample_value("cotide_phase_length_ratio_sum") == 1.0
+
+
+async def test_a_new_operator_goes_on_where_the_last_one_left_a_phase() -> None:
+    scene = Scene(4000, {**SMALL, "seconds": 60}, LARGE)
+    await scene.granted("500m")
+    await scene.after(40)
+    scene.restart()
+    assert await scene.after(19) == []
+    assert [size(one) for one in await scene.after(1)] == ["3"]
+
+
+async def test_a_container_that_begins_anew_begins_with_the_first_phase() -> None:
+    scene = Scene(4000, SMALL, LARGE)
+    scene.see("3", notes={GRANTED: "count", SINCE: "1970-01-12T13:46:40Z"})
+    assert await scene.after(0) == []
+    scene.see("3", notes={GRANTED: "count", SINCE: "1970-01-12T13:46:40Z"}, restarts=1)
+    assert [size(one) for one in await scene.after(1)] == ["500m"]
+
+
+async def test_work_that_says_its_phase_is_believed_whatever_the_clock_says() -> None:
+    scene = Scene(4000, {**SMALL, "seconds": 60}, LARGE)
+    scene.see("500m", phase="read")
+    await scene.after(0)
+    scene.see("500m", phase="read", notes={GRANTED: "read"})
+    assert await scene.after(600) == []
+
+
+async def test_a_pod_that_is_no_longer_ready_wants_its_next_phase() -> None:
+    scene = Scene(4000, {**SMALL, "seconds": 60}, LARGE)
+    scene.see("500m", ready=(False, START - 10))  # its file says "read", and nothing is granted yet
+    (granted,) = await scene.after(0)
+    notes = {GRANTED: str(told(granted)[GRANTED])}
+    scene.see("500m", ready=(False, START - 10), notes=notes)  # its kubelet has not shown it the grant
+    assert await scene.after(10) == []
+    scene.see("500m", ready=(True, START + 11), notes=notes)
+    assert await scene.after(600) == []  # it is believed, whatever the clock says
+    scene.see("500m", ready=(False, START + 700), notes=notes)
+    assert [size(one) for one in await scene.after(1)] == ["3"]
+    scene.see("3", ready=(False, START + 700), notes=notes)
+    (granted,) = await scene.after(1)
+    assert told(granted)[GRANTED] == "count"
+
+
+async def test_a_new_operator_takes_readiness_that_ended_after_the_grant_for_the_next_phase() -> None:
+    notes = {GRANTED: "read", SINCE: format_micro_timestamp(START)}
+    for ended, sizes in ((START + CLOCKS_APART_SECONDS - 1, []), (START + CLOCKS_APART_SECONDS + 1, ["3"])):
+        scene = Scene()
+        scene.see("500m", ready=(False, ended), notes=notes)
+        assert [size(one) for one in await scene.after(20)] == sizes
+
+
+async def test_a_phase_that_was_over_before_the_probe_looked_ends_all_the_same() -> None:
+    scene = Scene()
+    notes = {GRANTED: "read", SINCE: format_micro_timestamp(START)}
+    scene.see("500m", ready=(False, START - 10), notes=notes)
+    assert await scene.after(UNSEEN_SECONDS - 1) == []
+    assert [size(one) for one in await scene.after(1)] == ["3"]
+
+
+async def test_a_container_that_does_not_run_says_nothing_by_not_being_ready() -> None:
+    scene = Scene()
+    notes = {GRANTED: "read", SINCE: format_micro_timestamp(START)}
+    scene.see("500m", ready=(True, START), notes=notes)
+    await scene.after(0)
+    scene.see("500m", ready=(False, START + 60), notes=notes, state={"waiting": {"reason": "CrashLoopBackOff"}})
+    assert await scene.after(60) == []
+
+
+async def test_readiness_without_a_probe_is_passed_over_and_said() -> None:
+    scene = Scene()
+    scene.see("500m", ready=(True, START), probe=False)
+    (granted,) = await scene.after(0)
+    assert "has no readinessProbe" in str(told(granted)[NOTE])
+
+
+async def test_a_phase_is_seen_from_usage() -> None:
+    scene = Scene()
+    await scene.granted("500m")
+    for _ in range(READINGS_TO_MOVE - 1):
+        scene.usage = Usage(2000, 0, scene.clock.wall + SETTLED_SECONDS)
+        assert await scene.after(SETTLED_SECONDS) == []
+    scene.usage = Usage(2000, 0, scene.clock.wall + SETTLED_SECONDS)
+    assert [size(one) for one in await scene.after(SETTLED_SECONDS)] == ["3"]
+
+
+async def test_memory_that_no_later_phase_needs_is_given_back_once_it_is_free() -> None:
+    sort = {"name": "sort", "resources": {"cpu": "500m", "memory": "2Gi"}}
+    write = {"name": "write", "resources": {"cpu": "500m", "memory": "1Gi"}}
+    scene = Scene(4000, sort, write)
+    scene.see("500m", phase="write", memory="2Gi")
+    (granted,) = await scene.after(0)  # nobody measured it: it keeps its memory, and may go on
+    assert told(granted)[GRANTED] == "write"
+    scene.see("500m", phase="write", memory="2Gi", notes={GRANTED: "write"})
+    scene.usage = Usage(100, 0.5 * 2**30, scene.clock.wall)
+    (patch,) = await scene.after(1)
+    assert patch[1]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}

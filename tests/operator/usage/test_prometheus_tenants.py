@@ -149,11 +149,19 @@ async def test_an_answer_of_600_000_series_is_cut_off_and_costs_little_memory() 
     assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
 
 
-async def test_an_answer_with_too_many_bytes_is_cut_off_too() -> None:
-    tenants = Tenants(maximum_answer_bytes=100_000)
-    put_workload(tenants.mirror, "a/web", rpsQuery="huge")
+@pytest.mark.parametrize(
+    ("limit", "query", "what"),
+    [
+        ({"maximum_answer_bytes": 100_000}, "huge", "more than 100000 bytes"),
+        ({"maximum_series": 2}, "twice", "more than 2 series"),  # three of them, in far less than 4 MiB
+    ],
+)
+async def test_either_limit_of_an_answer_suffices(limit: dict[str, int], query: str, what: str) -> None:
+    tenants = Tenants(**limit)
+    put_workload(tenants.mirror, "a/web", rpsQuery=query)
     found, _ = await tenants.read()
-    assert "more than 100000 bytes" in found.faults["a/web"].message
+    assert what in found.faults["a/web"].message
+    assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
 
 
 @needs_prometheus

@@ -1,0 +1,167 @@
+"""Which phase a running pod of a live Job is in, where its work does not say so itself.
+
+Called by the operator's resizer. Pure. Work that says its phase is believed, and this is not asked. Other work goes
+through its phases in order, one at a time, and only once the phase it is in has its size::
+
+    measured usage tells this phase from the next -> next, after `READINGS_TO_MOVE` readings on its side of the middle
+    it can't, or nothing is measured              -> next, when the stated seconds are over
+    neither                                       -> the phase lasts until the pod ends
+
+Between the two stands work that shows by its readiness that it wants the next phase, and not which: its probe compares
+the phase that it wrote into a file with the granted one. It was ready since the grant and no longer is -> next.
+
+A wrong step costs speed and never the pod: what follows phases are requests, and no limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+READINGS_TO_MOVE: Final = 3
+"""One after the other. Chosen: a pause for a file or a lock is no new phase."""
+SETTLED_SECONDS: Final = 60.0
+"""Before a reading speaks of a phase alone. Chosen: a usual Prometheus rate is the mean of a minute."""
+APART_SHARE: Final = 0.25
+"""By which two needs must differ, of the larger, for usage to tell them apart. Chosen: above the noise of a minute."""
+CLOCKS_APART_SECONDS: Final = 5.0
+"""By which a node's clock may run ahead of ours. Chosen: well above what time servers leave."""
+UNSEEN_SECONDS: Final = 30.0
+"""After which work that runs and was never seen ready in its phase counts as through with it. Chosen: three probes at
+Kubernetes' own period of 10 s, each of which would have seen it ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatedPhase:
+    """A phase as a Job states it.
+
+    Attributes
+    ----------
+    millicores, memory_bytes : what it needs; 0 bytes where nothing is stated.
+    seconds : how long it should last with that; None where it is not known.
+    """
+
+    name: str
+    millicores: int
+    memory_bytes: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a pod was measured to use; nan for what was not measured.
+
+    Attributes
+    ----------
+    at_seconds : when it was so.
+    """
+
+    millicores: float
+    memory_bytes: float
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether a pod is ready, since when, and since when its container runs, by its node's clock (seconds)."""
+
+    is_ready: bool
+    since_seconds: float
+    started_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a pod is; seconds of one clock.
+
+    Attributes
+    ----------
+    place : of its phase among the stated ones, from 0.
+    since_seconds : when it entered it.
+    granted_seconds : when it had its size; None while it waits.
+    ahead : readings in a row that look like the next phase.
+    read_seconds : when the last reading was made that was counted.
+    was_ready : whether it was seen ready since it had its size.
+    """
+
+    place: int
+    since_seconds: float
+    granted_seconds: float | None = None
+    ahead: int = 0
+    read_seconds: float = 0.0
+    was_ready: bool = False
+
+    def entered(self, place: int, now_seconds: float) -> Progress:
+        """Return where a pod is that has just entered a phase."""
+        return Progress(place, now_seconds)
+
+
+def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, usage: Usage | None) -> Progress:
+    """Return where a pod is now that says nothing of its phase.
+
+    Parameters
+    ----------
+    usage : the last fresh reading; None where there is none.
+    """
+    granted, place = progress.granted_seconds, progress.place
+    if granted is None or place + 1 >= len(phases):
+        return progress
+    is_ahead = None if usage is None else looks_like_next(phases[place], phases[place + 1], usage)
+    if usage is None or is_ahead is None:
+        seconds = phases[place].seconds
+        is_over = seconds is not None and now_seconds - granted >= seconds
+        return progress.entered(place + 1, now_seconds) if is_over else progress
+    if usage.at_seconds <= progress.read_seconds or usage.at_seconds < granted + SETTLED_SECONDS:
+        return progress
+    ahead = progress.ahead + 1 if is_ahead else 0
+    if ahead >= READINGS_TO_MOVE:
+        return progress.entered(place + 1, now_seconds)
+    return replace(progress, ahead=ahead, read_seconds=usage.at_seconds)
+
+
+def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, readiness: Readiness) -> Progress:
+    """Return where a pod is now whose work shows by its readiness that it wants the next phase.
+
+    A pod that is not ready when its phase is granted has not seen the grant yet: it must become ready first. Where
+    nobody saw that, readiness that ended after the grant is proof enough (an operator was away), and so are
+    `UNSEEN_SECONDS` without it: work that is through with a phase before its probe has looked would wait for ever.
+    """
+    granted = progress.granted_seconds
+    if granted is None or progress.place + 1 >= len(phases):
+        return progress
+    if readiness.is_ready:
+        return progress if progress.was_ready else replace(progress, was_ready=True)
+    unseen_seconds = now_seconds - max(granted, readiness.started_seconds)
+    ended_since = readiness.since_seconds > granted + CLOCKS_APART_SECONDS
+    if progress.was_ready or ended_since or unseen_seconds >= UNSEEN_SECONDS:
+        return progress.entered(progress.place + 1, now_seconds)
+    return progress
+
+
+def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) -> bool | None:
+    """Return whether usage is on the next phase's side of the middle; None where their needs are too much alike.
+
+    Cpu decides where it differs; else memory, where the next phase needs more of it: few programs give memory back.
+    """
+    if _apart(phase.millicores, following.millicores) and not math.isnan(usage.millicores):
+        middle = (phase.millicores + following.millicores) / 2
+        return usage.millicores > middle if following.millicores > phase.millicores else usage.millicores < middle
+    grows = 0 < phase.memory_bytes < following.memory_bytes and _apart(phase.memory_bytes, following.memory_bytes)
+    if grows and not math.isnan(usage.memory_bytes):
+        return usage.memory_bytes > (phase.memory_bytes + following.memory_bytes) / 2
+    return None
+
+
+def memory_from(phases: Sequence[StatedPhase], place: int) -> int:
+    """Return the most memory that a phase or any later one needs; 0 where no phase states any.
+
+    A phase that states none may use as much as the largest.
+    """
+    largest = max((phase.memory_bytes for phase in phases), default=0)
+    return max((phase.memory_bytes or largest for phase in phases[place:]), default=largest)
+
+
+def _apart(one: int, other: int) -> bool:
+    return abs(one - other) >= APART_SHARE * max(one, other, 1)

@@ -1,0 +1,275 @@
+"""Learns the phases of Jobs from what their pods are measured to use, by type, and says what the next pods should have.
+
+Started by `assembly` on the replica that leads, where ``phases.learn`` is set. Readings of running pods are collected
+while they run; a pod that succeeds is a run, which is scored and taught (`cotide_predictors.phases`). The controller of
+Jobs asks when it makes a pod. Invariants: runs of a namespace teach that namespace alone, or the pool that the
+administrator put it into; pods with stated phases, with more containers than one or without a cpu request neither teach
+nor are taught; a store that fails costs a line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cotide_core.errors import CotideError, InputError, ModelError
+from cotide_core.phases.growth import Amounts
+from cotide_core.phases.progress import StatedPhase, Usage
+from cotide_core.recording.samples import POOL
+from cotide_core.units import CPU, MEMORY, bounded_amount
+from cotide_kube.objects import PodObject
+from cotide_operator.apis.types import JobSpec
+from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.config.phase_settings import PhaseSettings
+from cotide_operator.config.settings import EVERY
+from cotide_operator.models.learned_store import PHASES, LearnedStore
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by
+
+if TYPE_CHECKING:
+    from cotide_predictors.phases.learned_phases import LearnedPhases
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Of the operator's clock between two looks at readings, but at most ten looks a second of the wall. Chosen: below any
+source's interval."""
+LEAST_WALL_SECONDS: Final = 0.1
+PODS_MOST: Final = 5_000
+"""Pods followed at once; others teach nothing. Chosen: 50 MB with all their readings."""
+READINGS_MOST: Final = 512
+"""Of a pod; of more, every other one is dropped. Chosen: ten for each part of a run that is told apart."""
+FILE: Final = "phases.json"
+STATES: Final = ("learning", "trusted", "fallen back")
+UsageOf = Callable[[str], Usage | None]
+
+
+@dataclass(slots=True)
+class _Followed:
+    uid: str
+    type: str
+    learner: str
+    began: float
+    largest: Amounts
+    readings: list[tuple[float, float, float]] = field(default_factory=list)
+    latest: float = 0.0
+
+
+class PhaseLearning:
+    """What types of Jobs used, by whom they teach.
+
+    Parameters
+    ----------
+    kept : where it outlives the process; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        settings: PhaseSettings,
+        mirror: ObjectCache,
+        *,
+        clock: Clock,
+        telemetry: Metrics,
+        kept: LearnedStore | None = None,
+    ) -> None:
+        self._settings, self._mirror, self._clock = settings, mirror, clock
+        self._telemetry, self._kept = telemetry, kept
+        self._followed: dict[str, _Followed] = {}
+        self._profiles: dict[tuple[str, str], LearnedPhases] = {}
+        """By learner and type, the last that was taught at the end."""
+        self._restored: dict[str, float] = {}
+        """By learner the monotonic second at which the store is asked again; infinite once it has answered."""
+        self._unsaved: set[str] = set()
+        mirror.subscribe(self._changed)
+
+    async def run(self, usage_of: UsageOf) -> None:
+        """Follow pods until cancelled."""
+        kept = time.monotonic()
+        while True:
+            await asyncio.sleep(max(LOOK_SECONDS / self._clock.speed, LEAST_WALL_SECONDS))
+            await self.look(usage_of)
+            if time.monotonic() - kept >= self._settings.keep_seconds:
+                kept = time.monotonic()
+                await self.keep()
+
+    async def look(self, usage_of: UsageOf) -> None:
+        """Take the readings of running pods that teach, and forget namespaces that are gone.
+
+        Parameters
+        ----------
+        usage_of : pod to its last fresh reading; its seconds are those of the operator's clock.
+        """
+        for job_key, job in list(self._mirror.jobs.items()):
+            if not job.spec.get("type") or job.spec.get("phases"):
+                continue
+            learner = self._learner_of(job.metadata.namespace)
+            if self._restored.get(learner, 0.0) <= time.monotonic():
+                await self._restore(learner)
+            for pod in self._mirror.pods_of_job(job_key):
+                self._follow(pod, str(job.spec["type"]), learner, usage_of)
+        for key in [key for key in self._followed if key not in self._mirror.pods]:
+            del self._followed[key]
+        # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
+        for learner in [one for one in self._restored if one != POOL and self._mirror.is_gone(one)]:
+            await self._forget(learner)
+
+    def phases_for(self, job: CustomObject, spec: JobSpec) -> Phases:
+        """Return what the next pod of a Job should have of cpu and memory, in order; none to leave it as it is."""
+        largest = _largest_of(spec)
+        profile = self._profiles.get((self._learner_of(job.metadata.namespace), spec.type))
+        if not spec.type or spec.phases or largest is None or profile is None or not profile.runs:
+            return NO_PHASES
+        if profile.runs[-1].largest != largest:
+            return NO_PHASES
+        return tuple(
+            StatedPhase(f"learned-{number}", need.millicores, need.memory_bytes, need.seconds)
+            for number, need in enumerate(profile.needs())
+        )
+
+    async def keep(self) -> None:
+        """Write what is new into the store."""
+        if self._kept is None:
+            self._unsaved.clear()
+            return
+        for learner in sorted(one for one in self._unsaved if math.isinf(self._restored.get(one, 0.0))):
+            data = {name: one.as_json() for (whose, name), one in self._profiles.items() if whose == learner}
+            try:
+                await self._kept.save(PHASES, learner, {FILE: json.dumps(data).encode()})
+            except CotideError as error:
+                _LOG.warning("phases that were learned%s are not kept: %s", _whose(learner), error)
+                continue
+            self._unsaved.discard(learner)
+
+    def _learner_of(self, namespace: str) -> str:
+        pooled = self._settings.pooled_namespaces
+        return POOL if namespace in pooled or EVERY in pooled else namespace
+
+    def _follow(self, pod: PodObject, job_type: str, learner: str, usage_of: UsageOf) -> None:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None:
+            return
+        known = self._followed.get(key)
+        if known is None or known.uid != pod.metadata.uid:
+            alone = len(pod.spec.containers) == 1 and not pod.spec.init_containers
+            largest = asked_by(pod) if alone else None
+            if largest is None or not largest.millicores or len(self._followed) >= PODS_MOST:
+                return
+            known = _Followed(pod.metadata.uid, job_type, learner, self._clock.now(), largest)
+            self._followed[key] = known
+        usage = usage_of(key)
+        if usage is None or usage.at_seconds <= max(known.latest, known.began):
+            return
+        known.latest = usage.at_seconds
+        known.readings.append((usage.at_seconds - known.began, usage.millicores, usage.memory_bytes))
+        if len(known.readings) > READINGS_MOST:
+            del known.readings[1::2]
+
+    def _changed(self, kind: Kind, key: str) -> None:
+        if kind != "pods" or key not in self._followed:
+            return
+        pod, known = self._mirror.pods.get(key), self._followed[key]
+        if pod is None or pod.metadata.uid != known.uid or pod.status.phase == "Failed":
+            del self._followed[key]
+        elif pod.status.phase == "Succeeded":
+            del self._followed[key]
+            self._teach(known)
+
+    def _teach(self, known: _Followed) -> None:
+        from cotide_predictors.phases.learned_phases import LearnedPhases, run_of  # only where it learns
+
+        run = run_of(known.readings, self._clock.now() - known.began, known.largest)
+        if run is None:
+            self._telemetry.phase_runs.labels("too little").inc()
+            return
+        name = (known.learner, known.type)
+        profile = self._profiles.pop(name, None) or LearnedPhases()
+        profile.add(run)
+        self._profiles[name] = profile
+        while len(self._profiles) > self._settings.types_most:
+            self._unsaved.add(self._drop_one())
+        self._unsaved.add(known.learner)
+        self._telemetry.phase_runs.labels("taught").inc()
+        self._show()
+
+    def _drop_one(self) -> str:
+        """Drop the type taught longest ago of the learner that has most, who can push out nobody else's; return it."""
+        counts = Counter(learner for learner, _ in self._profiles)
+        largest = max(counts, key=counts.__getitem__)
+        del self._profiles[next(name for name in self._profiles if name[0] == largest)]
+        return largest
+
+    def _show(self) -> None:
+        states = [one.state for one in self._profiles.values()]
+        for state in STATES:
+            self._telemetry.phase_types.labels(state).set(states.count(state))
+        sums: dict[str, list[Any]] = {}
+        for profile in self._profiles.values():
+            for rule, scores in profile.scores.items():
+                sums.setdefault(rule, []).extend(scores)
+        for rule, found in sums.items():
+            for what in ("under", "held") if found else ():
+                mean = sum(getattr(one, what) for one in found) / len(found)
+                self._telemetry.phase_forecast.labels(rule, what).set(mean)
+
+    async def _restore(self, learner: str) -> None:
+        from cotide_predictors.phases.learned_phases import LearnedPhases
+
+        self._restored[learner] = math.inf
+        if self._kept is None:
+            return
+        try:
+            files = await self._kept.load(PHASES, learner) or {}
+        except CotideError as error:
+            self._restored[learner] = time.monotonic() + self._settings.keep_seconds
+            _LOG.warning("phases that were learned%s before are not taken up yet: %s", _whose(learner), error)
+            return
+        try:
+            data = json.loads(files.get(FILE, b"{}"))
+            if not isinstance(data, dict):
+                raise ModelError("it is no mapping of types")
+            for name, one in list(data.items())[-self._settings.types_most :]:
+                profile = LearnedPhases.from_json(one)
+                since = self._profiles.get((learner, name))
+                for run in since.runs if since is not None else ():
+                    profile.add(run)
+                self._profiles[learner, name] = profile
+        except (CotideError, ValueError, RecursionError) as error:
+            _LOG.warning("phases that were learned%s before can't be read: %s", _whose(learner), error)
+        self._show()
+
+    async def _forget(self, learner: str) -> None:
+        """Drop what a namespace taught that is gone: another tenant may get the name."""
+        self._profiles = {name: one for name, one in self._profiles.items() if name[0] != learner}
+        self._restored.pop(learner, None)
+        self._unsaved.discard(learner)
+        self._show()
+        if self._kept is not None:
+            try:
+                await self._kept.delete(learner)
+            except CotideError as error:
+                _LOG.warning("phases that were learned%s can't be deleted: %s", _whose(learner), error)
+
+
+def _largest_of(spec: JobSpec) -> tuple[int, int] | None:
+    """Return what a Job's pod asks for where it has one container and asks for cpu; None elsewhere."""
+    pod = spec.template.spec.model_dump(by_alias=True)
+    if len(pod["containers"]) != 1 or pod.get("initContainers"):
+        return None
+    requests = (pod["containers"][0].get("resources") or {}).get("requests") or {}
+    try:
+        millicores, memory = bounded_amount(CPU, requests.get(CPU, 0)), bounded_amount(MEMORY, requests.get(MEMORY, 0))
+    except InputError:
+        return None
+    return (millicores, memory) if millicores else None
+
+
+def _whose(learner: str) -> str:
+    return "" if learner == POOL else f" in namespace {learner}"

@@ -1,0 +1,1 @@
+"""Phases of tasks learned from what earlier runs of their type used."""

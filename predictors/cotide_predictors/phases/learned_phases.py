@@ -1,0 +1,228 @@
+"""The phases of a type of task as its earlier runs had them, scored on each next run before that run teaches.
+
+Called by the operator's `usage.phase_learning`. A run is a path: cpu and memory over `PARTS` equal parts of its time.
+The mean path of the last runs is cut where its level changes (`change_points`); a stretch needs what nearly all runs
+used there, with a margin, and lasts its part of the mean run time. Each next run says how that would have done, beside
+two rules that cost nothing: one need for all the time, the mean of earlier runs; and the task's maximum, which is what
+holds where nothing is trusted::
+
+    learning --`LEAST_SCORES` good ones--> trusted <--> fallen back (too often below what was used, or little saved)
+
+Invariants: no need lies above the task's maximum; what is scored was not learned from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.errors import ModelError
+from cotide_core.kernels.array_types import Floats
+from cotide_core.limits import EXACT, SECONDS_MOST
+from cotide_core.phases.profile import PHASES_MOST
+from cotide_predictors.phases.change_points import change_points
+
+PARTS: Final = 48
+"""Of a run's time. Chosen: a phase of a twentieth of the run has two."""
+LEAST_READINGS: Final = 12
+"""Of a run that teaches. Chosen: with fewer a short phase is not seen at all."""
+RUNS_KEPT: Final = 8
+SCORES_KEPT: Final = 6
+LEAST_SCORES: Final = 3
+"""Chosen, as the two above: what changed is forgotten within a few runs."""
+UNDER_MOST: Final = 0.05
+"""Part of the time that learned needs may lie below what was used. Chosen: it costs speed at contention only."""
+SAVED_LEAST: Final = 0.1
+"""Part of the maximum that must be given back to be worth a resize. Chosen."""
+MARGIN: Final = 1.15
+QUANTILE: Final = 0.95
+"""Of what runs used in a stretch, and what is added. Chosen."""
+RULES: Final = ("learned", "mean", "maximum")
+
+
+class Need(NamedTuple):
+    """A stretch of a task."""
+
+    seconds: float
+    millicores: int
+    memory_bytes: int
+
+
+class Score(NamedTuple):
+    """How a rule did on a run.
+
+    Attributes
+    ----------
+    under : part of the time in which less was kept than used.
+    held : mean cpu that was kept, as a part of the maximum.
+    """
+
+    under: float
+    held: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What a run used.
+
+    Attributes
+    ----------
+    seconds : how long it took. largest : what the task asks for, millicores and bytes, the first > 0.
+    usage : (PARTS, 2) mean millicores and largest bytes of each part.
+    """
+
+    seconds: float
+    largest: tuple[int, int]
+    usage: Floats
+
+
+def run_of(readings: Sequence[tuple[float, float, float]], seconds: float, largest: tuple[int, int]) -> Run | None:
+    """Return a run from readings; None where they are too few or say too little.
+
+    Parameters
+    ----------
+    readings : seconds since the start, millicores and bytes; nan for what is not known.
+    """
+    if len(readings) < LEAST_READINGS or not 0 < seconds <= SECONDS_MOST or largest[0] <= 0:
+        return None
+    table = np.array(sorted(readings), np.float64)
+    table = table[np.isfinite(table[:, 0]) & (table[:, 0] >= 0) & (table[:, 0] <= seconds)]
+    middles = (np.arange(PARTS) + 0.5) / PARTS * seconds
+    columns = []
+    for column in (1, 2):
+        known = table[np.isfinite(table[:, column]) & (table[:, column] >= 0) & (table[:, column] <= EXACT)]
+        if len(known) < LEAST_READINGS:
+            if column == 1:
+                return None
+            columns.append(np.full(PARTS, float(largest[1])))
+            continue
+        columns.append(np.interp(middles, known[:, 0], known[:, column]))
+    return Run(seconds, largest, np.column_stack(columns))
+
+
+def learned(runs: Sequence[Run]) -> tuple[Need, ...]:
+    """Return the needs of a type's runs, in order; ``runs`` has at least one."""
+    largest = _largest(runs)
+    paths = np.stack([run.usage for run in runs])
+    scaled = np.minimum(paths / np.maximum(largest, 1.0), 1.0)
+    cuts = change_points(scaled.mean(axis=0), most=PHASES_MOST)
+    seconds = float(np.mean([run.seconds for run in runs]))
+    levels = [paths[:, begin:end, 0].mean() for begin, end in zip((0, *cuts), (*cuts, PARTS), strict=True)]
+    # A change comes a little earlier or later in each run: the higher of two neighbours has a part more of the time.
+    moved = [cut + (1 if levels[place] > levels[place + 1] else -1) for place, cut in enumerate(cuts)]
+    found = []
+    for begin, end in zip((0, *moved), (*moved, PARTS), strict=True):
+        if end <= begin:
+            continue
+        cpu, memory = (np.quantile(paths[:, begin:end, column], QUANTILE) * MARGIN for column in (0, 1))
+        found.append(
+            Need(
+                (end - begin) / PARTS * seconds,
+                max(1, min(math.ceil(cpu), int(largest[0]))),
+                min(math.ceil(memory), int(largest[1])),
+            )
+        )
+    return tuple(found)
+
+
+def score(needs: Sequence[Need], run: Run) -> Score:
+    """Return how needs would have done on a run, going from one to the next by their seconds alone."""
+    times = (np.arange(PARTS) + 0.5) / PARTS * run.seconds
+    ends = np.cumsum([need.seconds for need in needs])
+    places = np.minimum(np.searchsorted(ends, times, side="right"), len(needs) - 1)
+    kept = np.array([[need.millicores, need.memory_bytes] for need in needs], np.float64)[places]
+    used = np.minimum(run.usage, run.largest)
+    return Score(float((kept < used).any(axis=1).mean()), float(kept[:, 0].mean() / run.largest[0]))
+
+
+def _largest(runs: Sequence[Run]) -> Floats:
+    largest: Floats = np.array([run.largest for run in runs], np.float64).max(axis=0)
+    return largest
+
+
+@dataclass(slots=True)
+class LearnedPhases:
+    """What one type of task taught one learner.
+
+    Attributes
+    ----------
+    runs : the last ones. scores : of the last runs, by rule.
+    """
+
+    runs: deque[Run] = field(default_factory=lambda: deque(maxlen=RUNS_KEPT))
+    scores: dict[str, deque[Score]] = field(default_factory=lambda: {rule: deque(maxlen=SCORES_KEPT) for rule in RULES})
+
+    def add(self, run: Run) -> None:
+        """Score what was learned so far on a run, and learn from it."""
+        if self.runs and self.runs[-1].largest != run.largest:
+            self.runs.clear()  # another task by now: its maximum is another
+        if len(self.runs) > 1:
+            levels = np.mean([one.usage.mean(axis=0) for one in self.runs], axis=0)
+            flat = [Need(run.seconds, int(levels[0]), int(levels[1]))]
+            everything = [Need(run.seconds, *run.largest)]
+            for rule, needs in zip(RULES, (learned(self.runs), flat, everything), strict=True):
+                self.scores[rule].append(score(needs, run))
+        self.runs.append(run)
+
+    @property
+    def state(self) -> str:
+        """``learning``, ``trusted`` or ``fallen back``."""
+        scores = self.scores["learned"]
+        if len(scores) < LEAST_SCORES:
+            return "learning"
+        under, held = (float(np.mean(column)) for column in zip(*scores, strict=True))
+        return "trusted" if under <= UNDER_MOST and held <= 1 - SAVED_LEAST else "fallen back"
+
+    def needs(self) -> tuple[Need, ...]:
+        """Return the phases of the next run; none where they are not trusted, or there is but one."""
+        found = learned(self.runs) if self.state == "trusted" else ()
+        return found if len(found) > 1 else ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a store keeps."""
+        return {
+            "runs": [
+                {"seconds": run.seconds, "largest": list(run.largest), "usage": np.rint(run.usage).tolist()}
+                for run in self.runs
+            ],
+            "scores": {rule: [list(one) for one in scores] for rule, scores in self.scores.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> LearnedPhases:
+        """Read what a store kept.
+
+        Raises
+        ------
+        ModelError
+            When it is nothing that `as_json` wrote.
+        """
+        found = cls()
+        try:
+            for one in data["runs"][-RUNS_KEPT:]:
+                usage = np.array(one["usage"], np.float64)
+                largest = (int(one["largest"][0]), int(one["largest"][1]))
+                seconds = float(one["seconds"])
+                bounded = usage.shape == (PARTS, 2) and bool(((usage >= 0) & (usage <= EXACT)).all())
+                if not (
+                    bounded and 0 < seconds <= SECONDS_MOST and 0 < largest[0] <= EXACT and 0 <= largest[1] <= EXACT
+                ):
+                    raise ValueError("a run is out of its bounds")
+                found.runs.append(Run(seconds, largest, usage))
+            _read_scores(found, data["scores"])
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            raise ModelError(f"what was kept of phases can't be read: {error}") from error
+        return found
+
+
+def _read_scores(found: LearnedPhases, data: Mapping[str, Any]) -> None:
+    for rule in RULES:
+        for under, held in data[rule][-SCORES_KEPT:]:
+            if not (0 <= under <= 1 and 0 <= held <= 1):
+                raise ValueError("a score is no part of the whole")
+            found.scores[rule].append(Score(float(under), float(held)))
