@@ -19,10 +19,15 @@ from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from cotide_kube.client import KubeClient
+    from cotide_operator.config.metric_settings import PrometheusSourceSettings
     from cotide_operator.config.provisioning_settings import ActuatorSettings, ProvisioningSettings
     from cotide_operator.provisioning.advice import Advice, History
     from cotide_operator.provisioning.cluster_view import ClusterView
+
+    Floats = NDArray[np.float64]
 
 
 @click.command(name="capacity")
@@ -62,13 +67,15 @@ def command(
         raise InputError("can't be given together with --apply", field="--plan")
     if dry_run and not apply_it:
         raise InputError("says what --apply would do, which is not given", field="--dry-run")
-    settings = read_settings(config).provisioning
+    whole = read_settings(config)
+    settings = whole.provisioning
     if settings is None:
         raise InputError("has no provisioning section", file=str(config), field="provisioning")
     if apply_it and settings.actuator is None:
         raise InputError("names no actuator: nothing can be applied", file=str(config), field="provisioning.actuator")
     past = None if history is None else read_history(history)
-    advice, view, sent = asyncio.run(_run(settings, past, apply_it, dry_run, namespace, kubeconfig, context))
+    asked = None if whole.metrics_source is None else whole.metrics_source.prometheus
+    advice, view, sent = asyncio.run(_run(settings, asked, past, apply_it, dry_run, namespace, kubeconfig, context))
     if output == "table":
         _print(settings, advice, view, sent, dry_run)
     else:
@@ -94,6 +101,7 @@ def read_history(path: Path) -> History:
 
 async def _run(
     settings: ProvisioningSettings,
+    prometheus: PrometheusSourceSettings | None,
     history: History | None,
     apply_it: bool,
     dry_run: bool,
@@ -112,7 +120,7 @@ async def _run(
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         view = view_of(nodes, pods, settings.node_type_label, kinds, now)
-        advice = advise(settings, view, history)
+        advice = advise(settings, view, history, price=await _prices(settings, prometheus, now))
         if not apply_it or settings.actuator is None:
             return advice, view, None
         where = namespace or credentials.namespace
@@ -121,6 +129,18 @@ async def _run(
         else:
             sent = await _order(client, settings, advice, view, where, now, dry_run)
         return advice, view, sent
+
+
+async def _prices(
+    settings: ProvisioningSettings, prometheus: PrometheusSourceSettings | None, now: float
+) -> Floats | None:
+    """Return money for a kWh at each step as a file or Prometheus tells it; what can't be used ends the command."""
+    from cotide_operator.provisioning.energy_prices import read_prices, step_prices
+
+    if settings.energy_prices is None:
+        return None
+    table = await read_prices(settings.energy_prices, prometheus, now)
+    return step_prices(settings, table, now)
 
 
 async def _order(
@@ -164,18 +184,11 @@ async def _scale(
     actuator: ActuatorSettings, advice: Advice, kubeconfig: str | None, context: str | None, dry_run: bool
 ) -> list[str]:
     """Raise replicas where more machines are wanted than are on."""
-    from kubernetes import client, config
-
+    from cotide_kube.official import connect
     from cotide_operator.provisioning.actuators import ScaleSubresource
 
-    def api() -> Any:
-        try:
-            config.load_kube_config(kubeconfig, context)  # type: ignore[no-untyped-call]  # the client has no types
-        except config.ConfigException:
-            config.load_incluster_config()  # type: ignore[no-untyped-call]  # as above
-        return client.ApiClient()
-
-    scales = ScaleSubresource(await asyncio.to_thread(api), actuator.scales, actuator.timeout_seconds)
+    api = await asyncio.to_thread(connect, kubeconfig, context, retries=False)
+    scales = ScaleSubresource(api, actuator.scales, actuator.timeout_seconds)
     sent = []
     for kind, on, wanted in zip(advice.kinds, advice.on, advice.plan.machines[0], strict=True):
         if kind not in actuator.scales or wanted <= on:

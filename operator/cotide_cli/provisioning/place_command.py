@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     "--demand", required=True, type=click.Path(path_type=Path, dir_okay=False), help="CSV, a column a network."
 )
 @click.option(
-    "--prices", required=True, type=click.Path(path_type=Path, dir_okay=False), help="CSV, a column a centre."
+    "--prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="CSV, a column a centre; not needed for those with a priceQuery.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Set replicas; else only say what would be set.")
 @click.option("--state", type=click.Path(path_type=Path, dir_okay=False), help="Keeps which clusters were lost.")
@@ -36,21 +38,22 @@ if TYPE_CHECKING:
 def command(
     file: Path,
     demand: Path,
-    prices: Path,
+    prices: Path | None,
     apply_it: bool,
     state: Path | None,
     kubeconfig: str | None,
     output: str,
 ) -> None:
     """Plan, and with --apply carry out, one step of the replicas of a service in several clusters."""
+    from cotide_operator.provisioning.place_queries import queried
     from cotide_operator.provisioning.placing import plan_turn
 
-    settings = _read(file)
+    settings, told = asyncio.run(queried(_read(file)))
     networks = sorted({name for centre in settings.centres for name in centre.delays})
+    if not networks:
+        raise InputError("no centre has delays or delayQueries", file=str(file), field="centres")
     rates = _columns(demand, networks)
-    price = _columns(prices, [centre.name for centre in settings.centres], signed=True)
-    if len(rates) != len(price):
-        raise InputError(f"has {len(price)} rows where the demand has {len(rates)}", file=str(prices))
+    price = _prices(settings, prices, told, len(rates))
     before = json.loads(state.read_text()) if state is not None and state.exists() else []
     seen = asyncio.run(_look(settings, kubeconfig))
     turn = plan_turn(settings, networks, rates, price, seen, before)
@@ -95,6 +98,24 @@ def _columns(path: Path, names: list[str], *, signed: bool = False) -> np.ndarra
     if not rows:
         raise InputError("has no rows", file=str(path))
     return np.array(rows)
+
+
+def _prices(
+    settings: PlaceSettings, prices: Path | None, told: dict[str, float], rows: int
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return (rows, centres): what was told holds for all rows, the rest is the file's."""
+    names = [centre.name for centre in settings.centres if centre.name not in told]
+    given = np.zeros((rows, 0))
+    if names:
+        if prices is None:
+            raise InputError(f"is needed for the centres without a priceQuery: {', '.join(names)}", field="--prices")
+        given = _columns(prices, names, signed=True)
+        if len(given) != rows:
+            raise InputError(f"has {len(given)} rows where the demand has {rows}", file=str(prices))
+    columns = dict(zip(names, given.T, strict=True))
+    return np.stack(
+        [columns.get(centre.name, np.full(rows, told.get(centre.name, 0.0))) for centre in settings.centres], axis=1
+    )
 
 
 async def _look(settings: PlaceSettings, kubeconfig: str | None) -> dict[str, Seen | None]:

@@ -12,7 +12,8 @@ the node that comes carries that id, so that asking again is harmless::
 A replacement is ordered only when the actuator has said that the first is gone: an order that is being cancelled still
 counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped when
 empty, taken back when they are needed again. Invariants: orders and nodes of a kind together never exceed what is
-wanted by an order of ours; no node with an online pod is ever stopped.
+wanted by an order of ours; no node with an online pod is ever stopped. The operator has its nodes drained by
+consolidation, and the book drains none.
 """
 
 from __future__ import annotations
@@ -118,11 +119,18 @@ class OrderBook:
         return replace(self, orders=tuple(kept))
 
     def step(
-        self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float, boot_deadline_seconds: float
+        self,
+        wanted: Mapping[str, int],
+        nodes: Sequence[NodeView],
+        now: float,
+        boot_deadline_seconds: float,
+        *,
+        drains: bool = True,
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
 
-        The book must be written down before anything is done.
+        The book must be written down before anything is done. Without ``drains`` nodes are cordoned and stopped by
+        somebody else, who has better reasons: the book only orders, and cancels what has not come.
         """
         came = {node.order for node in nodes if node.order is not None}
         orders = [
@@ -131,7 +139,7 @@ class OrderBook:
             if one.id not in came
         ]
         by_name = {node.name: node for node in nodes}
-        draining = [name for name in self.draining if name in by_name]
+        draining = [name for name in self.draining if name in by_name] if drains else []
         todo: list[NodeInstruction] = []
         issued, held = self.issued, set[str]()
         for name in list(draining):
@@ -152,7 +160,7 @@ class OrderBook:
             surplus = len(there) + sum(one.stage is Stage.ASKED for one in coming) - count
             if surplus > 0:
                 orders, surplus = _cancelled(orders, kind, surplus)
-                draining.extend(node.name for node in _leaving(there, surplus))
+                draining.extend(node.name for node in (_leaving(there, surplus) if drains else ()))
             held |= _held_back(orders, kind, count - len(there))
         todo += _sent([one for one in orders if one.id not in held], draining, by_name)
         return replace(self, issued=issued, orders=tuple(orders), draining=tuple(draining)), tuple(todo)

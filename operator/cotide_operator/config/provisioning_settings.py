@@ -1,15 +1,22 @@
 """The section of the configuration file about capacity: kinds of machines, what they cost, and who switches them.
 
-Part of `settings`; read by `cotide capacity`. Advice is the default: without an ``actuator`` nothing is ever switched.
+Part of `settings`; read by `cotide capacity` and by the operator. Advice is the default: nothing is ever switched
+unless an ``actuator`` is named, and ``mode: act`` (the operator) or ``--apply`` (the command) says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from cotide_core.limits import CARBON_MOST, PRICE_LEAST, PRICE_MOST, QUERY_CHARACTERS
 from cotide_operator.config.section import Section
+
+API_PATH: Final = r"^(/api/v1|/apis/[^/\s]+/[^/\s]+)(/namespaces/[^/\s]+)?/[^/\s]+/[^/\s]+$"
+"""Of one object, without the subresource."""
 
 
 class MachineTypeSettings(Section):
@@ -21,6 +28,8 @@ class MachineTypeSettings(Section):
     memory: str
     count: int = Field(ge=0, le=1_000_000)
     """Machines that there are, on or off."""
+    minimum_on: int = Field(default=0, ge=0, le=1_000_000)
+    """Machines that are on whatever the plan says."""
     idle_watts: float = Field(default=100.0, ge=0, le=1e6)
     peak_watts: float = Field(default=200.0, ge=0, le=1e6)
     hourly_cost: float = Field(default=0.0, ge=0, le=1e6)
@@ -33,6 +42,8 @@ class MachineTypeSettings(Section):
     def _rises(self) -> MachineTypeSettings:
         if self.peak_watts < self.idle_watts:
             raise ValueError("peakWatts must not be below idleWatts")
+        if self.minimum_on > self.count:
+            raise ValueError("minimumOn must not be above count")
         return self
 
 
@@ -41,9 +52,14 @@ class ActuatorSettings(Section):
 
     command: tuple[str, ...] = ()
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
-    scales: Mapping[str, str] = Field(default_factory=dict)
+    scales: Mapping[str, Annotated[str, Field(pattern=API_PATH)]] = Field(default_factory=dict)
     """Machine type to the API path of an object with a scale subresource."""
     timeout_seconds: float = Field(default=30.0, gt=0, le=600)
+    """Wall seconds for one answer."""
+    ask_again_seconds: float = Field(default=30.0, ge=1, le=3600)
+    """Wall seconds after which the operator asks again what was not answered; chosen."""
+    retry_seconds: float = Field(default=120.0, ge=1, le=86_400)
+    """After a boot that failed or was late no machine of its type is ordered for so long, doubled each time; chosen."""
 
     @model_validator(mode="after")
     def _one(self) -> ActuatorSettings:
@@ -52,16 +68,50 @@ class ActuatorSettings(Section):
         return self
 
 
+class EnergyPriceSettings(Section):
+    """Where price and carbon of energy are read while the operator runs: a file, or the Prometheus of metricsSource."""
+
+    file: Path | None = None
+    """CSV with the columns time, price_per_kilowatt_hour and carbon_grams_per_kilowatt_hour; hours to come count."""
+    price_query: str = Field(default="", max_length=QUERY_CHARACTERS)
+    """PromQL for the money of a kilowatt-hour."""
+    carbon_query: str = Field(default="", max_length=QUERY_CHARACTERS)
+    """PromQL for the grams of a kilowatt-hour."""
+    interval_seconds: float = Field(default=300.0, ge=1, le=86_400)
+    """Wall seconds between two readings; chosen: markets trade quarters of an hour."""
+    stale_after_seconds: float = Field(default=3600.0, ge=1, le=1e7)
+    """Wall seconds after which values that could not be read again are said to be old; they hold on. Chosen."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EnergyPriceSettings:
+        if (self.file is None) == (not (self.price_query or self.carbon_query)):
+            raise ValueError("name either a file, or priceQuery or carbonQuery or both")
+        if self.stale_after_seconds < self.interval_seconds:
+            raise ValueError("staleAfterSeconds must not be below intervalSeconds: every value would be old")
+        return self
+
+
 class ProvisioningSettings(Section):
     """How many machines of which kind are on, planned by model predictive control."""
 
+    mode: Literal["advice", "dryRun", "act"] = "advice"
+    """What the operator does: show what it would want, say what it would send besides, or send it."""
+    interval_seconds: float = Field(default=60.0, ge=1, le=86_400)
+    """Between two plans of the operator."""
+    plan_timeout_seconds: float = Field(default=30.0, gt=0, le=600)
+    """Wall seconds for one plan of the operator; after them the last good one stays."""
     node_type_label: str = Field(default="node.kubernetes.io/instance-type", min_length=1)
     machine_types: tuple[MachineTypeSettings, ...] = Field(min_length=1, max_length=1000)
     step_seconds: float = Field(default=300.0, ge=10, le=86_400)
     horizon_steps: int = Field(default=12, ge=1, le=288)
     service_level: float = Field(default=0.75, gt=0, lt=1)
     """Chosen: as in the capacity experiment (docs/capacity.md has what others cost)."""
-    price_per_kilowatt_hour: float = Field(default=0.1, ge=-100, le=1e6)
+    price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=PRICE_MOST)
+    carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=CARBON_MOST)
+    carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)
+    """Money, added to the price of energy; 0 counts carbon and does not price it."""
+    energy_prices: EnergyPriceSettings | None = None
+    """Over the two constants, once it was read."""
     run_seconds: float = Field(default=3600.0, gt=0)
     """How long a pod is thought to run where no history tells; chosen."""
     boot_deadline_seconds: float = Field(default=900.0, gt=0)
@@ -77,4 +127,11 @@ class ProvisioningSettings(Section):
             for name in self.actuator.scales:
                 if name not in names:
                     raise ValueError(f"actuator.scales names {name!r}, which is none of machineTypes")
+        if self.mode != "advice" and self.actuator is None:
+            raise ValueError(f"mode {self.mode} needs an actuator: nobody would switch nodes")
         return self
+
+    @property
+    def energy_price(self) -> float:
+        """Return the money for a kWh, carbon included where it is priced."""
+        return self.price_per_kilowatt_hour + self.carbon_grams_per_kilowatt_hour * self.carbon_price_per_tonne / 1e6

@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from cotide_core.errors import ClusterError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction
+from cotide_kube.answers import ApiError, read_status
 
 FAILED_EXIT: Final = 3
 """Exit code by which a command says that the node failed for good; any other but 0 is no answer."""
@@ -108,12 +109,18 @@ class ScaleSubresource:
     """Raises the replicas of what makes nodes: a Cluster API MachineDeployment, or anything with a scale subresource.
 
     Through the official client, in a thread. Replicas are absolute, so the same number twice starts nothing twice. They
-    are never lowered here: a scale subresource can't be told which node is to go, and it might take a busy one.
+    are never lowered here: a scale subresource can't be told which node is to go, and it might take a busy one. What is
+    written names the version that was read: of two who write at once one is refused, and reads again at its next turn.
     """
 
     def __init__(self, api: Any, paths: Mapping[str, str], timeout_seconds: float) -> None:
-        """Take a `kubernetes.client.ApiClient` and the API path of each machine type's object."""
+        """Take a `kubernetes.client.ApiClient` that does not ask again by itself, and the API path of each type."""
         self._api, self._paths, self._timeout = api, dict(paths), timeout_seconds
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Machine types that have such an object."""
+        return tuple(self._paths)
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
         """Set the replicas of a type unless there are as many; return whether that changed anything.
@@ -127,7 +134,8 @@ class ScaleSubresource:
 
     def _raise_to(self, path: str, replicas: int) -> bool:
         scale = self._call("GET", f"{path}/scale", None)
-        if (scale.get("spec") or {}).get("replicas", 0) >= replicas:
+        # A field of 0 is left out of an answer.
+        if int((scale.get("spec") or {}).get("replicas") or 0) >= replicas:
             return False
         version = (scale.get("metadata") or {}).get("resourceVersion")
         body: dict[str, Any] = {"spec": {"replicas": replicas}}
@@ -149,6 +157,11 @@ class ScaleSubresource:
         except (OSError, HTTPError) as error:
             raise ClusterError(f"{method} {path}: no answer: {error}") from error
         if not 200 <= answer.status < 300:
-            raise ClusterError(f"{method} {path}: {answer.status}: the replicas were not set")
-        found: dict[str, Any] = orjson.loads(raw)
+            raise ApiError(answer.status, *read_status(answer.status, raw), f"{method} {path}")
+        try:
+            found = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise ClusterError(f"{method} {path}: the answer is not what an API server sends")
         return found

@@ -1,13 +1,16 @@
 """Advice: how many machines of each type should be on in the next hours, from what the cluster shows and a history.
 
-Called by `cotide capacity`. Tasks that have ended (`History`) teach classes, run times and arrivals; without them all
-pods are of the classes that the present ones form, run as long as the configuration says, and none is foreseen.
-Invariant: slack is used up before a node is started, since the plan covers all pods, running ones included.
+Called by `cotide capacity`, and by the operator's `controller` in a thread. Pods of online services are needed for the
+whole horizon, as many as there are. Of the others, tasks that have ended (`History`) teach classes, run times and
+arrivals; without them they are of the classes that the present ones form, run as long as the configuration says, and
+none is foreseen. Invariant: room that is there is used up before a node is started, since the plan covers all pods,
+running ones included, and a pod that others make room for within the boot time needs no machine that boots.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -18,13 +21,14 @@ from cotide_core.provisioning.capacity_model import CapacityModel, ContainerClas
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
+from cotide_core.provisioning.overprovisioning import PAPER
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.provisioning.cluster_view import ClusterView
 from cotide_predictors.capacity.calibration import calibrated_demand
 from cotide_predictors.capacity.container_demand import ContainerDemand
-from cotide_predictors.capacity.task_classes import TaskClasses
+from cotide_predictors.capacity.task_classes import SizeClass, TaskClasses
 from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
@@ -35,12 +39,34 @@ FIT_PROBABILITY: Final = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """Tasks that have ended: (n,) arrival and run in seconds, (n, 2) millicores and bytes, (n,) priority."""
+    """Tasks that have ended: (n,) arrival and run in seconds, (n, 2) millicores and bytes, (n,) priority.
+
+    ``until``: the second up to which it goes, on the same clock; None for the last arrival.
+    """
 
     arrival: Floats
     seconds: Floats
     need: Floats
     priority: Floats
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """What nodes alone don't show, by machine type.
+
+    Attributes
+    ----------
+    coming : seconds until each machine that was ordered is up.
+    held : seconds for which nodes that came lately must stay on.
+    barred : types of which none can be ordered now, since the last ones did not boot.
+    away : machines that exist and can't be counted on: lost, being switched off, cordoned by somebody else.
+    """
+
+    coming: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    held: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    barred: frozenset[str] = frozenset()
+    away: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +78,10 @@ class Advice:
     kinds : names of the machine types.
     on : (M,) machines that are on now.
     demand : (W, K, J) quantiles of containers, ``probabilities`` (J,); ``classes`` (K,) in words.
+    present : (K,) pods of each class that are there now.
+    reasons : (M, 4) of the machines wanted now: for pods that are there, for those that are foreseen, and kept on since
+        a stop would not pay, or not yet; and, beyond what the plan asks for, those that would be wanted of a type that
+        rests (`Underway.barred`) for what no other type serves.
     """
 
     kinds: tuple[str, ...]
@@ -60,10 +90,37 @@ class Advice:
     demand: Floats
     probabilities: tuple[float, ...]
     classes: tuple[str, ...]
+    present: Floats
+    reasons: Floats
 
 
-def advise(settings: ProvisioningSettings, view: ClusterView, history: History | None) -> Advice:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Needs:
+    """Classes of containers, in shares of the largest machine: names, sizes, demand and pods that are there."""
+
+    names: tuple[str, ...]
+    sizes: Floats
+    demand: Floats
+    present: Floats
+
+
+def advise(
+    settings: ProvisioningSettings,
+    view: ClusterView,
+    history: History | None,
+    underway: Underway | None = None,
+    *,
+    overprovisioning: float = PAPER,
+    time_limit_seconds: float = 60.0,
+    price: Floats | None = None,
+) -> Advice:
     """Return a plan for the next hours.
+
+    Parameters
+    ----------
+    overprovisioning : the factor of Zhang and Boutaba 2014, eq. 13, as far as it was learned.
+    time_limit_seconds : for the solver, in seconds of the wall.
+    price : (W,) money for a kWh at each step, carbon included where it is priced; None for the configured constant.
 
     Raises
     ------
@@ -74,18 +131,43 @@ def advise(settings: ProvisioningSettings, view: ClusterView, history: History |
     scale = np.array([kind.capacity for kind in machines]).max(axis=0)
     if (scale <= 0).any():
         raise InputError("no machine type has cpu and memory", field="provisioning.machineTypes")
-    need = view.need / scale
-    demand = _demand(settings, view, history, need, scale)
-    label = demand.classes.at_arrival(need, view.priority)
-    running = ~view.waiting
-    waiting = np.bincount(label[view.waiting], minlength=len(demand.classes.sizes_)).astype(np.float64)
-    wanted = demand.predict(label[running], view.age[running], waiting, PROBABILITIES)
-    model, names = _model(settings, machines, demand, scale)
+    shares = tuple(replace(kind, capacity=_shares(kind.capacity, scale)) for kind in machines)
+    capacity = np.array([kind.capacity for kind in shares])
+    needs = _both(_tasks(settings, view, history, capacity, scale), _services(settings, view, capacity, scale))
+    classes = tuple(
+        ContainerClass(name, tuple(size), overprovisioning)
+        for name, size in zip(needs.names, needs.sizes.tolist(), strict=True)
+    )
+    model = CapacityModel(shares, classes, settings.step_seconds, settings.horizon_steps, settings.service_level)
     on = np.array([float(sum(node.kind == kind.name for node in view.nodes)) for kind in machines])
-    price = np.full(settings.horizon_steps, settings.price_per_kilowatt_hour)
-    outlook = Outlook(PROBABILITIES, wanted, price)
-    plan = plan_capacity(CapacityProgram(model, len(PROBABILITIES)), HighsSolver(), Park.of(model, on), outlook)
-    return Advice(tuple(kind.name for kind in machines), on, plan, wanted, PROBABILITIES, names)
+    constant = np.full(settings.horizon_steps, settings.energy_price)
+    outlook = Outlook(PROBABILITIES, needs.demand, constant if price is None else price)
+    program, solver = CapacityProgram(model, len(PROBABILITIES)), HighsSolver(time_limit_seconds=time_limit_seconds)
+    underway = underway or Underway()
+    plan = plan_capacity(program, solver, _park(model, on, underway), outlook)
+    besides = np.zeros(len(machines))
+    if underway.barred:
+        free = _park(model, on, replace(underway, barred=frozenset()))
+        besides = _would_want(program, solver, free, outlook, plan, underway.barred)
+    minimum = np.array([kind.minimum_on for kind in settings.machine_types], dtype=np.float64)
+    raised = replace(plan, machines=np.maximum(plan.machines, minimum[None]))
+    besides = np.maximum(besides - (raised.machines[0] - plan.machines[0]), 0.0)
+    names = tuple(kind.name for kind in machines)
+    reasons = np.column_stack((_reasons(model, raised, needs.present), besides))
+    return Advice(names, on, raised, needs.demand, PROBABILITIES, needs.names, needs.present, reasons)
+
+
+def _would_want(
+    program: CapacityProgram, solver: HighsSolver, free: Park, outlook: Outlook, plan: CapacityPlan, barred: Set[str]
+) -> Floats:
+    """Return (M,): machines of types that rest which a plan of what is left unserved would start now."""
+    served = np.maximum(outlook.demand[:, :, -1] - plan.unserved, 0.0)
+    left = replace(outlook, demand=np.maximum(outlook.demand - served[:, :, None], 0.0))
+    rests = np.array([kind.name in barred for kind in program.model.machines])
+    to_be_had = np.where(rests, np.maximum(free.available - free.powered, 0.0), 0.0)
+    park = replace(Park.of(program.model, np.zeros(len(rests))), available=to_be_had)
+    wanted: Floats = plan_capacity(program, solver, park, left).machines[0]
+    return wanted
 
 
 def machine_types(settings: ProvisioningSettings) -> tuple[MachineType, ...]:
@@ -107,44 +189,111 @@ def machine_types(settings: ProvisioningSettings) -> tuple[MachineType, ...]:
     )
 
 
-def _demand(
-    settings: ProvisioningSettings, view: ClusterView, history: History | None, need: Floats, scale: Floats
-) -> ContainerDemand:
-    """Return forecasts taught by the history, or by what is there."""
+def _tasks(
+    settings: ProvisioningSettings, view: ClusterView, history: History | None, capacity: Floats, scale: Floats
+) -> _Needs | None:
+    """Return what is needed for pods that end, those of now and those to come; None where nothing is known of any."""
+    here = ~view.online
+    need, priority = view.need[here] / scale, view.priority[here]
     if history is not None and len(history.arrival):
         past = history.need / scale
         classes = TaskClasses().fit(past, history.priority, history.seconds)
-        return calibrated_demand(
+        demand = calibrated_demand(
             classes, past, history.priority, history.arrival, history.seconds,
-            step_seconds=settings.step_seconds, horizon=settings.horizon_steps,
+            step_seconds=settings.step_seconds, horizon=settings.horizon_steps, until=history.until,
         )  # fmt: skip
-    if not len(need):
-        raise InputError("there is no pod and no history to plan for: nothing is known of the demand", field="pods")
-    classes = TaskClasses().fit(need, view.priority, np.full(len(need), settings.run_seconds))
-    return ContainerDemand(classes=classes, step_seconds=settings.step_seconds, horizon=settings.horizon_steps)
-
-
-def _model(
-    settings: ProvisioningSettings, machines: tuple[MachineType, ...], demand: ContainerDemand, scale: Floats
-) -> tuple[CapacityModel, tuple[str, ...]]:
-    """Return the problem in shares of the largest machine, and the classes in words."""
-    from dataclasses import replace
-
-    shares = tuple(
-        replace(kind, capacity=tuple(float(part) for part in np.array(kind.capacity) / scale)) for kind in machines
+    elif len(need):
+        classes = TaskClasses().fit(need, priority, np.full(len(need), settings.run_seconds))
+        demand = ContainerDemand(
+            classes=classes, step_seconds=settings.step_seconds, horizon=settings.horizon_steps
+        )  # fmt: skip
+    else:
+        return None
+    label = classes.at_arrival(need, priority) if len(need) else np.zeros(0, dtype=np.int64)
+    waits, age = view.waiting[here], view.age[here]
+    waiting = np.bincount(label[waits], minlength=len(classes.sizes_)).astype(np.float64)
+    wanted = demand.predict(label[~waits], age[~waits], waiting, PROBABILITIES)
+    long = classes.is_long(label, age) & ~waits
+    present = np.array([float(((label == index) & (long == tall)).sum()) for index, tall in demand.labels_])
+    sizes = _sizes(
+        [classes.sizes_[index] for index, _ in demand.labels_], [tall for _, tall in demand.labels_], capacity
     )
-    capacity = np.array([kind.capacity for kind in shares])
+    names = tuple(
+        f"{_words(size, scale)}{' long' if tall else ''}" for size, (_, tall) in zip(sizes, demand.labels_, strict=True)
+    )
+    return _Needs(names, sizes, wanted, present)
+
+
+def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Floats, scale: Floats) -> _Needs | None:
+    """Return what is needed for online pods, which stay; None where there are none."""
+    if not view.online.any():
+        return None
+    need, priority = view.need[view.online] / scale, view.priority[view.online]
+    classes = TaskClasses().fit(need, priority, np.ones(len(need)))
+    present = np.bincount(classes.at_arrival(need, priority), minlength=len(classes.sizes_)).astype(np.float64)
+    sizes = _sizes(classes.sizes_, [False] * len(classes.sizes_), capacity)
+    shape = (settings.horizon_steps, len(present), len(PROBABILITIES))
+    demand = np.broadcast_to(present[None, :, None], shape)
+    return _Needs(tuple(f"{_words(size, scale)} online" for size in sizes), sizes, demand, present)
+
+
+def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
+    found = [one for one in (tasks, services) if one is not None]
+    if not found:
+        raise InputError("there is no pod and no history to plan for: nothing is known of the demand", field="pods")
+    return _Needs(
+        tuple(name for one in found for name in one.names),
+        np.concatenate([one.sizes for one in found]),
+        np.concatenate([one.demand for one in found], axis=1),
+        np.concatenate([one.present for one in found]),
+    )
+
+
+def _sizes(classes: Sequence[SizeClass], long: Sequence[bool], capacity: Floats) -> Floats:
+    """Return (K, R) container sizes, of the long tasks of a class or of its short ones."""
     mean, deviation, largest = (
-        np.stack([getattr(demand.classes.sizes_[place], part)[int(long)] for place, long in demand.labels_])
+        np.stack([getattr(one, part)[int(tall)] for one, tall in zip(classes, long, strict=True)])
         for part in ("mean", "deviation", "largest")
     )
-    sizes = container_sizes(mean, deviation, largest, groups_per_machine(mean, capacity), FIT_PROBABILITY)
-    names = tuple(
-        f"{size[0] * scale[0]:.0f}m {size[1] * scale[1] / 2**20:.0f}Mi{' long' if long else ''}"
-        for size, (_, long) in zip(sizes, demand.labels_, strict=True)
+    return container_sizes(mean, deviation, largest, groups_per_machine(mean, capacity), FIT_PROBABILITY)
+
+
+def _words(size: Floats, scale: Floats) -> str:
+    return f"{size[0] * scale[0]:.0f}m {size[1] * scale[1] / 2**20:.0f}Mi"
+
+
+def _shares(capacity: tuple[float, ...], scale: Floats) -> tuple[float, ...]:
+    return tuple(float(part) for part in np.array(capacity) / scale)
+
+
+def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
+    """Return what is there; a machine that is overdue counts as up one step from now."""
+    begins = np.arange(model.horizon) * model.step_seconds
+    coming = [np.maximum(underway.coming.get(kind.name, ()), 1.0) for kind in model.machines]
+    held = [np.asarray(underway.held.get(kind.name, ()), dtype=np.float64) for kind in model.machines]
+    powered = on + [len(one) for one in coming]
+    counts = np.array([float(max(kind.count - underway.away.get(kind.name, 0), 0)) for kind in model.machines])
+    barred = np.array([kind.name in underway.barred for kind in model.machines])
+    return Park(
+        powered,
+        np.where(barred, np.minimum(powered, counts), counts),
+        np.array([[float((one > at).sum()) for at in begins] for one in coming]),
+        np.array([[float((one > at).sum()) for at in begins] for one in held]),
     )
-    classes = tuple(
-        ContainerClass(name, tuple(float(part) for part in size)) for name, size in zip(names, sizes, strict=True)
-    )
-    model = CapacityModel(shares, classes, settings.step_seconds, settings.horizon_steps, settings.service_level)
-    return model, names
+
+
+def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats) -> Floats:
+    """Return (M, 3), the first of `Advice`: as of the step at which what is ordered now is up."""
+    step = min(model.horizon - 1, max(kind.boot_steps for kind in model.machines))
+    containers, wanted = plan.containers[step], plan.machines[0]
+    total = containers.sum(axis=0)
+    here = np.minimum(np.divide(present, total, out=np.ones_like(total), where=total > 0), 1.0)
+    omega = np.array([one.overprovisioning for one in model.classes])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [
+            np.nan_to_num(((containers * share * omega) @ model.sizes) / model.capacity).max(axis=1)
+            for share in (here, np.ones_like(here))
+        ]
+    pods, filled = (np.minimum(np.ceil(part - 1e-6), wanted) for part in parts)
+    reasons: Floats = np.stack((pods, filled - pods, wanted - filled), axis=1)
+    return reasons

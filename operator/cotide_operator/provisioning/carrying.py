@@ -7,7 +7,8 @@ whenever this process ends; a book that another has changed meanwhile is refused
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any, Final
 
 import orjson
@@ -23,11 +24,17 @@ KEY: Final = "book.json"
 
 
 class BookStore:
-    """The book in a ConfigMap; writes carry the resourceVersion that was read, so that two writers don't cross."""
+    """The book in a ConfigMap; writes carry the resourceVersion that was read, so that two writers don't cross.
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
-        """Take a client and where the ConfigMap is."""
-        self._client = client
+    Parameters
+    ----------
+    namespace : where the ConfigMap is.
+    mark : makes what tells a new book's orders from those of any other, drawn by default: an actuator answers an id
+        that it has had with "known", and no machine would come after somebody has deleted the ConfigMap.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str, mark: Callable[[], str] = lambda: token_hex(3)) -> None:
+        self._client, self._mark = client, mark
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
         self._stored: dict[str, Any] | None = None
 
@@ -45,7 +52,7 @@ class BookStore:
             if error.status != 404:
                 raise
             self._stored = None
-            return OrderBook()
+            return OrderBook(f"{OrderBook().name}-{self._mark()}")
         try:
             return OrderBook.from_data(orjson.loads((self._stored.get("data") or {})[KEY]))
         except (KeyError, ValueError) as error:

@@ -1,7 +1,8 @@
 """What the cluster shows of capacity: nodes by machine type, and pods as tasks.
 
-Called by `cotide capacity`. First step of the flow: API objects to values. Invariants: a pod that its class does not
-show as batch or gratis counts as online; nodes without a known type are told of and left alone.
+Called by `cotide capacity`; the operator makes the same of its cache (`live_view`). First step of the flow: API objects
+to values. Invariants: a pod that its class does not show as batch or gratis counts as online; nodes without a known
+type are told of and left alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class ClusterView:
     need : (n, 2) millicores and bytes of the pods that run on nodes of known types or wait.
     priority, age : (n,) the pod's priority, and seconds since its start; 0 for one that waits.
     waiting : (n,) whether it waits.
+    online : (n,) whether it is an online service's, which ends for nobody's forecast.
     """
 
     nodes: tuple[NodeView, ...]
@@ -47,6 +49,7 @@ class ClusterView:
     priority: Floats
     age: Floats
     waiting: NDArray[np.bool_]
+    online: NDArray[np.bool_]
 
 
 def view_of(
@@ -70,14 +73,33 @@ def view_of(
         views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
     known = {view.name for view in views} | {""}
     rows = [
-        (*_need(pod), float(pod["spec"].get("priority") or 0), _age(pod, now), float(not pod["spec"].get("nodeName")))
+        (
+            *_need(pod),
+            float(pod["spec"].get("priority") or 0),
+            _age(pod, now),
+            float(not pod["spec"].get("nodeName")),
+            float(_is_online(pod)),
+        )
         for name, found in on_node.items()
         if name in known
         for pod in found
         if _counts(pod)
     ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 5)
-    return ClusterView(tuple(views), tuple(sorted(unknown)), table[:, :2], table[:, 2], table[:, 3], table[:, 4] > 0.5)
+    return made_view(views, unknown, rows)
+
+
+def made_view(nodes: Sequence[NodeView], unknown: Sequence[str], rows: Sequence[tuple[float, ...]]) -> ClusterView:
+    """Return a view of rows of millicores, bytes, priority, age, and whether a pod waits and is online."""
+    table = np.array(rows, dtype=np.float64).reshape(-1, 6)
+    return ClusterView(
+        tuple(nodes),
+        tuple(sorted(unknown)),
+        table[:, :2],
+        table[:, 2],
+        table[:, 3],
+        table[:, 4] > 0.5,
+        table[:, 5] > 0.5,
+    )
 
 
 def _counts(pod: Mapping[str, Any]) -> bool:

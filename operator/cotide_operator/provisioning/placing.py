@@ -21,6 +21,7 @@ from cotide_core.provisioning.placement_model import DataCentre, PlacementModel,
 from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
 from cotide_kube.client import KubeClient
+from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.config.section import Section
 from cotide_solvers.convex import ConvexSolver
 
@@ -37,10 +38,14 @@ class CentreSettings(Section):
     """Replicas that it can hold."""
     on_cost: float = Field(default=0.0, ge=0, le=1e6)
     off_cost: float = Field(default=0.0, ge=0, le=1e6)
-    delays: Mapping[str, float]
+    delays: Mapping[str, float] = Field(default_factory=dict)
     """Network to seconds there and back."""
     egress: Mapping[str, float] = Field(default_factory=dict)
     """Network to money per request."""
+    price_query: str = ""
+    """PromQL for the money of a replica's hour; then the file of prices needs no column for it."""
+    delay_queries: Mapping[str, str] = Field(default_factory=dict)
+    """Network to PromQL for seconds there and back; over ``delays``."""
 
 
 class PlaceSettings(Section):
@@ -58,11 +63,16 @@ class PlaceSettings(Section):
     band: float = Field(default=0.08, ge=0, le=1)
     """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
 
+    prometheus: PrometheusSourceSettings | None = None
+    """Who answers the queries of centres."""
+
     @model_validator(mode="after")
     def _networks_agree(self) -> PlaceSettings:
         names = [centre.name for centre in self.centres]
         if len(set(names)) != len(names):
             raise ValueError("centres must have different names")
+        if self.prometheus is None and any(one.price_query or one.delay_queries for one in self.centres):
+            raise ValueError("priceQuery and delayQueries need prometheus: {url: ...}")
         return self
 
 

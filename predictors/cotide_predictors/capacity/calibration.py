@@ -56,11 +56,14 @@ def calibrated_demand(
     *,
     step_seconds: float,
     horizon: int,
+    until: float | None = None,
 ) -> ContainerDemand:
-    """Return forecasts at the time of the last arrival; tasks need not be sorted."""
+    """Return forecasts at a time, else at that of the last arrival; tasks need not be sorted."""
     label = classes.at_arrival(need, priority)
+    last = arrival.max() if until is None else max(until, arrival.max())
+    last -= arrival.min()
     arrival = arrival - arrival.min()
-    steps = max(1, int(arrival.max() // step_seconds))
+    steps = max(1, int(last // step_seconds))
     count = len(classes.sizes_)
     peaks = occupancy_peaks(label, arrival, seconds, count, step_seconds, steps)
     demand = ContainerDemand(classes=classes, step_seconds=step_seconds, horizon=horizon)

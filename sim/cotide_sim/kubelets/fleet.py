@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -50,6 +50,7 @@ class FleetSettings:
     Attributes
     ----------
     count, name_prefix : nodes ``<prefix>0`` to ``<prefix><count-1>``.
+    on : how many of them are on at the start, the first ones; None for all.
     shape : what each node looks like.
     interference : the physics of contention.
     origin_seconds, speed : the simulated clock; origin None is now.
@@ -59,6 +60,7 @@ class FleetSettings:
 
     interference: Interference
     count: int = 1
+    on: int | None = None
     name_prefix: str = "fake-"
     shape: NodeShape = field(default_factory=NodeShape)
     origin_seconds: float | None = None
@@ -94,7 +96,8 @@ class Fleet:
         self.metrics_port: int | None = None
         self.ready = asyncio.Event()
         """Set once all nodes are registered and all pods of the first list are known."""
-        self._registration = Registration(client, settings.names, settings.shape, settings.renew_seconds)
+        first = settings.names[: settings.on]
+        self._registration = Registration(client, first, settings.shape, settings.renew_seconds)
         self._pods = Reflector(client, "/api/v1/pods", PodObject)
         self._nodes = Reflector(client, "/api/v1/nodes", NodeObject, label_selector=f"{FAKE_LABEL}=true")
         self._numbers = {name: number for number, name in enumerate(settings.names)}
@@ -123,6 +126,25 @@ class Fleet:
         if self.settings.cleanup:
             await self._registration.unregister()
             _LOG.info("took the nodes out of the cluster")
+
+    async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
+        """Register a node that is off, with these labels besides those of its shape.
+
+        Raises
+        ------
+        ClusterError
+            When the server refuses, or can't be reached.
+        """
+        await self._registration.register_one(self._numbers[name], name, labels)
+
+    async def switch_off(self, name: str) -> None:
+        """Take a node out of the cluster; its pods stop."""
+        await self._registration.unregister_one(name)
+
+    def succeed(self, pod: PodObject) -> None:
+        """Let a running pod of our nodes end its work now, and say so."""
+        self.residents.succeed(pod, self.clock.now())
+        self._flush()
 
     @asynccontextmanager
     async def _metrics(self) -> AsyncIterator[None]:

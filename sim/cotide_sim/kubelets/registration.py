@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError
@@ -69,11 +71,11 @@ class Registration:
             When a node of that name exists that is not fake, or the server refuses.
         """
         await self._namespace()
-        await _in_parallel(partial(self._register_one, number, name) for number, name in enumerate(self._names))
+        await _in_parallel(partial(self.register_one, number, name) for number, name in enumerate(self._names))
 
     async def unregister(self) -> None:
         """Delete the nodes of this fleet and their leases."""
-        await _in_parallel(partial(self._unregister_one, name) for name in list(self._alive))
+        await _in_parallel(partial(self.unregister_one, name) for name in list(self._alive))
 
     def lost(self, name: str) -> bool:
         """Forget a node that somebody deleted; False when it was not ours."""
@@ -114,8 +116,10 @@ class Registration:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
             await _unless_exists(self._client.create("/api/v1/namespaces", body))
 
-    async def _register_one(self, number: int, name: str) -> None:
-        body = node_object(name, number, self._shape, time.time())
+    async def register_one(self, number: int, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Create one node and its lease; ``labels`` besides those of the shape."""
+        shape = replace(self._shape, labels={**self._shape.labels, **labels})
+        body = node_object(name, number, shape, time.time())
         created = await _unless_exists(self._client.create("/api/v1/nodes", body))
         if created is None:
             found = await self._client.get(f"/api/v1/nodes/{name}")
@@ -134,7 +138,8 @@ class Registration:
             metadata = {"ownerReferences": lease["metadata"]["ownerReferences"]}
             await self._client.patch(f"{LEASES}/{name}", {"metadata": metadata, "spec": lease["spec"]})
 
-    async def _unregister_one(self, name: str) -> None:
+    async def unregister_one(self, name: str) -> None:
+        """Delete one node and its lease."""
         for path in (f"/api/v1/nodes/{name}", f"{LEASES}/{name}"):
             try:
                 await self._client.delete(path)

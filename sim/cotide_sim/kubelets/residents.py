@@ -107,6 +107,10 @@ class Residents:
     def __len__(self) -> int:
         return len(self._residents)
 
+    def rooms(self) -> list[NodeRoom]:
+        """Return what each node has, and what its kubelet counts as taken."""
+        return list(self._rooms.values())
+
     def add_node(self, room: NodeRoom, host_ip: str) -> None:
         """Add a node, or give a known one its present size, labels and taints; its pods stay."""
         name, known = room.name, self._rooms.get(room.name)
@@ -151,6 +155,13 @@ class Residents:
         elif resident is not None and not resident.stopping and held_by(pod.spec) != resident.wanted:
             resident.wanted = held_by(pod.spec)
             self._resize(key, resident, pod_requests(pod.spec), now)
+
+    def succeed(self, pod: PodObject, now: float) -> None:
+        """Let a pod end its work now, where something else than `MachinePark` is its work."""
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        resident = self._residents.get(key)
+        if resident is not None and resident.uid == pod.metadata.uid and not resident.stopping:
+            self._finish(key, resident, now, 0)
 
     def vanish(self, pod: PodObject, now: float) -> None:
         """Take note that a pod is gone from the API."""

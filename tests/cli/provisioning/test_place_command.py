@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
@@ -142,3 +145,38 @@ def test_mistakes_are_told_in_one_line(scene, name, text, words):
     assert isinstance(mistake, InputError)
     assert words in str(mistake)
     assert "\n" not in str(mistake)
+
+
+def test_prices_by_prometheus_need_no_file_and_a_missing_one_sets_nothing(scene):
+    told = {"e": "1.0", "w": "2.0"}
+
+    class Prometheus(BaseHTTPRequestHandler):
+        def do_GET(self):
+            query = parse_qs(urlsplit(self.path).query)["query"][0]
+            result = [{"metric": {}, "value": [0, told[query]]}] if query in told else []
+            body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        place = yaml.safe_load(scene.file.read_text())
+        place["prometheus"] = {"url": f"http://127.0.0.1:{server.server_address[1]}"}
+        for centre, query in zip(place["centres"], "ew", strict=True):
+            centre["priceQuery"] = query
+        scene.file.write_text(yaml.safe_dump(place))
+        (scene.directory / "prices.csv").unlink()
+        fixed = [scene.file, "--demand", scene.directory / "demand.csv", "--kubeconfig", scene.directory / "kubeconfig"]
+        words = [*map(str, fixed), "-o", "json", "--apply"]
+        run = CliRunner().invoke(command, words, standalone_mode=False)
+        assert json.loads(run.stdout)["wanted"] == {"east": 4, "west": 0}, "east is the cheaper one"
+        del told["w"]
+        mistake = CliRunner().invoke(command, words, standalone_mode=False).exception
+        server.shutdown()
+    assert "the price of west is not known" in str(mistake)
+    assert scene.replicas() == [4, 0], "as the last turn left them"

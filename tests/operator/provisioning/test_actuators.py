@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 
@@ -15,10 +14,10 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
-from cotide_operator.provisioning.actuators import CommandActuator, DryRun, ScaleSubresource, WebhookActuator
+from cotide_operator.provisioning.actuators import CommandActuator, DryRun, WebhookActuator
 from cotide_operator.provisioning.carrying import CONFIG_MAP, KEY, BookStore, carry_out
 from cotide_sim.apiserver.server import ApiServer
-from cotide_sim.apiserver.testing import running_server, server_in_thread
+from cotide_sim.apiserver.testing import running_server
 
 START = NodeInstruction(Action.START, "capacity-a-1", "a")
 CANCEL = NodeInstruction(Action.CANCEL, "capacity-a-1", "a")
@@ -96,7 +95,7 @@ class Spy:
 
 
 async def turn(client, actuator, wanted, nodes=(), now=0.0, **rest):
-    store = BookStore(client, "default")
+    store = BookStore(client, "default", lambda: "x")
     return await carry_out(store, client, actuator, wanted, nodes, now, boot_deadline_seconds=600.0, **rest)
 
 
@@ -104,8 +103,8 @@ async def test_an_order_stands_in_the_book_before_it_is_sent_and_a_restart_sends
     _, client = cluster
     spy = Spy(client, Answer.ACCEPTED)
     await turn(client, spy, {"a": 2})
-    assert [one.subject for one in spy.done] == ["capacity-a-1", "capacity-a-2"]
-    assert {order.id for order in spy.books[0].orders} == {"capacity-a-1", "capacity-a-2"}
+    assert [one.subject for one in spy.done] == ["capacity-x-a-1", "capacity-x-a-2"]
+    assert {order.id for order in spy.books[0].orders} == {"capacity-x-a-1", "capacity-x-a-2"}
     again = Spy(client, Answer.ACCEPTED)  # another process, which knows what is written and nothing else
     await turn(client, again, {"a": 2}, now=60.0)
     assert again.done == []
@@ -114,9 +113,19 @@ async def test_an_order_stands_in_the_book_before_it_is_sent_and_a_restart_sends
 async def test_a_dry_run_tells_and_writes_nothing(cluster):
     _, client = cluster
     dry = DryRun()
-    assert [one.subject for one in await turn(client, dry, {"a": 1}, dry_run=True)] == ["capacity-a-1"]
+    assert [one.subject for one in await turn(client, dry, {"a": 1}, dry_run=True)] == ["capacity-x-a-1"]
     assert dry.told == []
     assert await client.list("/api/v1/namespaces/default/configmaps") == []
+
+
+async def test_a_book_that_somebody_deleted_is_followed_by_one_with_other_ids(cluster):
+    _, client = cluster
+    marks = iter(("x", "y"))
+    for expected in ("capacity-x-a-1", "capacity-y-a-1"):
+        spy, store = Spy(client, Answer.ACCEPTED), BookStore(client, "default", lambda: next(marks))
+        await carry_out(store, client, spy, {"a": 1}, (), 0.0, boot_deadline_seconds=600.0)
+        assert [one.subject for one in spy.done] == [expected]
+        await client.delete(f"/api/v1/namespaces/default/configmaps/{CONFIG_MAP}")
 
 
 async def test_an_unreadable_book_is_no_empty_one(cluster):
@@ -145,27 +154,3 @@ async def test_a_node_is_cordoned_through_the_api_and_stopped_once_it_is_seen_em
     spy = Spy(client, Answer.ACCEPTED)
     await turn(client, spy, {"a": 0}, [NodeView("n", "a", cordoned=True)], now=60.0)
     assert spy.done == [NodeInstruction(Action.STOP, "n", "a")]
-
-
-def test_replicas_are_raised_through_the_official_client_and_never_lowered(tmp_path):
-    from kubernetes import client, config
-
-    with server_in_thread() as handle:
-        path = tmp_path / "kubeconfig"
-        path.write_text(handle.kubeconfig())
-        config.load_kube_config(str(path))
-        deployment = {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "makes-nodes"},
-            "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
-                     "template": {"metadata": {"labels": {"a": "b"}},
-                                  "spec": {"containers": [{"name": "c", "image": "i"}]}}},
-        }  # fmt: skip
-        client.AppsV1Api().create_namespaced_deployment("default", deployment)
-        target = "/apis/apps/v1/namespaces/default/deployments/makes-nodes"
-        scales = ScaleSubresource(client.ApiClient(), {"a": target, "b": target + "-not"}, 10.0)
-        assert asyncio.run(scales.raise_to("a", 5)) is True
-        assert asyncio.run(scales.raise_to("a", 5)) is False, "the same number twice"
-        assert asyncio.run(scales.raise_to("a", 1)) is False, "never lowered"
-        assert client.AppsV1Api().read_namespaced_deployment("makes-nodes", "default").spec.replicas == 5
-        with pytest.raises(ClusterError, match="404"):
-            asyncio.run(scales.raise_to("b", 5))

@@ -136,6 +136,7 @@ async def make(cluster: RealCluster, kind: str, name: str, **spec: Any) -> None:
 
 async def work_through(cluster: RealCluster) -> None:
     """Give the operator all kinds of its work."""
+    await mount(cluster)
     old = {"metadata": {"name": "old", "labels": {"app": "old"}}, "spec": template("100m")["spec"]}
     await cluster.client.create(cluster.pods, old)
     await make(cluster, "Workload", "old", selector={"matchLabels": {"app": "old"}})
@@ -163,6 +164,34 @@ async def work_through(cluster: RealCluster) -> None:
         return all(pod["metadata"]["name"] != "huge-0" for pod in await cluster.client.list(cluster.pods))
 
     await cluster.until("the pod of the Job that was deleted is gone", let_go)
+
+
+async def mount(cluster: RealCluster) -> None:
+    """A pod with a claim for a volume that is there, and one for a volume that is never made."""
+    modes = {"accessModes": ["ReadWriteOnce"]}
+    for name, provisioner in (("rights-local", "kubernetes.io/no-provisioner"), ("rights-made", "none.example.com")):
+        body = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        await cluster.client.create("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": name}, **body})
+        spec = {**modes, "storageClassName": name, "resources": {"requests": {"storage": "1Mi"}}}
+        await cluster.client.create(
+            cluster.path("persistentvolumeclaims", "v1"), {"metadata": {"name": name}, "spec": spec}
+        )
+    volume = {
+        **modes,
+        "storageClassName": "rights-local",
+        "capacity": {"storage": "1Mi"},
+        "hostPath": {"path": "/none"},
+    }
+    await cluster.client.create("/api/v1/persistentvolumes", {"metadata": {"name": "rights"}, "spec": volume})
+
+    async def offered() -> bool:
+        found = await cluster.client.get("/api/v1/persistentvolumes/rights")
+        return bool(found.get("status", {}).get("phase") == "Available")
+
+    await cluster.until("the volume is offered", offered)
+    volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("rights-local", "rights-made")]
+    spec = {"schedulerName": "cotide", "containers": [{"name": "c", "image": "none"}], "volumes": volumes}
+    await cluster.client.create(cluster.pods, {"metadata": {"name": "mounts"}, "spec": spec})
 
 
 async def until_filled(cluster: RealCluster) -> None:

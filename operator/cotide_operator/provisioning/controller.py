@@ -1,0 +1,423 @@
+"""`Provisioner`: capacity that is planned while the cluster runs, on the replica that leads.
+
+Started by `assembly`. At each interval it plans, and every second it looks at what became of what it asked for::
+
+    cache, engine, history --copies--> live_plan (a thread) --nodes wanted by type--> Ordering --> actuator --> nodes
+                                                                  |                                             |
+                                                                  `--> freed nodes back, or handed over <-- drains
+
+Nodes are started through the book of orders. They go only after consolidation has freed them, by all of its rules: here
+is said how many of each type may go, and a node that is free is marked ``stopping`` before it is switched off, from
+where nobody gives it back. What is free is given back before a machine is started. In advice mode, the default, nothing
+is written: figures and the log say what would be wanted. Invariants: without a plan nothing is ordered and no node may
+go; where a plan fails, the last good one stays; before each stop the API server is asked whether a pod is on the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from cotide_core.consolidation.removal.watching import Allowance, Standing
+from cotide_core.cycle import Scheduler
+from cotide_core.errors import ClusterError, CotideError, InputError
+from cotide_core.events import Pod
+from cotide_core.provisioning.node_orders import Answer, NodeOrder
+from cotide_core.provisioning.overprovisioning import LearnedFactor
+from cotide_core.state.node_columns import CPU_COLUMN
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.config.metric_settings import PrometheusSourceSettings
+from cotide_operator.config.provisioning_settings import ActuatorSettings, ProvisioningSettings
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.provisioning.accounts import Accounts
+from cotide_operator.provisioning.actuators import (
+    CommandActuator,
+    NodeActuator,
+    ScaleSubresource,
+    WebhookActuator,
+)
+from cotide_operator.provisioning.advice import Advice, Underway, machine_types
+from cotide_operator.provisioning.carrying import CONFIG_MAP, BookStore
+from cotide_operator.provisioning.energy_prices import EnergyPrices
+from cotide_operator.provisioning.live_plan import Planned, Seen, planned, slack_of
+from cotide_operator.provisioning.live_view import comes_with_node, nodes_of
+from cotide_operator.provisioning.ordering import Ordering
+from cotide_operator.provisioning.sorted_nodes import SortedNodes, sorted_nodes
+from cotide_operator.provisioning.task_history import TaskHistory
+from cotide_operator.reporting.event_recorder import EventRecorder
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Wall seconds between two looks; chosen: a boot takes a minute."""
+SETTLED_SECONDS: Final = 10.0
+"""Wall seconds for which a node must have been free before it is handed over; chosen: a binding that was on its way
+when it was cordoned has shown by then."""
+COMPLAIN_SECONDS: Final = 60.0
+
+
+class Drains(Protocol):
+    """What frees nodes: `consolidation.controller.Consolidator`."""
+
+    def standings(self) -> dict[str, Standing]:
+        """Return the nodes with a record of ours."""
+        ...
+
+    async def hand_over(self, node: str) -> bool:
+        """Mark a freed node as one that is switched off; False when it is not free any more."""
+        ...
+
+    async def give_back(self, node: str, why: str) -> None:
+        """Open a node again that is being freed, or was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningDependencies:
+    """What provisioning needs of the operator.
+
+    Attributes
+    ----------
+    engine : the scheduler as it is now. pods : as it was told of them.
+    note : keeps a line of what was done or came of a forecast (`provisioning.jsonl`).
+    namespace : of the book of orders. drains : None where nobody frees nodes.
+    official : connects the official client, for scale subresources.
+    prometheus : who is asked for prices, where a query is configured.
+    """
+
+    client: KubeClient
+    mirror: ObjectCache
+    clock: Clock
+    recorder: EventRecorder
+    telemetry: Metrics
+    engine: Callable[[], Scheduler]
+    pods: Mapping[str, Pod]
+    note: Callable[[Mapping[str, Any]], object]
+    namespace: str
+    drains: Callable[[], Drains | None]
+    official: Callable[[], Any]
+    prometheus: PrometheusSourceSettings | None = None
+
+
+class Provisioner:
+    """One term of leadership; see the module."""
+
+    def __init__(self, around: ProvisioningDependencies, settings: ProvisioningSettings) -> None:
+        self._around, self._settings = around, settings
+        self._acts = settings.mode == "act"
+        self._machines = machine_types(settings)
+        self._complained: dict[str, float] = {}
+        self._history = TaskHistory(around.mirror, around.pods)
+        self._accounts = Accounts(settings, self._machines, around.telemetry)
+        self._prices = EnergyPrices(
+            settings, around.prometheus, around.clock.now, around.telemetry, self._complain
+        )  # fmt: skip
+        self._factor = LearnedFactor.start(1)
+        self._planned: Planned | None = None
+        self._planning: asyncio.Task[None] | None = None
+        self._next_plan = float("-inf")
+        self._ordering: Ordering | None = None
+        self._scales: ScaleSubresource | None = None
+        self._said: tuple[Any, ...] = ()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with aiohttp.ClientSession() as session:
+            if self._settings.actuator is not None and self._settings.mode != "advice":
+                await self._use(self._settings.actuator, session)
+            reading = asyncio.create_task(self._prices.run(), name="prices of energy")
+            try:
+                while True:
+                    await self._look_safely()
+                    await asyncio.sleep(LOOK_SECONDS)
+            finally:
+                reading.cancel()
+                if self._planning is not None:
+                    self._planning.cancel()
+
+    async def _use(self, chosen: ActuatorSettings, session: aiohttp.ClientSession) -> None:
+        if chosen.scales:
+            api = await asyncio.to_thread(self._around.official)  # it takes a third of a second to load
+            self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds)
+            return
+        actuator: NodeActuator
+        if chosen.command:
+            actuator = CommandActuator(chosen.command, chosen.timeout_seconds)
+        else:
+            actuator = WebhookActuator(session, chosen.url, chosen.timeout_seconds)
+        self.order_by(actuator)
+
+    def order_by(self, actuator: NodeActuator) -> None:
+        """Order nodes by this actuator; for embedders, which bring their own."""
+        store = BookStore(self._around.client, self._around.namespace)
+        self._ordering = Ordering(store, actuator, self._settings, self._ordered)
+
+    async def _look_safely(self) -> None:
+        try:
+            await self.look()
+        except (ClusterError, InputError) as error:
+            self._complain("provisioning goes on later", error)
+        except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
+            _LOG.exception("provisioning could not look")
+
+    async def look(self) -> None:
+        """Look once: follow what came, plan where it is time, act where that is allowed."""
+        now = self._around.clock.now()
+        self._history.follow(now)
+        if self._ordering is not None:
+            await self._ordering.read()
+        nodes = self.nodes()
+        if self._planning is None and now >= self._next_plan:
+            self._next_plan = now + self._settings.interval_seconds
+            self._planning = asyncio.create_task(self._plan(nodes, now), name="plan of capacity")
+        price, carbon = (float(one[0]) for one in self._prices.at(np.array([now])))
+        self._accounts.spend(self._loads(nodes), now, price, carbon)
+        self._show(nodes)
+        if self._planned is not None and self._settings.mode != "advice":
+            await self._act(nodes, self._wanted(self._planned.advice), now)
+
+    def nodes(self) -> SortedNodes:
+        """Return the nodes of known types as they are now."""
+        drains = self._around.drains()
+        standings = {} if drains is None else drains.standings()
+        return sorted_nodes(*nodes_of(self._around.mirror.nodes, self._settings, self._around.clock), standings)
+
+    def allowed(self) -> Allowance:
+        """Return how many nodes of each type may go; none before the first plan."""
+        wanted = {} if self._planned is None else self._wanted(self._planned.advice)
+        open_now = self.nodes().open
+        left = {
+            kind.name: max(len(open_now.get(kind.name, ())) - wanted[kind.name], 0) if wanted else 0
+            for kind in self._machines
+        }
+        return Allowance(self._settings.node_type_label, left)
+
+    @staticmethod
+    def _wanted(advice: Advice) -> dict[str, int]:
+        return {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
+
+    async def _plan(self, nodes: SortedNodes, now: float) -> None:
+        around, told = self._around, self._around.telemetry
+        views = [node.view for node in nodes.counted]
+        seen = Seen(
+            around.mirror.copied(),
+            dict(around.pods),
+            views,
+            nodes.unknown,
+            slack_of(around.engine().state, nodes.open_names()),
+            self._history.read(now, self._settings.run_seconds),
+            self._underway(nodes, now),
+            self._factor,
+            self._quiet(nodes, now),
+            self._prices.of_steps(now),
+            now,
+        )
+        started = time.perf_counter()
+        try:
+            made = await asyncio.to_thread(planned, self._settings, seen)
+        except InputError as error:
+            told.provisioning_plans.labels("refused").inc()
+            self._complain("the last plan of capacity stays", error)
+        except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
+            told.provisioning_plans.labels("failed").inc()
+            _LOG.exception("capacity could not be planned: the last plan stays")
+        else:
+            self._take(made, now)
+        finally:
+            told.provisioning_plan_seconds.observe(time.perf_counter() - started)
+            self._planning = None
+
+    def _quiet(self, nodes: SortedNodes, now: float) -> float:
+        """Return for how long no machine has come; 0 while one is on its way."""
+        if self._ordering is not None and self._ordering.orders:
+            return 0.0
+        return min((now - node.since for node in nodes.counted), default=0.0)
+
+    def _take(self, made: Planned, now: float) -> None:
+        told = self._around.telemetry
+        self._planned, self._factor = made, made.factor
+        told.provisioning_plans.labels("planned").inc()
+        told.provisioning_plan_time.set(time.time())
+        told.provisioning_plan_cost.set(made.advice.plan.cost)
+        told.provisioning_hopeless.set(len(made.seen.hopeless))
+        told.provisioning_factor.set(float(made.factor.factor[0]))
+        for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True):
+            for why, count in zip(("pods", "forecast", "kept", "resting"), parts, strict=True):
+                told.provisioning_wanted.labels(kind, why).set(count)
+        for foreseen, came in self._accounts.score(made.advice, now):
+            self._around.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
+        wanted = self._wanted(made.advice)
+        resting = {kind: int(parts[3]) for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True)}
+        said = tuple((kind, count, resting[kind]) for kind, count in wanted.items())
+        if said != self._said:
+            self._said = said
+            words = (
+                f"{count} {kind}" + (f" (and {more} once that type is ordered again)" if more else "")
+                for kind, count, more in said
+            )
+            _LOG.info("nodes wanted: %s", ", ".join(words))
+            self._around.note({"now": now, "wanted": wanted, "reasons": made.advice.reasons.tolist()})
+
+    def _underway(self, nodes: SortedNodes, now: float) -> Underway:
+        held: dict[str, list[float]] = {}
+        stays = {kind.name: kind.minimum_up_seconds for kind in self._settings.machine_types}
+        for node in nodes.counted:
+            held.setdefault(node.view.kind, []).append(stays[node.view.kind] - (now - node.since))
+        ordering = self._ordering
+        if ordering is None:
+            return Underway({}, held, frozenset(), nodes.away)
+        views = [node.view for node in nodes.counted]
+        return Underway(ordering.coming(views, now), held, ordering.barred(now), nodes.away)
+
+    async def _act(self, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
+        if not self._acts:
+            self._would(wanted, nodes, now)
+            return
+        drains = self._around.drains()
+        if drains is not None:
+            await self._free_or_keep(drains, nodes, wanted, now)
+        if self._scales is not None:
+            replicas = self._replicas(nodes, wanted)
+            await asyncio.gather(*(self._raise(self._scales, kind, count) for kind, count in replicas.items()))
+        if self._ordering is not None:
+            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now)
+            await self._stop(nodes)
+
+    async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
+        """Take nodes back that are wanted, and hand those over that are not."""
+        standings = drains.standings()
+        settled = now - SETTLED_SECONDS * self._around.clock.speed
+        for kind, count in wanted.items():
+            free = nodes.freed.get(kind, ())
+            short = count - len(nodes.open.get(kind, ()))
+            for name in (*free, *nodes.freeing.get(kind, ()))[: max(short, 0)]:
+                await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
+            if self._ordering is None:  # a scale subresource can't be told which node is to go
+                continue
+            ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
+            for name in ripe:
+                if await drains.hand_over(name):
+                    self._around.telemetry.provisioning_stopped.labels(kind).inc()
+                    self._tell(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
+
+    async def _stop(self, nodes: SortedNodes) -> None:
+        """Have machines switched off that were handed over, unless a pod got there all the same."""
+        assert self._ordering is not None  # noqa: S101 - for mypy: called where nodes are ordered
+        empty = []
+        for node in nodes.stopping:
+            if not self._ordering.due_to_stop(node):
+                continue
+            pods = await self._pods_on(node.name)
+            if pods:
+                self._tell(node.name, "Warning", "StopHeldUp", f"pod {pods[0]} is on it although it is cordoned")
+            else:
+                empty.append(node)
+        for name, answer in (await self._ordering.stop(empty)).items():
+            if answer is Answer.FAILED:
+                text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
+                self._tell(name, "Warning", "StopFailed", text)
+
+    async def _pods_on(self, node: str) -> list[str]:
+        """Return the pods on a node that would be lost with it, as the API server has them."""
+        found = await self._around.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
+        pods = [msgspec.convert(one, PodObject) for one in found]
+        return [
+            f"{one.metadata.namespace}/{one.metadata.name}"
+            for one in pods
+            if one.status.phase not in ("Succeeded", "Failed") and not comes_with_node(one)
+        ]
+
+    def _replicas(self, nodes: SortedNodes, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Return the replicas by type of whose machines some are missing, where replicas make machines."""
+        there = Counter(node.view.kind for node in nodes.counted)
+        kinds = () if self._scales is None else self._scales.kinds
+        # Replicas count machines, those included that can't be counted on.
+        return {kind: wanted[kind] + nodes.away.get(kind, 0) for kind in kinds if wanted[kind] > there[kind]}
+
+    async def _raise(self, scales: ScaleSubresource, kind: str, replicas: int) -> None:
+        """Raise the replicas of one type; where that fails it is told, and no other type is held up."""
+        try:
+            raised = await scales.raise_to(kind, replicas)
+        except ClusterError as error:
+            self._complain(f"replicas of type {kind} are raised later", error)
+            return
+        if raised:
+            self._say_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
+            self._around.telemetry.provisioning_orders.labels(kind, "NodeOrdered").inc()
+
+    def _would(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
+        """Say what acting would send."""
+        todo = [f"raise {kind} to {replicas}" for kind, replicas in self._replicas(nodes, wanted).items()]
+        if self._ordering is not None:
+            sent = self._ordering.would(wanted, [node.view for node in nodes.counted], now)
+            todo += [f"{one.action.value} {one.subject}" for one in sent]
+        if todo:
+            self._complain("dry run", f"would send: {', '.join(todo)}")
+
+    def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
+        """Tell of an order's fate."""
+        told, now = self._around.telemetry, self._around.clock.now()
+        told.provisioning_orders.labels(order.kind, reason).inc()
+        if reason == "NodeCame":
+            told.provisioning_boot_seconds.observe(now - order.since)
+            self._accounts.switched(order.kind)
+        bad = reason in ("NodeFailed", "NodeLate")
+        self._say_order(order.id, "Warning" if bad else "Normal", reason, message)
+
+    def _say_order(self, subject: str, kind: str, reason: str, message: str) -> None:
+        key = f"{self._around.namespace}/{CONFIG_MAP}"
+        self._around.recorder.node_order(key, subject, kind, reason, message)
+        self._around.note({"now": self._around.clock.now(), "order": subject, "did": reason, "why": message})
+
+    def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+        found = self._around.mirror.nodes.get(node)
+        if found is not None:
+            self._around.recorder.node(node, found.metadata.uid, kind, reason, message)
+        self._around.note({"now": self._around.clock.now(), "node": node, "did": reason, "why": message})
+
+    def _loads(self, nodes: SortedNodes) -> dict[str, list[float]]:
+        """Return by type the share of cpu that pods ask for of each machine that is on."""
+        columns = self._around.engine().state.columns
+        loads: dict[str, list[float]] = {kind.name: [] for kind in self._machines}
+        for view in (*(node.view for node in nodes.counted), *nodes.stopping):
+            row = columns.row_of.get(view.name)
+            has = 0 if row is None else int(columns.allocatable[CPU_COLUMN, row])
+            free = 0 if row is None else int(columns.free[CPU_COLUMN, row])
+            loads[view.kind].append(1.0 - free / has if has else 0.0)
+        return loads
+
+    def _show(self, nodes: SortedNodes) -> None:
+        orders = () if self._ordering is None else self._ordering.orders
+        for kind in self._machines:
+            name = kind.name
+            for what, count in (
+                ("open", len(nodes.open.get(name, ()))),
+                ("freeing", len(nodes.freeing.get(name, ()))),
+                ("freed", len(nodes.freed.get(name, ()))),
+                ("stopping", sum(one.kind == name for one in nodes.stopping)),
+                ("coming", sum(one.kind == name for one in orders)),
+                ("away", nodes.away.get(name, 0)),
+            ):
+                self._around.telemetry.provisioning_nodes.labels(name, what).set(count)
+
+    def _complain(self, what: str, error: CotideError | str) -> None:
+        """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""
+        if time.monotonic() - self._complained.get(what, float("-inf")) >= COMPLAIN_SECONDS:
+            self._complained[what] = time.monotonic()
+            hint = ""
+            if isinstance(error, ApiError) and error.status == 403:
+                hint = " (deploy/provisioning grants the rights)"
+            _LOG.warning("%s: %s%s", what, error, hint)

@@ -1,0 +1,103 @@
+"""`planned`: one plan of capacity for the cluster as the operator sees it.
+
+Called by `controller`, in a thread of its own: it reads copies only. Invariant: it raises `InputError` in one sentence
+where nothing can be planned, and the caller keeps its last plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.events import Pod
+from cotide_core.provisioning.node_orders import NodeView
+from cotide_core.provisioning.overprovisioning import LearnedFactor
+from cotide_core.state.cluster_state import ClusterState
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.config.provisioning_settings import ProvisioningSettings
+from cotide_operator.provisioning.advice import Advice, History, Underway, advise, machine_types
+from cotide_operator.provisioning.live_view import LiveView, live_view
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a plan is made from, copied in the loop's thread.
+
+    Attributes
+    ----------
+    nodes : that count; ``unknown`` are names of nodes of no known type.
+    slack : reclaimed millicores and bytes that are free on each open node.
+    quiet_seconds : for how long no machine has come; 0 while one is on its way.
+    price : (W,) money for a kWh at each step of the horizon.
+    """
+
+    cache: ObjectCache
+    pods: Mapping[str, Pod]
+    nodes: Sequence[NodeView]
+    unknown: Sequence[str]
+    slack: Sequence[tuple[int, int]]
+    history: History | None
+    underway: Underway
+    factor: LearnedFactor
+    quiet_seconds: float
+    price: Floats
+    now: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan, the view that it was made from, and the factor of over-provisioning for the next one."""
+
+    advice: Advice
+    seen: LiveView
+    factor: LearnedFactor
+
+
+def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
+    """Return the plan.
+
+    Raises
+    ------
+    InputError
+        When there is nothing to plan for, or the solver did not end in time.
+    """
+    found = live_view(seen.cache, seen.pods, seen.nodes, seen.unknown, seen.slack, settings, seen.now)
+    advice = advise(
+        settings,
+        found.view,
+        seen.history,
+        seen.underway,
+        overprovisioning=float(seen.factor.factor[0]),
+        time_limit_seconds=settings.plan_timeout_seconds,
+        price=seen.price,
+    )
+    return Planned(advice, found, _learned(settings, seen, found))
+
+
+def _learned(settings: ProvisioningSettings, seen: Seen, found: LiveView) -> LearnedFactor:
+    """Return the factor after this look: raised when a pod waits for longer than a boot beside free parts.
+
+    Not while machines come: whoever waits for those does not wait because packing lost something.
+    """
+    machines = {kind.name: kind.capacity for kind in machine_types(settings)}
+    there = np.sum([machines[node.kind] for node in seen.nodes], axis=0) if seen.nodes else np.zeros(2)
+    runs = found.view.need[~found.view.waiting].sum(axis=0)
+    filled = float(np.max(np.divide(runs, there, out=np.ones(2), where=there > 0)))
+    patience = max(settings.step_seconds, *(kind.boot_seconds for kind in settings.machine_types))
+    waited = min(found.longest_wait_seconds, seen.quiet_seconds) > patience and bool(there.any())
+    return seen.factor.after(np.array([waited]), np.array([filled]))
+
+
+def slack_of(state: ClusterState, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the reclaimed millicores and bytes that are free on each open node; fast, for the loop's own thread."""
+    columns = state.columns
+    if RECLAIMED_CPU not in columns.resources or RECLAIMED_MEMORY not in columns.resources:
+        return []
+    rows = [columns.row_of[name] for name in names if name in columns.row_of]
+    return [(columns.free_of(RECLAIMED_CPU, row), columns.free_of(RECLAIMED_MEMORY, row)) for row in rows]

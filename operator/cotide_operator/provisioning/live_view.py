@@ -1,0 +1,215 @@
+"""What the operator's cache shows of capacity: nodes of known types, and the pods that need room on them.
+
+Called by `controller`: `nodes_of` at each look in the loop's thread, `live_view` for each plan in a thread, on copies.
+A pod that waits counts only where a machine of a known type would take it, were one switched on: what no node can help
+must not start any. Those that ask for reclaimed capacity run in what others leave: they need a machine only as far as
+the slack of the nodes that are open does not hold those that wait. Invariant: a node that has not been ready for longer
+than a boot may take counts as lost, and not before: one that boots must not be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.errors import InputError
+from cotide_core.events import Node, Pod, PodPhase
+from cotide_core.placement.node_predicates import refusal
+from cotide_core.provisioning.node_orders import NodeView
+from cotide_core.state.shapes import Constraints
+from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.cache.object_cache import ObjectCache, controller_of
+from cotide_operator.clock import Clock
+from cotide_operator.config.provisioning_settings import ProvisioningSettings
+from cotide_operator.provisioning.cluster_view import ORDER_LABEL, ClusterView, made_view
+from cotide_operator.translation.pods_and_nodes import translate_node
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+HOSTNAME: Final = "kubernetes.io/hostname"
+CONDITION_PREFIX: Final = "node.kubernetes.io/"
+"""Of taints by which the node controller says how a node fares."""
+OVER: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
+RECLAIMED: Final = ((RECLAIMED_CPU, CPU), (RECLAIMED_MEMORY, MEMORY))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node of a known type.
+
+    Attributes
+    ----------
+    since : when it came, in seconds of the clock. lost : it has not been ready for longer than a boot may take.
+    """
+
+    view: NodeView
+    since: float
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveView:
+    """The pods and nodes of a plan.
+
+    Attributes
+    ----------
+    hopeless : pods that wait although no machine would help them; they are not in the view.
+    longest_wait_seconds : of the others.
+    """
+
+    view: ClusterView
+    hopeless: tuple[str, ...]
+    longest_wait_seconds: float
+
+
+def nodes_of(
+    nodes: Mapping[str, NodeObject], settings: ProvisioningSettings, clock: Clock
+) -> tuple[list[NodeNow], list[str]]:
+    """Return the nodes of known types, and the names of the others."""
+    kinds = {kind.name for kind in settings.machine_types}
+    known, unknown = [], []
+    now = clock.now()
+    for name, node in nodes.items():
+        kind = node.metadata.labels.get(settings.node_type_label, "")
+        if kind not in kinds:
+            unknown.append(name)
+            continue
+        view = NodeView(name, kind, node.metadata.labels.get(ORDER_LABEL), node.spec.unschedulable)
+        came = _seconds(node.metadata.creation_timestamp, clock, now)
+        ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
+        lost = False
+        if ready is None or ready.status != "True":
+            since = came if ready is None else max(came, _seconds(ready.last_transition_time, clock, came))
+            lost = now - since > settings.boot_deadline_seconds
+        known.append(NodeNow(view, came, lost))
+    return known, unknown
+
+
+def _seconds(text: str | None, clock: Clock, missing: float) -> float:
+    try:
+        return missing if text is None else clock.from_wall(parse_timestamp(text))
+    except InputError:
+        return missing
+
+
+def comes_with_node(pod: PodObject) -> bool:
+    """Whether a pod is a DaemonSet's or a mirror pod: each node has its own, and none waits for a machine."""
+    owner = controller_of(pod.metadata)
+    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
+
+
+def live_view(
+    cache: ObjectCache,
+    known: Mapping[str, Pod],
+    nodes: Sequence[NodeView],
+    unknown: Sequence[str],
+    slack: Iterable[tuple[int, int]],
+    settings: ProvisioningSettings,
+    now: float,
+) -> LiveView:
+    """Return what is there.
+
+    Parameters
+    ----------
+    cache : a copy that nobody changes. known : pods as the engine was told of them, by key.
+    nodes : that count. slack : reclaimed millicores and bytes that are free on each open node.
+    """
+    there = {node.name for node in nodes}
+    samples = _samples(cache, settings)
+    takes: dict[tuple[object, ...], bool] = {}
+    rows: list[tuple[float, ...]] = []
+    hopeless, wanting, longest = [], [], 0.0
+    for key, pod in known.items():
+        found = cache.pods.get(key)
+        if found is None or pod.phase in OVER or pod.gates or comes_with_node(found):
+            continue
+        if pod.node is not None:
+            if pod.node in there:
+                rows.append(_row(pod, dict(pod.requests), now))
+            continue
+        if pod.terminating:
+            continue
+        shape = (pod.requests, pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
+        if shape not in takes:
+            takes[shape] = any(_takes(sample, pod) for sample in samples)
+        if not takes[shape]:
+            hopeless.append(key)
+            continue
+        longest = max(longest, now - pod.created_seconds)
+        if any(amount for name, amount in pod.requests if name in (RECLAIMED_CPU, RECLAIMED_MEMORY)):
+            wanting.append(pod)
+        else:
+            rows.append(_row(pod, dict(pod.requests), now))
+    rows += [_row(pod, _as_plain(pod), now) for pod in beyond_slack(wanting, slack)]
+    needing = [row for row in rows if row[0] or row[1]]
+    return LiveView(made_view(nodes, unknown, needing), tuple(hopeless), longest)
+
+
+def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> list[Pod]:
+    """Return the pods that ask for reclaimed capacity and do not find it: first fit, as they come."""
+    left = [list(amounts) for amounts in slack]
+    found = []
+    for pod in waiting:
+        asked = dict(pod.requests)
+        need = [asked.get(name, 0) for name, _ in RECLAIMED]
+        free = next((one for one in left if all(has >= more for has, more in zip(one, need, strict=True))), None)
+        if free is None:
+            found.append(pod)
+        else:
+            free[:] = [has - more for has, more in zip(free, need, strict=True)]
+    return found
+
+
+def _as_plain(pod: Pod) -> dict[str, int]:
+    """Return what a pod asks for, reclaimed capacity as that of the machine which is to offer it."""
+    asked = dict(pod.requests)
+    return {plain: asked.get(plain, 0) + asked.get(name, 0) for name, plain in RECLAIMED}
+
+
+def _row(pod: Pod, asked: Mapping[str, int], now: float) -> tuple[float, ...]:
+    waits = pod.node is None
+    age = 0.0 if waits or pod.started_seconds is None else max(now - pod.started_seconds, 0.0)
+    online = pod.workload_class is WorkloadClass.ONLINE
+    return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0)), float(pod.priority), age, float(waits), float(online)
+
+
+def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[tuple[Node, dict[str, int]]]:
+    """Return a machine of each type as it would come: like one that is there, else bare but for its label."""
+    seen: dict[str, Node] = {}
+    for one in cache.nodes.values():
+        name = one.metadata.labels.get(settings.node_type_label, "")
+        if name and name not in seen:
+            try:
+                seen[name] = _another(translate_node(one))
+            except InputError:
+                continue
+    found = []
+    for kind in settings.machine_types:
+        if not kind.count:
+            continue
+        amounts = {CPU: resource_amount(CPU, kind.cpu), MEMORY: resource_amount(MEMORY, kind.memory)}
+        node = seen.get(kind.name)
+        if node is None:
+            node = Node(kind.name, tuple(amounts.items()), labels=((settings.node_type_label, kind.name),))
+        offers = {**dict(node.allocatable), **amounts}
+        offers |= {name: amounts[plain] for name, plain in RECLAIMED}
+        found.append((node, offers))
+    return found
+
+
+def _another(node: Node) -> Node:
+    """Return a node like this one under a name that is nobody's, with nothing that befell this one."""
+    labels = tuple((key, value) for key, value in node.labels if key != HOSTNAME)
+    taints = tuple(one for one in node.taints if not one.key.startswith(CONDITION_PREFIX))
+    return replace(node, name="", labels=labels, taints=taints, unschedulable=False, ready=True, pressures=())
+
+
+def _takes(sample: tuple[Node, dict[str, int]], pod: Pod) -> bool:
+    node, offers = sample
+    if any(amount > offers.get(name, 0) for name, amount in pod.requests if amount):
+        return False
+    wished = Constraints(pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
+    return refusal(node, wished) is None

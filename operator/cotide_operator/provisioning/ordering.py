@@ -1,0 +1,203 @@
+"""`Ordering`: the book of node orders as the operator keeps it, and what is asked of the actuator.
+
+Driven by `controller` at each look::
+
+    wanted, nodes -> OrderBook.step -> book written to its ConfigMap -> actuator asked -> answers written
+
+What was asked stands in the book before it is asked for, so that a process that is killed anywhere is followed by one
+that asks for the same once more. What was not answered is asked again, not at every look. Invariants: nothing is sent
+that the book in the cluster does not hold; where the book can't be read or written, nothing is sent; after boots that
+failed no machine of the type is ordered for a time that doubles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.provisioning.node_orders import (
+    Action,
+    Answer,
+    NodeInstruction,
+    NodeOrder,
+    NodeView,
+    OrderBook,
+    Stage,
+)
+from cotide_operator.config.provisioning_settings import ActuatorSettings, ProvisioningSettings
+from cotide_operator.provisioning.actuators import NodeActuator
+from cotide_operator.provisioning.carrying import BookStore
+
+AT_ONCE: Final = 16
+"""Questions to an actuator at one time; chosen: a webhook or an API behind it is not to be flooded."""
+LONGEST_RETRY_SECONDS: Final = 3600.0
+"""However often boots of a type fail, it is tried again after so long; chosen."""
+
+Told = Callable[[str, NodeOrder, str], object]
+"""Told of ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate``, ``NodeCancelled``: the order and a sentence."""
+
+
+class Ordering:
+    """One term of leadership.
+
+    Parameters
+    ----------
+    told : of each order's fate. answered : of each answer; for figures.
+    """
+
+    def __init__(
+        self,
+        store: BookStore,
+        actuator: NodeActuator,
+        settings: ProvisioningSettings,
+        told: Told,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._actuator, self._settings, self._told = store, actuator, settings, told
+        self._monotonic = monotonic
+        self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
+        self._book: OrderBook | None = None
+        self._asked: dict[tuple[Action, str], float] = {}
+        self._failed: dict[str, tuple[int, float]] = {}
+        """By type: boots that failed one after the other, and until when none is ordered."""
+
+    @property
+    def orders(self) -> tuple[NodeOrder, ...]:
+        """What is on its way, as far as the book was read."""
+        return () if self._book is None else self._book.orders
+
+    async def read(self) -> None:
+        """Read the book unless it is known.
+
+        Raises
+        ------
+        InputError, ClusterError
+            When it can't be read: then nothing may be ordered.
+        """
+        if self._book is None:
+            self._book = await self._store.load()
+
+    def coming(self, nodes: Sequence[NodeView], now: float) -> dict[str, list[float]]:
+        """Return by type the seconds until each machine should be up that was ordered and has not come."""
+        came = {node.order for node in nodes}
+        found: dict[str, list[float]] = {}
+        for one in self.orders:
+            if one.id in came:
+                continue
+            found.setdefault(one.kind, []).append(self._boot.get(one.kind, 0.0) - (now - one.since))
+        return found
+
+    def barred(self, now: float) -> frozenset[str]:
+        """Return the types of which none is ordered now, since the last ones did not boot."""
+        return frozenset(kind for kind, (_, until) in self._failed.items() if now < until)
+
+    async def turn(self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float) -> None:
+        """Order what is missing, cancel what is not wanted any more, and ask for both.
+
+        ``wanted`` holds the types whose nodes are ordered one by one; of a type that is barred none is added.
+
+        Raises
+        ------
+        InputError, ClusterError
+            When the book can't be read or written.
+        """
+        await self.read()
+        before = self._known()
+        there: dict[str, int] = {}
+        for node in nodes:
+            there[node.kind] = there.get(node.kind, 0) + 1
+        for one in before.orders:
+            there[one.kind] = there.get(one.kind, 0) + (one.stage is Stage.ASKED)
+        barred = self.barred(now)
+        least = {kind: min(count, there.get(kind, 0)) if kind in barred else count for kind, count in wanted.items()}
+        book, todo = before.step(least, nodes, now, self._settings.boot_deadline_seconds, drains=False)
+        await self._write(book)
+        self._tell(before, book, nodes, now)
+        await self._ask(todo, now)
+
+    async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
+        """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
+        due = self._due([NodeInstruction(Action.STOP, node.name, node.kind) for node in nodes])
+        return {one.subject: answer for one, answer in (await self._send(due)).items()}
+
+    def due_to_stop(self, node: NodeView) -> bool:
+        """Whether it is time to ask (again) for a machine to be switched off."""
+        return bool(self._due([NodeInstruction(Action.STOP, node.name, node.kind)]))
+
+    def would(self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float) -> tuple[NodeInstruction, ...]:
+        """Return what a turn would send; changes nothing."""
+        book = self._book or OrderBook()
+        return book.step(wanted, nodes, now, self._settings.boot_deadline_seconds, drains=False)[1]
+
+    def _known(self) -> OrderBook:
+        assert self._book is not None  # noqa: S101 - for mypy: read before
+        return self._book
+
+    async def _write(self, book: OrderBook) -> None:
+        if book == self._book:
+            return
+        try:
+            await self._store.save(book)
+        except ClusterError:
+            self._book = None  # nobody knows what is written: the next turn reads it
+            raise
+        self._book = book
+
+    def _tell(self, before: OrderBook, book: OrderBook, nodes: Sequence[NodeView], now: float) -> None:
+        came = {node.order: node.name for node in nodes if node.order is not None}
+        old, new = ({one.id: one for one in which.orders} for which in (before, book))
+        for one in before.orders:
+            after = new.get(one.id)
+            if after is None and one.id in came:
+                self._failed.pop(one.kind, None)
+                self._told("NodeCame", one, f"{came[one.id]} came after {now - one.since:.0f} s")
+            elif after is not None and after.stage is Stage.CANCELLING and one.stage is Stage.ASKED:
+                waited = now - one.since
+                if waited > self._settings.boot_deadline_seconds:
+                    self._count_failure(one.kind, now)
+                    self._told("NodeLate", one, f"no node in {waited:.0f} s: the order is cancelled")
+                else:
+                    self._told("NodeCancelled", one, "the machine is not needed any more")
+        for one in book.orders:
+            if one.id not in old:
+                self._told("NodeOrdered", one, f"a machine of type {one.kind} is asked for")
+
+    async def _ask(self, todo: Iterable[NodeInstruction], now: float) -> None:
+        asked = list(todo)
+        living = {(one.action, one.subject) for one in asked}
+        pause = self._monotonic() - self._chosen.ask_again_seconds
+        self._asked = {key: at for key, at in self._asked.items() if key in living or at > pause}
+        book = self._known()
+        for one, answer in (await self._send(self._due(asked))).items():
+            order = next((other for other in book.orders if other.id == one.subject), None)
+            if order is not None and answer is Answer.FAILED and one.action is Action.START:
+                self._count_failure(one.kind, now)
+                self._told("NodeFailed", order, "the actuator says that it can't be started")
+            book = book.answered(one.subject, answer)
+        await self._write(book)
+
+    def _due(self, todo: Sequence[NodeInstruction]) -> list[NodeInstruction]:
+        now, pause = self._monotonic(), self._chosen.ask_again_seconds
+        due = [one for one in todo if now - self._asked.get((one.action, one.subject), float("-inf")) >= pause]
+        return due[:AT_ONCE]
+
+    async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
+        answers = await asyncio.gather(*(self._actuator.do(one) for one in todo))
+        for one in todo:
+            self._asked[one.action, one.subject] = self._monotonic()
+        return dict(zip(todo, answers, strict=True))
+
+    def _count_failure(self, kind: str, now: float) -> None:
+        times = self._failed.get(kind, (0, 0.0))[0]
+        pause = min(self._chosen.retry_seconds * 2.0**times, LONGEST_RETRY_SECONDS)
+        self._failed[kind] = (times + 1, now + pause)
+
+    @property
+    def _chosen(self) -> ActuatorSettings:
+        chosen = self._settings.actuator
+        assert chosen is not None  # noqa: S101 - for mypy: settings ask for one where nodes are switched
+        return chosen

@@ -1,0 +1,57 @@
+"""The nodes of known types, sorted by what may be done with them.
+
+Made by `controller` at each look. A node that somebody else has cordoned is that person's: neither it nor its pods are
+counted, and the machine counts as one that can't be had. Invariant: each node is in one sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cotide_core.consolidation.removal.watching import Mark, Standing
+from cotide_core.provisioning.node_orders import NodeView
+from cotide_operator.provisioning.live_view import NodeNow
+
+
+@dataclass(frozen=True, slots=True)
+class SortedNodes:
+    """The nodes of known types at one look.
+
+    Attributes
+    ----------
+    counted : nodes that hold pods or could: open ones, and those that are freed or being freed.
+    open, freed, freeing : names of counted nodes, by type. stopping : handed over.
+    away : by type, machines that exist and can't be counted on: lost, stopping, cordoned by somebody else.
+    """
+
+    counted: tuple[NodeNow, ...]
+    open: Mapping[str, tuple[str, ...]]
+    freed: Mapping[str, tuple[str, ...]]
+    freeing: Mapping[str, tuple[str, ...]]
+    stopping: tuple[NodeView, ...]
+    away: Mapping[str, int]
+    unknown: tuple[str, ...]
+
+    def open_names(self) -> list[str]:
+        """Return the names of the open nodes."""
+        return [name for names in self.open.values() for name in names]
+
+
+def sorted_nodes(nodes: Sequence[NodeNow], unknown: Sequence[str], standings: Mapping[str, Standing]) -> SortedNodes:
+    """Sort the nodes by what may be done with them."""
+    kinds = sorted({node.view.kind for node in nodes})
+    sorts: dict[str, dict[str, list[str]]] = {what: {kind: [] for kind in kinds} for what in ("open", "freed", "going")}
+    counted, stopping, away = [], [], dict.fromkeys(kinds, 0)
+    for node in nodes:
+        name, kind = node.view.name, node.view.kind
+        mark = standings[name].mark if name in standings else Mark.NONE
+        if mark is Mark.STOPPING:
+            stopping.append(node.view)
+        if node.lost or mark is Mark.STOPPING or (node.view.cordoned and mark is Mark.NONE):
+            away[kind] += 1
+            continue
+        counted.append(node)
+        sorts["open" if mark is Mark.NONE else "freed" if mark is Mark.FREED else "going"][kind].append(name)
+    by = {what: {kind: tuple(names) for kind, names in found.items()} for what, found in sorts.items()}
+    return SortedNodes(tuple(counted), by["open"], by["freed"], by["going"], tuple(stopping), away, tuple(unknown))

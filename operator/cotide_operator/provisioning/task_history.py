@@ -1,0 +1,126 @@
+"""What tasks taught: when pods that end came, how long they ran and what they asked for.
+
+Fed by the operator's `controller` with the pods that changed; read by `advice`. Pods of online services are no tasks:
+they end when somebody scales them down. Nor are those that come with a node, and those that ask for reclaimed capacity
+only: they run in what others leave. A restart begins with the pods that the API still shows. Invariants: a pod is
+counted once; at most `TASKS_MOST` are remembered, the latest, of the last `WINDOW_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Pod, PodPhase
+from cotide_core.units import CPU, MEMORY
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.provisioning.advice import History
+from cotide_operator.provisioning.live_view import comes_with_node
+
+TASKS_MOST: Final = 10_000
+"""Ended tasks that are remembered; chosen: k-means of so many takes a quarter of a second."""
+WINDOW_SECONDS: Final = 2 * 86_400.0
+"""Chosen: the forecast that looks a day back needs one, and learns its errors from another."""
+CHANGES_MOST: Final = 2000
+"""Changed pods that are taken at one look; chosen: a few milliseconds."""
+RUNS_ON: Final = 2.0
+"""A task that still runs is taken for one that ends at twice its age; chosen: what is known of none."""
+
+
+class Task(NamedTuple):
+    """A pod that ended: seconds of the clock, millicores, bytes."""
+
+    arrival: float
+    seconds: float
+    millicores: float
+    memory_bytes: float
+    priority: float
+
+
+class TaskHistory:
+    """Pods that ended, and those that have not.
+
+    Parameters
+    ----------
+    pods : as the engine was told of them, by key.
+    """
+
+    def __init__(self, mirror: ObjectCache, pods: Mapping[str, Pod]) -> None:
+        self._mirror, self._pods = mirror, pods
+        self._ended: deque[Task] = deque(maxlen=TASKS_MOST)
+        self._open: dict[str, Pod] = {}
+        self._changed: dict[str, None] = dict.fromkeys(mirror.pods)
+        self._counted: dict[str, str] = {}
+        """Uid of the pods that ended and are still there, by key."""
+        mirror.subscribe(self._note)
+
+    def _note(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and key:
+            self._changed[key] = None
+
+    def follow(self, now: float) -> None:
+        """Take in some of the pods that changed."""
+        for key in list(self._changed)[:CHANGES_MOST]:
+            del self._changed[key]
+            self._take(key, now)
+
+    def _take(self, key: str, now: float) -> None:
+        before, pod = self._open.get(key), self._pods.get(key)
+        if before is not None and (pod is None or pod.uid != before.uid):
+            self._end(before, now)
+            del self._open[key]
+        if pod is None:
+            self._counted.pop(key, None)
+            return
+        found = self._mirror.pods.get(key)
+        if not is_task(pod) or found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
+            return
+        if pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+            self._open.pop(key, None)
+            self._counted[key] = pod.uid
+            self._end(pod, now)
+        else:
+            self._open[key] = pod
+
+    def _end(self, pod: Pod, now: float) -> None:
+        if pod.started_seconds is not None:  # one that never ran says nothing of how long it would have
+            ended = pod.finished_seconds if pod.finished_seconds is not None else now
+            self._ended.append(_task(pod, ended - pod.started_seconds))
+
+    def read(self, now: float, run_seconds: float) -> History | None:
+        """Return what is known, None for nothing; ``run_seconds``: how long a task is thought to run of which no more
+        is known.
+        """
+        since = now - WINDOW_SECONDS
+        tasks = [task for task in self._ended if task.arrival >= since]
+        guess = float(np.median([task.seconds for task in tasks])) if tasks else run_seconds
+        for pod in self._open.values():
+            age = 0.0 if pod.started_seconds is None else now - pod.started_seconds
+            lasts = pod.requested_seconds if pod.requested_seconds is not None else guess
+            tasks.append(_task(pod, max(lasts, RUNS_ON * age))._replace(arrival=max(pod.created_seconds, since)))
+        if not tasks:
+            return None
+        table = np.array(tasks, dtype=np.float64)
+        return History(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], until=now)
+
+
+def is_task(pod: Pod) -> bool:
+    """Whether a pod ends by itself and asks for plain cpu or memory."""
+    return pod.workload_class is not WorkloadClass.ONLINE and any(
+        amount and name in (CPU, MEMORY) for name, amount in pod.requests
+    )
+
+
+def _task(pod: Pod, seconds: float) -> Task:
+    asked = dict(pod.requests)
+    return Task(
+        pod.created_seconds,
+        max(seconds, 1.0),
+        float(asked.get(CPU, 0)),
+        float(asked.get(MEMORY, 0)),
+        float(pod.priority),
+    )

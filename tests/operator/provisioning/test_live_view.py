@@ -1,0 +1,165 @@
+"""What the operator sees of capacity: nodes that count, pods that need a machine, tasks that taught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from engine_objects import GIB, pod, running_pod
+from manifests import node_manifest, pod_object
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.consolidation.removal.watching import Mark, Standing
+from cotide_core.events import Pod, PodPhase, Toleration
+from cotide_core.provisioning.node_orders import NodeView
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.config.provisioning_settings import ProvisioningSettings
+from cotide_operator.provisioning.live_view import LiveView, beyond_slack, live_view, nodes_of
+from cotide_operator.provisioning.sorted_nodes import sorted_nodes
+from cotide_operator.provisioning.task_history import TaskHistory
+
+LABEL = "node.kubernetes.io/instance-type"
+SETTINGS = ProvisioningSettings.model_validate(
+    {
+        "machineTypes": [{"name": "a", "cpu": "4", "memory": "8Gi", "count": 9}],
+        "bootDeadlineSeconds": 600,
+    }
+)
+NOW = 1_000_000.0
+
+
+def machine(name: str, kind: str = "a", *, ready: str = "True", since: str = "2001-09-09T01:46:40Z", **spec: Any):
+    made = node_manifest(name, "4", memory="8Gi")
+    made["metadata"] |= {"labels": {LABEL: kind, "kubernetes.io/hostname": name}, "creationTimestamp": since}
+    made["status"]["conditions"] = [{"type": "Ready", "status": ready, "lastTransitionTime": since}]
+    made["spec"] = spec
+    return msgspec.convert(made, NodeObject)
+
+
+def cache_of(*objects: NodeObject | PodObject) -> ObjectCache:
+    cache = ObjectCache()
+    for one in objects:
+        cache.apply("pods" if isinstance(one, PodObject) else "nodes", "ADDED", one)
+    return cache
+
+
+def viewed(*pods: Pod, nodes: tuple[NodeObject, ...] = (), slack: tuple[tuple[int, int], ...] = ()) -> LiveView:
+    shown = [pod_object(one.key.partition("/")[2], namespace="d") for one in pods]
+    cache = cache_of(*nodes, *shown)
+    there = [NodeView(one.metadata.name, "a") for one in nodes]
+    return live_view(cache, {one.key: one for one in pods}, there, (), slack, SETTINGS, NOW)
+
+
+def test_a_node_that_boots_counts_and_one_that_was_not_ready_for_longer_than_a_boot_is_lost() -> None:
+    # 2001-09-09T01:46:40Z is second 1,000,000,000.
+    nodes = {"n": machine("n", ready="False"), "x": machine("x", "other")}
+
+    class At(ScaledClock):
+        seconds = 1_000_000_000.0
+
+        def now(self) -> float:
+            return self.seconds
+
+    clock = At()
+    clock.seconds += 599.0
+    (young,), unknown = nodes_of(nodes, SETTINGS, clock)
+    assert (young.lost, unknown) == (False, ["x"])
+    clock.seconds += 2.0
+    (old,), _ = nodes_of(nodes, SETTINGS, clock)
+    assert old.lost
+
+
+def test_nodes_are_sorted_by_what_may_be_done_with_them() -> None:
+    there = {name: machine(name) for name in ("open", "freed", "draining", "stopping")}
+    there["freed"] = machine("freed", unschedulable=True)
+    there["persons"] = machine("persons", unschedulable=True)
+    known, unknown = nodes_of(there, SETTINGS, ScaledClock())
+    standings = {name: Standing(Mark(name)) for name in ("freed", "draining", "stopping")}
+    found = sorted_nodes(known, unknown, standings)
+    assert (found.open, found.freed, found.freeing) == ({"a": ("open",)}, {"a": ("freed",)}, {"a": ("draining",)})
+    assert [one.name for one in found.stopping] == ["stopping"]
+    assert found.away == {"a": 2}, "the one that stops, and the one that a person has cordoned"
+    assert found.open_names() == ["open"]
+
+
+def test_a_pod_that_no_machine_would_take_starts_none() -> None:
+    wide = pod("wide", 5000)
+    pinned = pod("pinned", node_selector=((LABEL, "other"),))
+    here = pod("here", node_selector=(("kubernetes.io/hostname", "n"),))
+    fits = pod("fits", node_selector=((LABEL, "a"),), created_seconds=NOW - 50.0)
+    found = viewed(wide, pinned, here, fits, nodes=(machine("n"),))
+    assert sorted(found.hopeless) == ["d/here", "d/pinned", "d/wide"], "too wide, of another type, bound to one node"
+    assert found.view.need.tolist() == [[1000.0, 0.0]]
+    assert found.longest_wait_seconds == 50.0
+
+
+def test_a_new_machine_is_like_those_that_are_there_but_for_what_befell_them() -> None:
+    cordoned = machine("n", unschedulable=True, taints=[{"key": "dedicated", "value": "x", "effect": "NoSchedule"}])
+    plain, tolerant = pod("plain"), pod("tolerant", tolerations=(Toleration("dedicated", "Exists", "", ""),))
+    found = viewed(plain, tolerant, nodes=(cordoned,))
+    assert found.hopeless == ("d/plain",)
+
+
+def test_pods_that_ended_or_have_gates_or_ask_for_nothing_need_no_machine() -> None:
+    done = running_pod("done", "n", phase=PodPhase.SUCCEEDED)
+    gated = pod("gated", gates=("x",))
+    idle = pod("idle", 0)
+    found = viewed(done, gated, idle, running_pod("elsewhere", "m"), nodes=(machine("n"),))
+    assert len(found.view.need) == 0
+
+
+def test_pods_that_ask_for_reclaimed_capacity_need_a_machine_only_beyond_the_slack() -> None:
+    asks = (("cotide.dev/reclaimed-cpu", 1000), ("cotide.dev/reclaimed-memory", GIB))
+    waiting = [pod(name)._replace(requests=asks) for name in "xyz"]
+    assert beyond_slack(waiting, [(1500, 4 * GIB), (1000, GIB)]) == waiting[2:]
+    assert beyond_slack(waiting[:1], [(5000, 1)]) == waiting[:1], "cpu alone is not enough"
+    found = viewed(*waiting, nodes=(machine("n"),), slack=((1500, 4 * GIB), (1000, GIB)))
+    assert found.view.need.tolist() == [[1000.0, float(GIB)]]
+
+
+def test_an_online_pod_is_told_from_one_that_ends() -> None:
+    web = running_pod("web", "n", cls=WorkloadClass.ONLINE)
+    found = viewed(web, running_pod("job", "n", started_seconds=NOW - 60.0), nodes=(machine("n"),))
+    assert found.view.online.tolist() == [True, False]
+    assert found.view.age.tolist() == [0.0, 60.0]
+
+
+def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
+    mirror, pods = ObjectCache(), dict[str, Pod]()
+    history = TaskHistory(mirror, pods)
+
+    def told(one: Pod) -> None:
+        pods[one.key] = one
+        mirror.apply("pods", "ADDED", pod_object(one.key.partition("/")[2], namespace="d"))
+
+    told(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
+    told(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
+    history.follow(NOW + 20.0)
+    still = history.read(NOW + 20.0, 3600.0)
+    assert still is not None
+    assert still.seconds.tolist() == [3600.0], "it runs, and nothing is known yet"
+    ended = pods["d/job"]._replace(phase=PodPhase.SUCCEEDED, finished_seconds=NOW + 310.0)
+    for _ in range(3):
+        told(ended)
+        history.follow(NOW + 400.0)
+    read = history.read(NOW + 400.0, 3600.0)
+    assert read is not None
+    assert (read.arrival.tolist(), read.seconds.tolist(), read.until) == ([NOW], [300.0], NOW + 400.0)
+    del pods["d/job"]
+    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    history.follow(NOW + 500.0)
+    assert len(history.read(NOW + 500.0, 3600.0).seconds) == 1
+    assert history.read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
+
+
+def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
+    mirror = cache_of(pod_object("job", namespace="d"))
+    pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
+    history = TaskHistory(mirror, pods)
+    history.follow(NOW + 1.0)
+    del pods["d/job"]
+    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    history.follow(NOW + 77.0)
+    assert history.read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
