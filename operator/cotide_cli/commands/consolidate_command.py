@@ -1,7 +1,8 @@
 """``cotide consolidate``: which nodes can go, and, on request, their pods moved off them one by one.
 
 Reads a live cluster (rights to read suffice for the plan) or a ledger; `removal.drain_plan` plans, `carrier` carries
-out. Prints only, unless ``--apply`` is given. Exit code 1 when a surprise ended the run.
+out. Prints only, unless ``--apply`` is given. ``--watch`` goes on from round to round (`consolidation.watch`). Exit
+code 1 when a surprise ended the run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ DEFAULT_PRICE: Final = "default"
 @click.option("--plan", "only_plan", is_flag=True, help="Print the plan and change nothing (the default).")
 @click.option("--apply", "carry", is_flag=True, help="Carry the plan out: cordon, evict, wait, pod by pod.")
 @click.option("--undo", is_flag=True, help="Uncordon what a run that was killed left behind, and end.")
+@click.option("--watch", is_flag=True, help="Go on, round after round: show, or with --apply do, what is due.")
 @cluster_options
+@click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds between rounds.")
+@click.option("--rounds", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
+@click.option("--moves-per-hour", type=click.IntRange(0), default=60, show_default=True, help="Pods of --watch.")
+@click.option(
+    "--stable", type=click.FloatRange(0), default=600.0, show_default=True,
+    help="Seconds in which each round must have been able to free a node, before --watch does.",
+)  # fmt: skip
 @click.option("--reserve", type=click.FloatRange(0, 0.9), default=0.1, show_default=True, help="Share kept free.")
 @click.option("--most-moves", type=click.IntRange(0), default=1000, show_default=True, help="Pods of the whole plan.")
 @click.option("--moves-per-node", type=click.IntRange(0), default=50, show_default=True, help="Pods for one node.")
@@ -60,12 +69,19 @@ def command(
     output: str,
     **options: Any,
 ) -> int:
-    """Plan which nodes can be freed with the fewest moves; --apply carries it out.
+    """Plan which nodes can be freed with the fewest moves; --apply carries it out, --watch goes on.
 
     Every scheduling rule, disruption budgets and what owners say about eviction hold.
     """
     if carry and (only_plan or ledger is not None):
         raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
+    if options["watch"] and (only_plan or undo or ledger is not None):
+        raise InputError("follows a live cluster: neither --plan, --undo nor --ledger goes with it", field="--watch")
+    if options["watch"]:
+        from cotide_cli.consolidation.watch import watch
+
+        chosen = {**options, "carry": carry, "output": output}
+        return watch(lambda picture: _plan(picture, options), kubeconfig, context, chosen)
     prices = _prices(options["prices"])
     if carry or undo:
         left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())

@@ -17,7 +17,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_core.consolidation.best_fit import NUMBER_BITS, NUMBER_MASK, add_node, put_best
+from cotide_core.consolidation.best_fit import (
+    NUMBER_BITS,
+    NUMBER_MASK,
+    UNTOUCHED,
+    USED,
+    Rooms,
+    add_room,
+    put_best,
+    rooms_of,
+)
 from cotide_core.consolidation.instance import Floats, Instance, Integers, Outcome
 from cotide_core.consolidation.vector_trials import NO_LIMIT, VectorTrials
 from cotide_core.errors import InputError
@@ -50,7 +59,7 @@ class Scratch(NamedTuple):
     Entries are (added node, source, amount), chained by added node; ``top`` is the largest amount of each.
     """
 
-    keys: Integers
+    rooms: Rooms
     chosen: Integers
     head: Integers
     top: Integers
@@ -73,7 +82,7 @@ def prepared(instance: Instance, order: Integers) -> tuple[Drain, Scratch, Integ
     drain = Drain(np.ascontiguousarray(sizes[items]), rank[instance.homes[items]], loads, keys, capacity)
     room = [np.zeros(max(count, 1), np.int64) for _ in range(4)]
     scratch = Scratch(
-        keys=np.zeros(2 * nodes + 1, np.int64),
+        rooms=rooms_of(nodes),
         chosen=np.full(max(count, 1), -1, np.int64),
         head=np.zeros(nodes + 1, np.int64),
         top=np.zeros(nodes + 1, np.int64),
@@ -93,9 +102,9 @@ def trial(drain: Drain, scratch: Scratch, drained: int, fewest: int, best_used: 
     """
     sizes, ranks, weights, capacity = drain.sizes, drain.ranks, drain.weights, drain.capacity
     nodes = weights.shape[0]
-    keys, chosen, head, top = scratch.keys, scratch.chosen, scratch.head, scratch.top
+    rooms, chosen, head, top = scratch.rooms, scratch.chosen, scratch.head, scratch.top
     smallest = sizes[sizes.shape[0] - 1] if sizes.shape[0] else 0
-    count, usable = _receivers(drain.keys, keys, drained, smallest)
+    usable = _receivers(drain.keys, rooms, drained, smallest)
     used = 0
     for rank in range(drained, nodes):
         used += weights[rank] > 0
@@ -112,13 +121,12 @@ def trial(drain: Drain, scratch: Scratch, drained: int, fewest: int, best_used: 
         answer[3] += 1
         size = sizes[item]
         left -= size
-        put = put_best(keys, count, size)
+        put = put_best(rooms, size, smallest)
         node = put & NUMBER_MASK
         if put < 0:
             node = nodes + added
             put = ((capacity - size) << NUMBER_BITS) + node
-            add_node(keys, count, put)
-            count += 1
+            add_room(rooms, put, smallest)
             usable += capacity
             head[added] = -1
             top[added] = 0
@@ -149,16 +157,19 @@ def trial(drain: Drain, scratch: Scratch, drained: int, fewest: int, best_used: 
 
 
 @compiled
-def _receivers(every: Integers, keys: Integers, drained: int, smallest: int) -> tuple[int, int]:
-    """Copy the keys of nodes that stay and have room for anything; return how many, and their room."""
+def _receivers(every: Integers, rooms: Rooms, drained: int, smallest: int) -> int:
+    """Begin with the nodes that stay and have room for anything; return their room."""
     count, usable = 0, 0
     for at in range(every.shape[0]):
         room = every[at] >> NUMBER_BITS
         if every[at] & NUMBER_MASK >= drained and room >= smallest:
             usable += room
-            keys[count] = every[at]
+            rooms.untouched[count] = every[at]
+            rooms.links[count] = count
             count += 1
-    return count, usable
+    rooms.links[count] = count
+    rooms.counts[UNTOUCHED], rooms.counts[USED] = count, 0
+    return usable
 
 
 @compiled

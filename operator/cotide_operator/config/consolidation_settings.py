@@ -44,6 +44,9 @@ class ConsolidationSettings(Section):
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     excluded_nodes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     """Label to its values: nodes of these pools are not freed, but may take pods."""
+    packs: bool = True
+    """Whether pods go to the fullest node that takes them, while nodes are freed: a scheduler that spreads puts what
+    was moved off one node on the next one to be freed."""
     move_local_storage: bool = False
     move_unwilling: bool = False
 

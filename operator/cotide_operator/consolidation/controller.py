@@ -10,8 +10,9 @@ Decisions are `removal.watching.Acts`; what is drained is carried out by the sam
 --apply``, a task for each node. Where pods wait that one of our nodes could take, that node is given back at once, and
 what is being drained is undone. On a stop, drains are undone before the lease is given up; what a killed operator left
 draining is uncordoned at the next one's first look, and what one that consolidated holds where consolidation is turned
-off. Invariants: no node without a record of ours is uncordoned; nothing is drained while pods wait in vain; a refused
-write ends a drain and nothing else.
+off. Where capacity is planned (`provisioning.controller`), it says how many nodes of each kind may go, has freed ones
+handed over to be switched off, and asks for others back. Invariants: no node without a record of ours is uncordoned,
+nor one that was handed over; nothing is drained while pods wait in vain; a refused write ends a drain and nothing else.
 """
 
 from __future__ import annotations
@@ -20,11 +21,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotide_core.consolidation.removal.drain_plan import Freed
-from cotide_core.consolidation.removal.watching import Acts, Look, Mark, Watch, moves_left, wanted_nodes
+from cotide_core.consolidation.removal.watching import (
+    Acts,
+    Allowance,
+    Look,
+    Mark,
+    Standing,
+    Watch,
+    moves_left,
+    wanted_nodes,
+    within,
+)
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError, CotideError
 from cotide_core.events import Pod
@@ -66,6 +77,7 @@ class ConsolidationDependencies:
     ----------
     engine : the scheduler as it is now. pods : as it was told of them. forecaster : of latency limits, as in use.
     note : keeps a line of what was done or came of a prediction (`consolidation.jsonl`).
+    allowed : how many nodes may go; None where nobody plans capacity, and all may.
     """
 
     client: KubeClient
@@ -81,6 +93,7 @@ class ConsolidationDependencies:
     scheduler_name: str
     risk_threshold: float
     slot_seconds: float
+    allowed: Callable[[], Allowance] | None = None
 
 
 class Consolidator:
@@ -89,7 +102,11 @@ class Consolidator:
     def __init__(self, around: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
         self._around, self._settings = around, settings
         self._hands = LiveHands(around.client, around.mirror, around.clock, self._undone)
-        self._watch = Watch(settings.pace())
+        # How many nodes are spare, too, is for whoever plans capacity to say.
+        pace = settings.pace() if around.allowed is None else replace(settings.pace(), spare_nodes=0)
+        self._watch = Watch(pace)
+        self._turn = asyncio.Lock()
+        """Held by whoever decides about nodes: a node must not be handed over while it is given back."""
         self._goes: set[str] = set()
         self._carrier = Carrier(
             self._hands,
@@ -129,13 +146,51 @@ class Consolidator:
         if drains:
             await asyncio.wait(drains, timeout=UNDO_SECONDS)
 
+    def standings(self) -> dict[str, Standing]:
+        """Return the nodes with a record of ours."""
+        return self._hands.standings()
+
+    async def hand_over(self, node: str) -> bool:
+        """Mark a freed node as one that is switched off, for good; False when it is not free any more.
+
+        Raises
+        ------
+        ClusterError
+            When the mark can't be written: then nobody may switch it off.
+        """
+        async with self._turn:
+            standing = self._hands.standings().get(node)
+            if not self._settings.enabled or standing is None or standing.mark is not Mark.FREED or standing.pods:
+                return False
+            await self._hands.write(node, Mark.STOPPING, cordoned=True)
+            return True
+
+    async def give_back(self, node: str, why: str) -> None:
+        """Open a node again that is being freed, or was; one that was handed over stays as it is."""
+        async with self._turn:
+            drain = self._drains.get(node)
+            if drain is not None:
+                drain.cancel()
+                await asyncio.wait([drain], timeout=UNDO_SECONDS)
+                return
+            standing = self._hands.standings().get(node)
+            if standing is not None and standing.mark in (Mark.FREED, Mark.EMPTYING):
+                self.predictions.gave_up(node, self._around.clock.now(), late=False)
+                await self._hands.write(node, Mark.NONE, cordoned=False)
+                self._tell(node, "Normal", "GivenBack", f"uncordoned: {why}")
+
     async def look(self) -> None:
         """Look once: give back, and plan where it is time."""
+        async with self._turn:
+            await self._look()
+
+    async def _look(self) -> None:
         around, now = self._around, self._around.clock.now()
         for name in self._hands.taken_out_of_our_hands():
             await self._hands.write(name, Mark.NONE, cordoned=False)
         standings = self._hands.standings()
-        ours = [name for name, one in standings.items() if one.mark is not Mark.NONE and name not in self._drains]
+        idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
+        ours = [name for name in standings if name in idle and name not in self._drains]
         waiting = self._waiting()
         wanted, hope = wanted_nodes(around.engine().state, waiting, ours) if waiting else ((), False)
         if hope and self._drains:
@@ -148,9 +203,13 @@ class Consolidator:
             self._next_plan = now + self._settings.interval_seconds
             planned = await self._plan(now)
         draining = frozenset(self._drains)
-        acts = self._watch.decide(
-            Look(now, None if planned is None else planned.plan, standings, draining, wanted)
-        )  # fmt: skip
+        plan = None if planned is None else planned.plan
+        if plan is not None and around.allowed is not None:
+            allowed = around.allowed()
+            state = around.engine().state
+            named = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
+            plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
+        acts = self._watch.decide(Look(now, plan, standings, draining, wanted))
         await self._act(acts, planned)
         self._follow(now)
         self._show()
@@ -183,7 +242,7 @@ class Consolidator:
         told = told_by(around.engine().state, around.forecaster(), around.risk_threshold, now)
         started = time.perf_counter()
         planned = await asyncio.to_thread(
-            plan_of, around.mirror.copied(), dict(around.pods), told, self._settings, now
+            plan_of, around.mirror.copied(), dict(around.pods), told, self._spared(), now
         )  # fmt: skip
         around.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
         for view, nodes in (
@@ -199,6 +258,16 @@ class Consolidator:
         for refusal in planned.refused:
             self.predictions.refused(refusal, now)
         return planned
+
+    def _spared(self) -> ConsolidationSettings:
+        """Return settings that leave out the kinds of which no node may go: they may take pods all the same."""
+        if self._around.allowed is None:
+            return self._settings
+        allowed = self._around.allowed()
+        full = tuple(kind for kind, left in allowed.left.items() if left <= 0)
+        excluded = dict(self._settings.excluded_nodes)
+        excluded[allowed.label] = (*excluded.get(allowed.label, ()), *full)
+        return self._settings.model_copy(update={"excluded_nodes": excluded})
 
     async def _act(self, acts: Acts, planned: LivePlan | None) -> None:
         now = self._around.clock.now()
@@ -296,8 +365,14 @@ class Consolidator:
         self._around.telemetry.consolidation_moves_left.set(left)
 
     async def _leave(self) -> None:
-        """Give back what an operator that consolidated holds: this one does not."""
+        """Give back what an operator that consolidated holds: this one does not.
+
+        Not what was handed over to be switched off: its machine may go at any moment.
+        """
+        standings = self._hands.standings()
         for name in left_behind(self._around.mirror):
+            if name in standings and standings[name].mark is Mark.STOPPING:
+                continue
             try:
                 await self._hands.write(name, Mark.NONE, cordoned=False)
                 self._tell(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark, Standing
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
@@ -25,7 +23,9 @@ from cotide_operator.consolidation.node_record import (
     RECORD,
     NodeRecord,
     left_behind,
+    marked,
     moved,
+    patch_of,
     record_of,
     standing_of,
 )
@@ -152,16 +152,9 @@ class LiveHands:
         if node is None:
             return
         now = self._clock.to_wall(self._clock.now())
-        record = replace(self.record(node) or NodeRecord(), since=now)
-        if cordoned:
-            record = replace(record, p50_seconds=forecast[0], p90_seconds=forecast[1])
-        else:
-            record = replace(record, given_back=now, demanded=demanded)
-        body = {
-            "metadata": {"annotations": {MARK: mark.value or None, RECORD: record.text()}},
-            "spec": {"unschedulable": cordoned or None},
-        }
-        await self._patch(node, _Written(node.metadata.uid, mark.value, record), body)
+        record = marked(self.record(node), now, cordoned=cordoned, demanded=demanded, forecast=forecast)
+        written = _Written(node.metadata.uid, mark.value, record)
+        await self._patch(node, written, patch_of(mark, RECORD, record, cordoned=cordoned))
         if not cordoned:
             self._gave_back(name, demanded)
 
@@ -170,10 +163,9 @@ class LiveHands:
         pod = self._mirror.pods.get(key)
         node = self._mirror.nodes.get(pod.spec.node_name) if pod is not None else None
         if node is not None:
-            record = self.record(node) or NodeRecord()
-            if uid not in record.moved:
-                now = self._clock.to_wall(self._clock.now())
-                after = moved(record, uid, now, HOUR_SECONDS / self._clock.speed)
+            now = self._clock.to_wall(self._clock.now())
+            after = moved(self.record(node), uid, now, HOUR_SECONDS / self._clock.speed)
+            if after is not None:
                 written = _Written(node.metadata.uid, self._mark(node), after)
                 await self._patch(node, written, {"metadata": {"annotations": {RECORD: after.text()}}})
         namespace, _, name = key.partition("/")

@@ -1,12 +1,12 @@
 """What consolidation writes on a node: a mark that a person reads, and a record that the next operator reads.
 
-Used by `live_hands` and `controller`. Nodes that carry a mark without a record belong to a person who ran ``cotide
-consolidate --apply``: the operator leaves them alone. Times are epoch seconds of the wall, as the API's.
+Used by `live_hands`, `controller` and `watch_hands`. Nodes that carry a mark without a record belong to a person who
+ran ``cotide consolidate --apply``: the operator leaves them alone. Times are epoch seconds of the wall, as the API's.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -37,9 +37,23 @@ class NodeRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return msgspec.json.encode(self).decode()
 
 
-def record_of(node: NodeObject) -> NodeRecord | None:
+class Recorded(NamedTuple):
+    """What is written on a node.
+
+    Attributes
+    ----------
+    holder : whose it is: ``operator``, ``watch`` (a terminal's ``--watch --apply``), or ``person``, without a record.
+    """
+
+    mark: str
+    record: NodeRecord
+    holder: str
+    cordoned: bool
+
+
+def record_of(node: NodeObject, name: str = RECORD) -> NodeRecord | None:
     """Return what a node's record says; None where there is none, an empty one where it can't be read."""
-    text = node.metadata.annotations.get(RECORD)
+    text = node.metadata.annotations.get(name)
     if text is None:
         return None
     try:
@@ -48,8 +62,38 @@ def record_of(node: NodeObject) -> NodeRecord | None:
         return NodeRecord()
 
 
-def moved(record: NodeRecord, uid: str, at: float, hour: float = HOUR_SECONDS) -> NodeRecord:
-    """Return a record with one eviction more; those of more than an hour ago are left out."""
+def marked(
+    record: NodeRecord | None,
+    at: float,
+    *,
+    cordoned: bool,
+    demanded: bool = False,
+    forecast: tuple[float, float] = (0.0, 0.0),
+) -> NodeRecord:
+    """Return a node's record as it is from the moment ``at`` at which the node is cordoned, or given back.
+
+    Parameters
+    ----------
+    demanded : whether it is given back because pods wait.
+    forecast : p50 and p90 seconds until it has emptied by itself.
+    """
+    after = msgspec.structs.replace(record or NodeRecord(), since=at)
+    if cordoned:
+        return msgspec.structs.replace(after, p50_seconds=forecast[0], p90_seconds=forecast[1])
+    return msgspec.structs.replace(after, given_back=at, demanded=demanded)
+
+
+def patch_of(mark: Mark, name: str, record: NodeRecord, *, cordoned: bool) -> dict[str, Any]:
+    """Return the one patch of a node that writes the mark, the record under its annotation's name, and the cordon."""
+    annotations = {MARK: mark.value or None, name: record.text()}
+    return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": cordoned or None}}
+
+
+def moved(record: NodeRecord | None, uid: str, at: float, hour: float = HOUR_SECONDS) -> NodeRecord | None:
+    """Return a record with one eviction more, None where it is written already; those of an hour ago are left out."""
+    record = record or NodeRecord()
+    if uid in record.moved:
+        return None
     lately = {key: when for key, when in record.moved.items() if when > at - hour}
     latest = dict(list(lately.items())[-(MOVES_MOST - 1) :])
     return msgspec.structs.replace(record, moved={**latest, uid: at})

@@ -74,6 +74,8 @@ class OfficialClient:
         cache = ObjectCache()
         warnings = []
         for kind in KINDS:
+            if kind not in self._lists:
+                continue  # claims and volumes: pods that have any stay where they are, whatever these say
             try:
                 for raw in self._pages(kind):
                     cache.apply(kind, "ADDED", msgspec.json.decode(raw, type=TYPES[kind]))

@@ -1,8 +1,8 @@
-"""`OutcomeFile`: what consolidation did, and what came of what it predicted, as JSON lines beside the ledger.
+"""`OutcomeFile`: what was done to nodes, and what came of what was predicted, as JSON lines beside the ledger.
 
-Written by `controller`. ``consolidation.jsonl`` is appended to by one operator after the other; it is no part of the
-ledger's chain, since the engine has no part in it and a replay does not make it anew. Invariant: never raises; what the
-disk does not take is counted as a lost line.
+Written by `controller` (``consolidation.jsonl``), and by that of provisioning (``provisioning.jsonl``). It is appended
+to by one operator after the other, and no part of the ledger's chain, since the engine has no part in it and a replay
+does not make it anew. Invariant: never raises; what the disk does not take is counted as a lost line.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from cotide_operator.observability.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 NAME: Final = "consolidation.jsonl"
+PROVISIONING: Final = "provisioning.jsonl"
 
 
 class OutcomeFile:
     """Lines in a directory; without one they are dropped."""
 
-    def __init__(self, directory: Path | None, telemetry: Metrics) -> None:
-        self._path = None if directory is None else directory / NAME
+    def __init__(self, directory: Path | None, telemetry: Metrics, name: str = NAME) -> None:
+        self._path = None if directory is None else directory / name
         self._telemetry = telemetry
 
     def note(self, line: Mapping[str, Any]) -> None:

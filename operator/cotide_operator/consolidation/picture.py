@@ -25,12 +25,11 @@ from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
 from cotide_operator.scheduling.disruption_budgets import covers
-from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION
+from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION, is_mirror
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 SPREAD: Final = 2.0
 """p90 over p50 of a run time where only an estimate is known, as the engine's own heuristic has it."""
 
@@ -124,7 +123,7 @@ def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[s
 def goes_with_node(pod: PodObject) -> bool:
     """Whether a pod is a DaemonSet's or a mirror pod, which needs no other node."""
     owner = controller_of(pod.metadata)
-    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
+    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or is_mirror(pod.metadata.annotations)
 
 
 def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
@@ -197,6 +196,7 @@ def _with_constraints(pod: Pod, asked: dict[str, Pod]) -> Pod:
         unsupported=before.unsupported,
         rules=before.rules,
         volume_terms=before.volume_terms,
+        open_claims=before.open_claims,
         sole_claims=before.sole_claims,
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -64,6 +68,29 @@ def run_pod(core: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
     core.patch_namespaced_pod_status(name, "default", {"status": {"phase": "Running", "conditions": ready}})
 
 
+@contextlib.contextmanager
+def replaced(core: Any, name: str, by: str, node: str) -> Iterator[None]:
+    """Stand for the ReplicaSet controller, the scheduler and the kubelet of one pod that is evicted."""
+
+    def replace_evicted() -> None:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            there = {one.metadata.name: one for one in core.list_namespaced_pod("default").items}
+            if name in there and there[name].metadata.deletion_timestamp is not None:
+                core.delete_namespaced_pod(name, "default", grace_period_seconds=0)
+            elif name not in there:
+                run_pod(core, by, node, "100m")
+                return
+            time.sleep(0.05)
+
+    controller = threading.Thread(target=replace_evicted)
+    controller.start()
+    try:
+        yield
+    finally:
+        controller.join()
+
+
 def cordoned(core: Any, name: str) -> bool:
     spec = core.read_node(name).spec
     return spec is not None and bool(spec.unschedulable)
@@ -116,22 +143,8 @@ def test_apply_moves_pods_one_by_one_and_leaves_the_node_cordoned(
     run_pod(core, "web-1", "n0", "100m")
     run_pod(core, "api-1", "n1", "600m")
 
-    def replace_evicted() -> None:
-        """Stand for the ReplicaSet controller, the scheduler and the kubelet."""
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            there = {one.metadata.name: one for one in core.list_namespaced_pod("default").items}
-            if "web-1" in there and there["web-1"].metadata.deletion_timestamp is not None:
-                core.delete_namespaced_pod("web-1", "default", grace_period_seconds=0)
-            elif "web-1" not in there:
-                run_pod(core, "web-2", "n1", "100m")
-                return
-            time.sleep(0.05)
-
-    controller = threading.Thread(target=replace_evicted)
-    controller.start()
-    result = consolidate(server, tmp_path, "--apply", "--timeout", "20", "-o", "json")
-    controller.join()
+    with replaced(core, "web-1", "web-2", "n1"):
+        result = consolidate(server, tmp_path, "--apply", "--timeout", "20", "-o", "json")
     assert result.exception is None, result.exception
     data = json.loads(result.stdout)
     assert data["carried"] == {"freed": ["n2", "n0"], "moved": ["default/web-1"], "surprise": ""}
@@ -158,6 +171,115 @@ def test_nothing_is_consolidated_while_pods_wait(server: ThreadedServer, core: A
     assert isinstance(result.exception, ClusterError)
     assert "1 pod waits for a node" in str(result.exception)
     assert "1 pod waits for a node" in consolidate(server, tmp_path).stderr
+
+
+def hold(core: Any, name: str, mark: str, **records: str) -> None:
+    """Cordon a node as a run did that held it."""
+    annotations = {"cotide.dev/consolidation": mark, **{f"cotide.dev/{key}": text for key, text in records.items()}}
+    core.patch_node(name, {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}})
+
+
+QUICKLY = ("--watch", "--stable", "0", "--interval", "1")
+WATCH_RECORD = "cotide.dev/consolidation-watch"
+
+
+def test_watch_shows_each_round_and_changes_nothing(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    result = consolidate(server, tmp_path, *QUICKLY, "--rounds", "2", "-o", "json")
+    assert result.exception is None, result.exception
+    first, second = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (first["round"], second["round"]) == (1, 2)
+    # n2 is the one empty node that stays open.
+    assert [one["node"] for one in second["drain"]] == ["n0"]
+    assert (second["nodes"], second["moves"]) == ({"used": 2, "after": 1, "atLeast": 1}, 1)
+    assert not cordoned(core, "n0")
+    shown = consolidate(server, tmp_path, *QUICKLY, "--rounds", "1").stdout
+    assert "2 nodes in use -> 1 (at least 1 by volume), 1 pod moves; 60 may within the hour" in shown
+    assert "would drain n0: 1 pod" in shown
+
+
+def test_watch_waits_until_a_node_could_be_freed_for_long_enough(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    result = consolidate(server, tmp_path, "--watch", "--rounds", "1", "-o", "json")
+    assert (json.loads(result.stdout)["moves"], json.loads(result.stdout)["drain"]) == (1, [])
+
+
+def test_watch_with_apply_moves_pods_and_the_hours_budget_outlives_the_run(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    uid = core.read_namespaced_pod("web-1", "default").metadata.uid
+    asked = ("--apply", *QUICKLY, "--rounds", "1", "--timeout", "20", "-o", "json", "--moves-per-hour", "1")
+    with replaced(core, "web-1", "web-2", "n1"):
+        result = consolidate(server, tmp_path, *asked)
+    assert result.exception is None, result.exception
+    _, done = [json.loads(line) for line in result.stdout.splitlines()]
+    assert done["carried"] == {"freed": ["n0"], "moved": ["default/web-1"], "surprise": ""}
+    node = core.read_node("n0")
+    assert (node.spec.unschedulable, node.metadata.annotations["cotide.dev/consolidation"]) == (True, "freed")
+    assert list(json.loads(node.metadata.annotations[WATCH_RECORD])["moved"]) == [uid]
+    again = json.loads(consolidate(server, tmp_path, *asked).stdout.splitlines()[0])
+    assert (again["movesLeft"], again["held"], again["drain"]) == (0, {"n0": "freed"}, [])
+
+
+def test_a_freed_node_is_given_back_when_a_pod_waits_that_it_could_take(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "api-1", "n1", "600m")
+    hold(core, "n0", "freed", **{"consolidation-watch": json.dumps({"since": time.time()})})
+    hold(core, "n2", "freed")  # a person's
+    core.create_namespaced_pod(
+        "default",
+        {"metadata": {"name": "new"}, "spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "700m"}}}]}},
+    )  # fmt: skip
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    core.patch_namespaced_pod_status("new", "default", {"status": {"conditions": [waits]}})
+    shown = consolidate(server, tmp_path, "--apply", *QUICKLY, "--rounds", "1").stdout
+    assert "1 pod waits for a node: nothing is planned" in shown
+    assert "give back n0: pods wait that would run there" in shown
+    assert (cordoned(core, "n0"), cordoned(core, "n2")) == (False, True)
+
+
+def test_what_a_killed_watch_left_is_open_again_and_the_operators_nodes_are_its_own(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    record = json.dumps({"since": time.time()})
+    hold(core, "n0", "draining", **{"consolidation-watch": record})
+    hold(core, "n1", "emptying", **{"consolidation-watch": record})
+    consolidate(server, tmp_path, "--apply", "--watch", "--rounds", "1")
+    assert (cordoned(core, "n0"), cordoned(core, "n1")) == (False, False)
+    hold(core, "n2", "draining", **{"consolidation-record": record})
+    result = consolidate(server, tmp_path, "--apply", "--watch", "--rounds", "1")
+    assert isinstance(result.exception, ClusterError)
+    assert "the operator consolidates this cluster (it holds node n2)" in str(result.exception)
+    assert "held: n2 draining" in consolidate(server, tmp_path, "--watch", "--rounds", "1").stdout
+    assert cordoned(core, "n2")
+
+
+def test_ctrl_c_uncordons_what_is_being_drained(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    path = server.write_kubeconfig(tmp_path / "kubeconfig")
+    command = [sys.executable, "-m", "cotide_cli", "consolidate", "--apply", *QUICKLY, "--minimum-age", "0"]
+    # Who runs these tests in the background of a script has SIGINT ignored, which a command would inherit.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Nobody makes the pod again, so the drain goes on until it is stopped.
+    with subprocess.Popen([*command, "--kubeconfig", str(path)], stderr=subprocess.PIPE) as running:
+        signal.signal(signal.SIGINT, inherited)
+        until = time.monotonic() + 60
+        while not cordoned(core, "n0") and time.monotonic() < until:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert running.returncode == 0, told
+    assert "n0: uncordoned again" in told.decode()
+    assert not cordoned(core, "n0")
 
 
 def ledger_of(folder: Path, *events: Event) -> Path:

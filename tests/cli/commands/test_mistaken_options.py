@@ -59,6 +59,9 @@ def test_documents_are_the_same_in_json_and_in_yaml() -> None:
     assert json.loads(as_text(document, "json")) == expected
     assert yaml.safe_load(as_text(document, "yaml")) == expected
     assert as_text({"words": "mét"}, "yaml") == "words: mét"
+    undefined = {"low": float("nan"), "rows": [(1.5, float("inf"))]}
+    for output in ("json", "yaml"):
+        assert yaml.safe_load(as_text(undefined, output)) == {"low": None, "rows": [[1.5, None]]}
 
 
 def test_a_command_that_is_not_there_is_told_the_nearest(

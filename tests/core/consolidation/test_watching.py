@@ -14,6 +14,7 @@ from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Fr
 from cotide_core.consolidation.removal.watching import (
     HOUR_SECONDS,
     Acts,
+    Allowance,
     Look,
     Mark,
     Standing,
@@ -21,6 +22,7 @@ from cotide_core.consolidation.removal.watching import (
     WatchRules,
     moves_left,
     wanted_nodes,
+    within,
 )
 from cotide_core.consolidation.removal.what_if import Move
 from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, Taint
@@ -196,3 +198,19 @@ def test_a_load_that_breathes_every_hour_for_a_day_costs_few_moves() -> None:
 def test_nothing_is_known_of_a_node_that_was_never_ours() -> None:
     assert Standing().since == -inf
     assert moves_left({}, NOW, 5) == 5
+
+
+def test_no_more_nodes_of_a_type_go_than_capacity_can_do_without() -> None:
+    allowed = Allowance("type", {"a": 1, "b": 0})
+    kinds = {name: allowed.kind_of(node(name, labels=(("type", name[0]),))) for name in ("a1", "a2", "b1", "c1")}
+    assert kinds == {"a1": "a", "a2": "a", "b1": "b", "c1": None}, "c is a type that nobody counts"
+    made = within(plan(*(frees(name, 1) for name in kinds), emptying=(Emptying("a3", 1.0, 2.0),)), allowed, kinds)
+    assert [one.node for one in made.freed] == ["a1", "c1"]
+    left = within(plan(emptying=(Emptying("a2", 1.0, 2.0), Emptying("b1", 1.0, 2.0))), allowed, kinds)
+    assert [one.node for one in left.emptying] == ["a2"]
+
+
+def test_a_node_that_was_handed_over_to_be_switched_off_is_given_back_to_nobody() -> None:
+    standings = {"a": Standing(Mark.STOPPING, since=0.0, pods=1)}
+    acts = Watch(RULES).decide(look(NOW, plan(), standings=standings))
+    assert (acts.give_back, acts.freed) == ((), ())

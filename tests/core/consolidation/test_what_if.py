@@ -155,7 +155,8 @@ def test_every_move_passes_the_engines_own_rules_one_after_the_other(state: Clus
         state.apply(PodUpserted(moving._replace(node=None, phase=PodPhase.PENDING)))
         shape = ShapeTable().of(moving, state)
         target = columns.rows([move.target])[0]
-        assert feasibility.code(shape.fit, Snapshot.of(state), int(target)) == FITS
+        now = Snapshot.of(state)
+        assert feasibility.code(shape.fit, now, int(target), feasibility.matches(shape.fit, now)) == FITS
         state.apply(PodUpserted(moving._replace(node=move.target)))
 
 

@@ -22,8 +22,9 @@ from cotide_sim.kubelets.node_objects import NodeShape
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 QUICK: Final = (
     "intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 3600, timeoutSeconds: 60,"
-    " spareNodes: 0"
+    " spareNodes: 0, packs: false"
 )
+"""Not packed: pods spread, so that there is something to move."""
 SPEED: Final = 4.0
 
 

@@ -64,7 +64,7 @@ def board_of(columns: RemovalColumns, reserve_share: float = 0.0) -> Board:
         for column in (CPU_COLUMN, MEMORY_COLUMN):
             reserve[column] = np.ceil(columns.capacity[:, column] * reserve_share)
     physical = np.maximum(columns.capacity[:, [CPU_COLUMN, MEMORY_COLUMN]], 1)
-    size = (columns.takes[:, :resources] / np.maximum(columns.capacity[:, :resources].max(axis=0), 1)).max(
+    size = (columns.takes[:, :resources] / columns.capacity[:, :resources].max(axis=0, initial=1)).max(
         axis=1, initial=0.0
     )
     of_pod = size[columns.shape_of] if len(columns.shape_of) else np.zeros(0)

@@ -140,7 +140,7 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
 
 def _tied(pod: Pod) -> bool:
     """Whether what a pod demands depends on where others go, or on where its volumes are."""
-    if pod.volume_terms or pod.sole_claims or pod.blocked:
+    if pod.volume_terms or pod.open_claims or pod.sole_claims or pod.blocked:
         return True
     rules = pod.rules
     return rules is not None and bool(

@@ -8,6 +8,7 @@ from there, so that a process that was killed has forgotten nothing that binds t
        ^-- undone: surprise, stop, start after a kill <--'                 |
        ^-- given back: pods wait that would run there, nobody took it <----'
     (open) --its pods all end soon--> emptying --empty--> freed;  --not empty in time--> (open)
+    freed --capacity has it switched off--> stopping --its machine is off--> gone
 
 What keeps a load that breathes from moving pods to and fro: nodes are freed only when each look of `stable_seconds`
 could have freed them; `cooldown_seconds` after a node was given back because pods waited nothing is drained, nor is a
@@ -17,7 +18,7 @@ node that was; no more than `moves_per_hour` pods are moved, whatever was planne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -38,6 +39,27 @@ class Mark(StrEnum):
     DRAINING = "draining"
     EMPTYING = "emptying"
     FREED = "freed"
+    STOPPING = "stopping"
+    """Handed over: its machine may be off at any moment, so that it is never given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many nodes may go, where somebody else decides how many there must be.
+
+    Attributes
+    ----------
+    label : of nodes, which says of what kind one is.
+    left : open nodes of each kind that may go; a node of another kind is nobody's to keep.
+    """
+
+    label: str
+    left: Mapping[str, int]
+
+    def kind_of(self, node: Node | None) -> str | None:
+        """Return the kind of a node that is counted; None for another."""
+        kind = None if node is None else dict(node.labels).get(self.label)
+        return kind if kind in self.left else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +142,27 @@ class Look:
     standings: Mapping[str, Standing]
     draining: frozenset[str] = frozenset()
     wanted: tuple[str, ...] = ()
+
+
+def within(plan: DrainPlan, allowed: Allowance, kinds: Mapping[str, str | None]) -> DrainPlan:
+    """Return a plan without the nodes that may not go.
+
+    What is left of it holds: where a node stays there is only more room. ``kinds``: by node, see `Allowance.kind_of`.
+    """
+    left = dict(allowed.left)
+
+    def goes(node: str) -> bool:
+        kind = kinds.get(node)
+        if kind is None:
+            return True
+        left[kind] -= 1
+        return left[kind] >= 0
+
+    return replace(
+        plan,
+        freed=tuple(one for one in plan.freed if goes(one.node)),
+        emptying=tuple(one for one in plan.emptying if goes(one.node)),
+    )
 
 
 def moves_left(standings: Mapping[str, Standing], now: float, per_hour: int) -> int:

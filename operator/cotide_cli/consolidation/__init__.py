@@ -1,0 +1,1 @@
+"""`cotide consolidate --watch`: rounds, shown and on request carried out."""

@@ -1,0 +1,155 @@
+"""`watch`: shows round after round what would be consolidated, or does it, until Ctrl-C.
+
+Called by `consolidate_command`. A round in a table, a line of JSON, or a YAML document. An API server that is away for
+a while ends nothing but the round, after the first one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotide_cli.printing import as_text
+from cotide_core.errors import ClusterError
+from cotide_core.units import counted
+
+if TYPE_CHECKING:
+    from cotide_core.consolidation.removal.drain_plan import DrainPlan
+    from cotide_operator.consolidation.carrier import Carried
+    from cotide_operator.consolidation.picture import Picture
+    from cotide_operator.consolidation.rounds import Round, Rounds
+
+
+def watch(
+    plan: Callable[[Picture], DrainPlan], kubeconfig: str | None, context: str | None, options: Mapping[str, Any]
+) -> int:
+    """Go from round to round; returns the exit code.
+
+    Parameters
+    ----------
+    plan : of a picture. options : those of the command: ``carry``, ``interval``, ``rounds``, ``moves_per_hour``,
+        ``stable``, ``timeout`` and ``output``.
+
+    Raises
+    ------
+    ClusterError
+        When the first round can't be read, or the operator holds nodes that ``--apply`` would take.
+    """
+    from cotide_core.consolidation.removal.watching import WatchRules
+    from cotide_operator.clock import real_clock
+    from cotide_operator.consolidation.carrier import Carrier
+    from cotide_operator.consolidation.rounds import Rounds
+    from cotide_operator.consolidation.watch_hands import WatchHands
+
+    clock = real_clock()
+    hands = WatchHands(clock, kubeconfig, context)
+    goes: set[str] = set()
+    carrier = Carrier(
+        hands,
+        timeout_seconds=options["timeout"],
+        now=time.monotonic,
+        sleep=asyncio.sleep,
+        goes=goes,
+        say=lambda text: click.echo(text, err=True),
+    )
+    pace = WatchRules(moves_per_hour=options["moves_per_hour"], stable_seconds=options["stable"])
+    rounds = Rounds(hands, clock, plan, pace, carrier if options["carry"] else None, goes)
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(_follow(rounds, options))
+    return 0
+
+
+async def _follow(rounds: Rounds, options: Mapping[str, Any]) -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    carry, number = options["carry"], 0
+    if carry:
+        await rounds.begin()
+    try:
+        while True:
+            try:
+                seen = await rounds.look()
+                _show(seen, options["output"], carry=carry)
+                number = seen.number
+                if carry:
+                    _show_carried(await rounds.carry_out(seen), options["output"])
+            except ClusterError as error:
+                if not number:
+                    raise
+                click.echo(f"cotide: goes on in the next round: {error}", err=True)
+            if options["rounds"] and number >= options["rounds"]:
+                return
+            await asyncio.sleep(options["interval"])
+    finally:
+        if carry:
+            for name in await rounds.leave():
+                click.echo(f"{name}: uncordoned again", err=True)
+
+
+def _show(seen: Round, output: str, *, carry: bool) -> None:
+    for warning in seen.warnings if seen.number == 1 else ():
+        click.echo(f"cotide: {warning}", err=True)
+    if output == "json":
+        click.echo(json.dumps(_as_data(seen)))
+    elif output == "yaml":
+        click.echo(f"---\n{as_text(_as_data(seen), output)}")
+    else:
+        _print(seen, carry=carry)
+
+
+def _show_carried(carried: Carried, output: str) -> None:
+    if output != "table":
+        data = {"carried": asdict(carried)}
+        click.echo(json.dumps(data) if output == "json" else f"---\n{as_text(data, output)}")
+    if carried.surprise:
+        click.echo(f"cotide: this round ended: {carried.surprise}", err=True)
+
+
+def _as_data(seen: Round) -> dict[str, Any]:
+    plan = seen.plan
+    acts = seen.acts
+    return {
+        "round": seen.number,
+        "now": seen.now,
+        "nodes": None if plan is None else {"used": plan.used_before, "after": plan.used_after, "atLeast": plan.fewest},
+        "moves": None if plan is None else plan.moves,
+        "movesLeft": seen.moves_left,
+        "waiting": seen.waiting,
+        "held": dict(seen.held),
+        "drain": [{"node": one.node, "moves": [asdict(move) for move in one.moves]} for one in acts.drain],
+        "leave": [asdict(one) for one in acts.leave],
+        "freed": list(acts.freed),
+        "giveBack": [asdict(one) for one in acts.give_back],
+    }
+
+
+def _print(seen: Round, *, carry: bool) -> None:
+    plan, acts = seen.plan, seen.acts
+    at = time.strftime("%H:%M:%S", time.localtime(seen.now))
+    if plan is None:
+        click.echo(f"{at}  {counted(seen.waiting, 'pod waits', 'pods wait')} for a node: nothing is planned")
+    else:
+        used = f"{counted(plan.used_before, 'node')} in use -> {plan.used_after}"
+        moves = f"{counted(plan.moves, 'pod moves', 'pods move')}; {seen.moves_left} may within the hour"
+        click.echo(f"{at}  {used} (at least {plan.fewest} by volume), {moves}")
+    would = "" if carry else "would "
+    for back in acts.give_back:
+        click.echo(f"  {would}give back {back.node}: {back.why}")
+    for freed in acts.freed:
+        click.echo(f"  {freed} is empty")
+    for one in acts.leave:
+        minutes = f"{one.p50_seconds / 60:.0f} min, p90 {one.p90_seconds / 60:.0f}"
+        click.echo(f"  {would}leave {one.node} to empty: {minutes}")
+    for step in acts.drain:
+        click.echo(f"  {would}drain {step.node}: {counted(len(step.moves), 'pod')}")
+    if seen.held:
+        click.echo(f"  held: {', '.join(f'{name} {mark}' for name, mark in sorted(seen.held.items()))}")

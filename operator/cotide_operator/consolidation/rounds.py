@@ -1,0 +1,218 @@
+"""`Rounds`: consolidation round after round from a terminal, by the rules of the operator's `controller`.
+
+Called by ``cotide consolidate --watch``. Each round reads the cluster, plans it, and lets `removal.watching.Watch`
+decide; on request it then carries out what was decided, a node at a time, by the same `Carrier`::
+
+    (interval) -> read -> wanted_nodes, drain_plan -> Watch.decide -> shown
+                    ^                                      |  with --apply
+                    `----- marks and records of the nodes <-- Carrier -> API server
+
+A round ends early at a surprise, or when a pod waits; the next one plans anew. What the nodes' records say outlives
+the process: a kill leaves at most one node draining, which the next run uncordons first. `leave` uncordons, too, what
+only a living process may hold: nodes that are to empty by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cotide_core.consolidation.removal.drain_plan import DrainPlan
+from cotide_core.consolidation.removal.watching import (
+    Acts,
+    Look,
+    Mark,
+    Standing,
+    Watch,
+    WatchRules,
+    moves_left,
+    wanted_nodes,
+)
+from cotide_core.errors import ClusterError
+from cotide_core.events import PodPhase
+from cotide_operator.clock import Clock
+from cotide_operator.consolidation.carrier import Carried, Carrier, ClusterHands
+from cotide_operator.consolidation.node_record import Recorded, standing_of
+from cotide_operator.consolidation.picture import Picture
+
+
+class RoundHands(ClusterHands, Protocol):
+    """What rounds need of a cluster beside what a `Carrier` does: `watch_hands.WatchHands`."""
+
+    def read(self) -> Picture:
+        """Read the cluster."""
+        ...
+
+    async def records(self) -> dict[str, Recorded]:
+        """Return what is written on the nodes that carry our mark or a record."""
+        ...
+
+    async def write(
+        self,
+        name: str,
+        mark: Mark,
+        *,
+        cordoned: bool,
+        demanded: bool = False,
+        forecast: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        """Cordon or uncordon a node with our mark and record."""
+        ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one look saw and decided.
+
+    Attributes
+    ----------
+    number : from 1. now : epoch seconds.
+    plan : None while pods wait that a node could take. waiting : pods that no node would take.
+    moves_left : pods that may still be moved within the hour.
+    uids : of all pods, by key. held : nodes that carry our mark, whoever set it.
+    taken : nodes with our mark that somebody uncordoned: they are theirs.
+    """
+
+    number: int
+    now: float
+    plan: DrainPlan | None
+    waiting: int
+    acts: Acts
+    moves_left: int
+    uids: Mapping[str, str]
+    held: Mapping[str, str]
+    taken: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Rounds:
+    """One run of the command.
+
+    Parameters
+    ----------
+    plan : of a picture, as the command plans.
+    carrier : with `goes` as its set of pods that go with their node; None to change nothing.
+    goes : filled anew at each look.
+    """
+
+    def __init__(
+        self,
+        hands: RoundHands,
+        clock: Clock,
+        plan: Callable[[Picture], DrainPlan],
+        pace: WatchRules,
+        carrier: Carrier | None = None,
+        goes: set[str] | None = None,
+    ) -> None:
+        self._hands, self._clock, self._plan, self._pace = hands, clock, plan, pace
+        self._carrier = carrier
+        self._goes = set[str]() if goes is None else goes
+        self._watch = Watch(pace)
+        self._number = 0
+
+    async def begin(self) -> None:
+        """Uncordon what a run that was killed left draining or emptying; call it once before changing anything.
+
+        Raises
+        ------
+        ClusterError
+            When the operator holds nodes: two of us would undo each other's work.
+        """
+        for name, one in (await self._hands.records()).items():
+            if one.mark and one.holder == "operator":
+                raise ClusterError(
+                    f"the operator consolidates this cluster (it holds node {name}): --watch shows what it does,"
+                    " --apply is its own"
+                )
+        await self.leave()
+
+    async def look(self) -> Round:
+        """Read, plan and decide; changes nothing."""
+        self._number += 1
+        picture = self._hands.read()
+        now = self._clock.now()
+        records = await self._hands.records()
+        loads = _loads(picture)
+        standings = {
+            name: standing_of(one.mark, one.record, loads.get(name, 0), self._clock)
+            for name, one in records.items()
+            if one.holder == "watch" or (self._carrier is None and one.holder == "operator")
+        }
+        taken = tuple(
+            name for name, one in records.items() if one.holder == "watch" and one.mark and not one.cordoned
+        )  # fmt: skip
+        for name in taken:
+            standings[name] = replace(standings[name], mark=Mark.NONE)
+        ours = [name for name, one in standings.items() if one.mark is not Mark.NONE]
+        refused = {one.key for one in await self._hands.pods() if one.refused and not one.node}
+        waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
+        wanted, hope = wanted_nodes(picture.state, waiting, ours) if waiting else ((), False)
+        plan = None if hope else self._plan(picture)
+        acts = self._watch.decide(Look(now, plan, standings, self._draining(standings), wanted))
+        self._goes.clear()
+        self._goes.update(one.pod.key for one in picture.state.records() if one.pod.terminating)
+        self._goes.update(key for key, facts in picture.facts.items() if facts.goes_with_node)
+        return Round(
+            self._number,
+            now,
+            plan,
+            len(waiting),
+            acts,
+            moves_left(standings, now, self._pace.moves_per_hour),
+            {one.pod.key: one.pod.uid for one in picture.state.records()},
+            {name: one.mark for name, one in records.items() if one.mark},
+            taken,
+            picture.warnings,
+        )
+
+    def _draining(self, standings: Mapping[str, Standing]) -> frozenset[str]:
+        """Return nodes that somebody else drains now, where we only look: theirs is no drain that a kill left."""
+        if self._carrier is not None:
+            return frozenset()
+        return frozenset(name for name, one in standings.items() if one.mark is Mark.DRAINING)
+
+    async def carry_out(self, seen: Round) -> Carried:
+        """Do what a look decided; ends at the first surprise, or when a pod waits."""
+        if self._carrier is None:
+            return Carried((), (), "")
+        for name in seen.taken:
+            await self._hands.write(name, Mark.NONE, cordoned=False)
+        for back in seen.acts.give_back:
+            await self._hands.write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
+        for name in seen.acts.freed:
+            await self._hands.write(name, Mark.FREED, cordoned=True)
+        for one in seen.acts.leave:
+            forecast = (one.p50_seconds, one.p90_seconds)
+            await self._hands.write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
+        freed: tuple[str, ...] = seen.acts.freed
+        moved: tuple[str, ...] = ()
+        for step in seen.acts.drain:
+            carried = await self._carrier.carry_out((step,), seen.uids)
+            freed, moved = (*freed, *carried.freed), (*moved, *carried.moved)
+            if carried.surprise:
+                return Carried(freed, moved, carried.surprise)
+            if any(one.refused and not one.node for one in await self._hands.pods()):
+                return Carried(freed, moved, "a pod waits for a node: what was planned is put off")
+        return Carried(freed, moved, "")
+
+    async def leave(self) -> list[str]:
+        """Uncordon our nodes that nobody drains or awaits any more; returns them."""
+        left = [
+            name
+            for name, one in (await self._hands.records()).items()
+            if one.holder == "watch" and one.mark in (Mark.DRAINING, Mark.EMPTYING)
+        ]
+        for name in left:
+            await self._hands.write(name, Mark.NONE, cordoned=False)
+        return left
+
+
+def _loads(picture: Picture) -> dict[str, int]:
+    """Return by node how many of its pods would need another."""
+    found: dict[str, int] = {}
+    for one in picture.state.records():
+        ended = one.pod.terminating or one.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        if one.node is not None and not ended and not picture.facts[one.pod.key].goes_with_node:
+            found[one.node] = found.get(one.node, 0) + 1
+    return found
