@@ -3,7 +3,7 @@
 ::
 
     every tick   usage -> `control_law` -> quota of each batch pod
-    every look   waiting of services (`contention`), weights, memory, what ended
+    every look   waiting of services (`contention`), their cycles (`cycles`), weights, memory, what ended
 
 No clock and no network here: `service` calls `tick` and says what time it is and which pods there are. A pod that
 nobody called batch or gratis is a service's, unknown ones included. Invariant: only groups of batch and gratis pods are
@@ -12,12 +12,14 @@ changed, each change is in the journal first, and `undo` takes all of them back.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cotide_node_agent.contention import Contention, ContentionMeter
 from cotide_node_agent.control_law import Claim, LawSettings, LawState, Observation, divide, next_allowance
+from cotide_node_agent.cycles import CycleMeter
 from cotide_node_agent.group_files import GroupFiles, GroupsUnreadable, PodGroup
 from cotide_node_agent.undo_journal import UndoJournal
 
@@ -56,6 +58,8 @@ class Reading(NamedTuple):
     contention: Contention
     governed_pods: int
     changed_files: int
+    cycles_ratio: float | None = None
+    """Cycles an instruction of the service for which they are most unusual, by what is usual; None where unknown."""
 
 
 class _Usage(NamedTuple):
@@ -82,6 +86,8 @@ class NodeAgent:
     ) -> None:
         self._groups, self._journal = groups, journal
         self._meter = ContentionMeter(groups, processes)
+        self._cycles = CycleMeter(groups.counted, range(os.cpu_count() or 1))
+        self._cycles_ratio: float | None = None
         self._law, self._state = law or LawSettings(), LawState()
         self._usage: _Usage | None = None
         self._looked_at = float("-inf")
@@ -111,8 +117,11 @@ class NodeAgent:
         if look:
             self._looked_at = now
             self._contention = self._meter.look(services, now)
+            self._cycles_ratio = self._cycles.look(services)
             self._let_go(pods, governed)
-        seen = Observation(capacity_cpus, used, published_cpus, self._contention.waiting_share)
+        # Where pods are held to some cpus, the others are not theirs to use.
+        capacity = min(capacity_cpus, self._groups.cpus() or capacity_cpus)
+        seen = Observation(capacity, used, published_cpus, self._contention.waiting_share)
         self._state, allowance = next_allowance(self._law, self._state, seen, now)
         self._limit(governed, batch, rates, allowance)
         if look:
@@ -125,6 +134,7 @@ class NodeAgent:
             self._contention,
             len(governed),
             len(self._journal),
+            self._cycles_ratio,
         )
 
     def undo(self) -> int:
@@ -132,6 +142,7 @@ class NodeAgent:
         self._usage, self._state = None, LawState()
         self._quotas.clear()
         self._governed.clear()
+        self._cycles.close()
         return self._journal.undo()
 
     def _measure(self, pods: list[PodGroup], now: float) -> _Usage:

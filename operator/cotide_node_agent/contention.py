@@ -3,7 +3,8 @@
 Two signals, of which the first that the kernel has is taken::
 
     pressure   the group's ``cpu.pressure`` (version 2): the share of time in which some task of the pod waited
-    run queue  /proc/THREAD/schedstat: of the time that threads of the pod ran or could have run, the share waited
+    run queue  /proc/THREAD/schedstat: of the time that threads of the pod ran or could have run, the share waited;
+               none where a turn waited for no longer than it takes to begin one
 
 A pod whose own quota held it back since the last look waits for its own limit and not for others: it is left out and
 counted apart. Called by `agent`. Sources: the kernel's accounting/psi and scheduler/sched-stats. Invariant: a pod or
@@ -20,6 +21,10 @@ from cotide_node_agent.group_files import GroupFiles, GroupsUnreadable, PodGroup
 
 THREADS_MOST: Final = 2000
 """Threads that are looked at in one look; chosen: 2,000 files take some 10 ms. Pods beyond it say nothing."""
+
+
+TURN_SECONDS: Final = 1e-4
+"""In the mean, below which waiting for a turn is the switch itself, even where turns are as short; chosen."""
 
 
 class Contention(NamedTuple):
@@ -45,8 +50,8 @@ class ContentionMeter:
         self._groups, self._processes = groups, processes
         self._stalls: dict[str, float] = {}
         self._throttled: dict[str, int] = {}
-        self._threads: dict[int, tuple[float, float]] = {}
-        """Nanoseconds that a thread ran, and that it waited."""
+        self._threads: dict[int, tuple[float, float, float]] = {}
+        """Nanoseconds that a thread ran, and that it waited; how often it got a turn."""
         self._at: float | None = None
 
     def look(self, pods: Iterable[PodGroup], now: float) -> Contention:
@@ -55,7 +60,7 @@ class ContentionMeter:
         self._at = now
         stalls: dict[str, float] = {}
         throttled: dict[str, int] = {}
-        threads: dict[int, tuple[float, float]] = {}
+        threads: dict[int, tuple[float, float, float]] = {}
         shares, held_back = [], 0
         for pod in pods:
             try:
@@ -75,15 +80,15 @@ class ContentionMeter:
         self._stalls, self._throttled, self._threads = stalls, throttled, threads
         return Contention(max(shares, default=None), held_back)
 
-    def _run_queue_share(self, pod: PodGroup, threads: dict[int, tuple[float, float]]) -> float | None:
-        ran = waited = 0.0
+    def _run_queue_share(self, pod: PodGroup, threads: dict[int, tuple[float, float, float]]) -> float | None:
+        ran = waited = turns = 0.0
         known = False
         for thread in self._groups.threads(pod.path):
             if len(threads) >= THREADS_MOST:
                 break
             try:
                 words = (self._processes / str(thread) / "schedstat").read_text(encoding="ascii").split()
-                figures = float(words[0]), float(words[1])
+                figures = float(words[0]), float(words[1]), float(words[2])
             except (OSError, ValueError, IndexError):  # it ended, or the kernel keeps no such figures
                 continue
             threads[thread] = figures
@@ -91,4 +96,7 @@ class ContentionMeter:
                 known = True
                 ran += figures[0] - self._threads[thread][0]
                 waited += figures[1] - self._threads[thread][1]
+                turns += figures[2] - self._threads[thread][2]
+        if waited < turns * TURN_SECONDS * 1e9:
+            return 0.0
         return waited / (ran + waited) if known and ran + waited > 0 else (0.0 if known else None)

@@ -73,6 +73,14 @@ class GroupFiles(Protocol):
         """Return the groups of all pods that are there."""
         ...
 
+    def cpus(self) -> int | None:
+        """Return on how many cpus pods may run at all; None where the kernel does not tell."""
+        ...
+
+    def counted(self, path: str) -> Path:
+        """Return a group's folder in the hierarchy that the processor's counters know; it may not be there."""
+        ...
+
     def cpu_seconds(self, path: str) -> float:
         """Return the cpu time that a group has used; an empty path is all of this node's."""
         ...
@@ -125,10 +133,20 @@ class GroupFiles1:
     def __init__(self, mount: Path, root: str) -> None:
         self._cpu, self._usage, self._memory = (mount / one / root for one in ("cpu", "cpuacct", "memory"))
         self.kubepods = _kubepods(self._cpu)
+        self._counted = mount / "perf_event" / root
+        self._cpus = mount / "cpuset" / root / self.kubepods / "cpuset.effective_cpus"
 
     def pods(self) -> list[PodGroup]:
         """Return the groups of all pods that are there."""
         return list(_pods(self._cpu))
+
+    def cpus(self) -> int | None:
+        """Return on how many cpus pods may run at all."""
+        return _cpus(self._cpus)
+
+    def counted(self, path: str) -> Path:
+        """Return a group's folder in the hierarchy that the processor's counters know."""
+        return self._counted / path
 
     def cpu_seconds(self, path: str) -> float:
         """Return the cpu time that a group has used."""
@@ -188,6 +206,14 @@ class GroupFiles2:
     def pods(self) -> list[PodGroup]:
         """Return the groups of all pods that are there."""
         return list(_pods(self._root))
+
+    def cpus(self) -> int | None:
+        """Return on how many cpus pods may run at all."""
+        return _cpus(self._root / self.kubepods / "cpuset.cpus.effective")
+
+    def counted(self, path: str) -> Path:
+        """Return a group's folder: there is one hierarchy."""
+        return self._root / path
 
     def cpu_seconds(self, path: str) -> float:
         """Return the cpu time that a group has used."""
@@ -258,6 +284,15 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="ascii")
     except (OSError, ValueError) as error:
         raise GroupsUnreadable(f"{file}: {error}") from error
+
+
+def _cpus(file: Path) -> int | None:
+    """Count a list such as ``0-3,8``, which is five cpus; None where there is no such list, or it is empty."""
+    try:
+        ends = [[int(one) for one in part.split("-")] for part in _read(file).strip().split(",")]
+    except (GroupsUnreadable, ValueError):
+        return None
+    return sum(one[-1] - one[0] + 1 for one in ends)
 
 
 def _figures(file: Path) -> Mapping[str, int]:

@@ -25,6 +25,8 @@ class AgentMetrics:
         self._factor = self._gauge("contention_factor", "Part of the allowance that contention leaves, 1 without any.")
         self._waiting = self._gauge("services_waiting_share", "Of its time that the service waits for a cpu that "
                                     "waits most; NaN where the kernel does not tell.")  # fmt: skip
+        self._cycles = self._gauge("services_cycles_ratio", "Cycles an instruction of the service for which they are "
+                                   "most unusual, by what is usual; NaN where they are not counted.")  # fmt: skip
         self._throttled = self._gauge("services_throttled", "Services that their own limit holds back.")
         self._governed = self._gauge("governed_pods", "Batch and gratis pods on the node.")
         self._changed = self._gauge("changed_files", "Files of control groups that differ from what the kubelet wrote.")
@@ -48,6 +50,7 @@ class AgentMetrics:
         self._factor.set(reading.factor)
         waiting = reading.contention.waiting_share
         self._waiting.set(float("nan") if waiting is None else waiting)
+        self._cycles.set(float("nan") if reading.cycles_ratio is None else reading.cycles_ratio)
         self._throttled.set(reading.contention.throttled_pods)
         self._governed.set(reading.governed_pods)
         self._changed.set(reading.changed_files)

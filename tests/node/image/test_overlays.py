@@ -6,8 +6,6 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +13,12 @@ import pytest
 from containers import job, shell
 from control_plane import ControlPlane
 from real_cluster import DEPLOY, RealCluster, apply, kubectl, until_served
-from real_nodes import NodeCluster
 
 from cotide_kube.client import KubeClient
 
-IMAGE = "COTIDE_IMAGE"
-"""The archive of the image, as `image_build` prints it."""
 SECONDS = float(os.environ.get("COTIDE_IMAGE_SECONDS", "60"))
-NAMES = ("docker.io/library/cotide:dev", f"docker.io/library/cotide:{version('cotide')}")
-"""What the overlays' images mean to a container runtime."""
 SPACE = "cotide-system"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SPACE}/deployments/cotide-operator"
-
-
-@pytest.fixture(scope="module")
-def installed(node_cluster: NodeCluster) -> ControlPlane:
-    """The control plane, with the image on each node and a scheduler for the operator's own pods."""
-    for node in node_cluster.nodes:
-        node.import_image(Path(os.environ[IMAGE]))
-        (found,) = [name for name in node.ctr("images", "list", "-q").split() if name.endswith("cotide:dev")]
-        for name in NAMES:
-            if name != found:
-                node.ctr("images", "tag", "--force", found, name)
-    node_cluster.plane.start_scheduler()
-    return node_cluster.plane
-
-
-@pytest.fixture
-async def client(installed: ControlPlane) -> AsyncIterator[KubeClient]:
-    async with KubeClient(installed.admin) as found:
-        yield found
 
 
 async def operators(client: KubeClient) -> list[dict[str, Any]]:

@@ -57,6 +57,18 @@ def test_a_rise_of_the_services_lowers_batch_within_one_tick_and_gives_back_slow
     assert tree.quota_cpus(path) == pytest.approx(3.3, rel=0.07)
 
 
+@pytest.mark.parametrize(("cpus", "offered"), [("0-1,3", 3.0), ("0-7", 4.0), ("", 4.0)])
+def test_cpus_that_pods_may_not_run_on_are_not_theirs_to_use(
+    tree: NodeGroups, tmp_path: Path, cpus: str, offered: float
+) -> None:
+    path, _ = tree.add("b1"), tree.add("web", "burstable")
+    tree.confine(cpus)
+    run = Run(tree, tmp_path / "journal", BATCH)
+    run.tick()
+    run.tick(podb1=1.0, podweb=0.5)
+    assert tree.quota_cpus(path) == pytest.approx(0.95 * offered - 0.5, abs=0.01)
+
+
 def test_two_batch_pods_share_what_is_left_and_what_one_leaves_goes_to_the_other(
     tree: NodeGroups, tmp_path: Path
 ) -> None:

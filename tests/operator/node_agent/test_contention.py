@@ -12,10 +12,10 @@ from cotide_node_agent.contention import ContentionMeter
 from cotide_node_agent.group_files import open_group_files
 
 
-def schedstat(processes: Path, thread: int, ran: float, waited: float) -> None:
+def schedstat(processes: Path, thread: int, ran: float, waited: float, turns: int = 7) -> None:
     folder = processes / str(thread)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "schedstat").write_text(f"{round(ran * 1e9)} {round(waited * 1e9)} 7\n")
+    (folder / "schedstat").write_text(f"{round(ran * 1e9)} {round(waited * 1e9)} {turns}\n")
 
 
 def test_threads_that_waited_a_third_of_their_time_say_so(tmp_path: Path) -> None:
@@ -29,6 +29,22 @@ def test_threads_that_waited_a_third_of_their_time_say_so(tmp_path: Path) -> Non
     schedstat(processes, 11, 7, 2)
     schedstat(processes, 12, 90, 90)  # a new one says nothing yet
     assert meter.look(groups.pods(), 2.0).waiting_share == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("waited", "share"), [(0.032, 0.0), (0.399, 0.0), (0.401, 0.401 / 0.441)])
+def test_turns_that_wait_no_longer_than_it_takes_to_begin_one_are_not_held_back(
+    tmp_path: Path, waited: float, share: float
+) -> None:
+    """4,000 requests of 10 microseconds each: 8 of waiting are a switch, though as long; more than 100 are waiting."""
+    node = NodeGroups(tmp_path / "cgroup", "version 1")
+    path = node.add("web", "burstable")
+    (node.mount / "cpu" / path / "tasks").write_text("11\n")
+    groups, processes = open_group_files(node.mount), tmp_path / "proc"
+    schedstat(processes, 11, 5.0, 1.0, 1000)
+    meter = ContentionMeter(groups, processes)
+    meter.look(groups.pods(), 1.0)
+    schedstat(processes, 11, 5.04, 1.0 + waited, 5000)
+    assert meter.look(groups.pods(), 2.0).waiting_share == pytest.approx(share)
 
 
 def test_pressure_is_taken_where_the_kernel_has_it(tmp_path: Path) -> None:

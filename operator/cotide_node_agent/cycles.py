@@ -1,0 +1,189 @@
+"""How many cycles services need for an instruction, by the processor's counters, where these may be read.
+
+More than usual means that somebody beside takes away caches or memory bandwidth, which no share of a cpu shows: the
+idea is that of CPI2, as Google runs it. One pair of counters for each service's control group and cpu::
+
+    perf_event_open(cycles, group, cpu) <- perf_event_open(instructions, group, cpu)     counted together
+
+Called by `agent`, for its metrics: the law does not use it. Needs CAP_PERFMON, a processor that shows its counters (few
+virtual machines do) and, with control groups of version 1, the hierarchy ``perf_event``. Sources: perf_event_open(2),
+the kernel's uapi/linux/perf_event.h. Invariant: where one of these is missing nothing is opened, nothing is said, and
+nobody fails; the counters of a pod that is gone are closed at the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import platform
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cotide_node_agent.group_files import PodGroup
+
+_LOG = logging.getLogger(__name__)
+
+HARDWARE: Final = 0
+CYCLES: Final = 0
+INSTRUCTIONS: Final = 1
+SYSCALLS: Final = {"x86_64": 298, "aarch64": 241}
+"""The number of perf_event_open."""
+ATTRIBUTE: Final = struct.Struct("IIQQQQQIIQ")
+"""The first version of perf_event_attr: type, size, config, period, sample type, read format, flags, and three."""
+READ_FORMAT: Final = 8
+"""PERF_FORMAT_GROUP: how many counters, and each value."""
+FIGURES: Final = struct.Struct("QQQ")
+OF_A_GROUP, CLOSED_ON_EXEC = 4, 8
+COUNTERS_MOST: Final = 2000
+"""Chosen: two for each service and cpu; pods beyond it say nothing."""
+INSTRUCTIONS_LEAST: Final = 10_000_000
+"""In one look; chosen: fewer say more about what was in the cache before than about neighbours."""
+USUAL_LOOKS: Final = 300
+"""Looks after which what is new counts for about two thirds of what is usual; chosen: five minutes."""
+KNOWN_LOOKS: Final = 30
+"""Looks before a service has anything usual; chosen."""
+
+Opener = Callable[[int, int, int, int], int]
+"""Config, control group's descriptor, cpu and the leader's descriptor (or -1) -> the counter's descriptor."""
+
+
+class _Counted(NamedTuple):
+    cycles: int
+    instructions: int
+
+
+class _Usual:
+    """A service's mean, over the looks in which it did something."""
+
+    def __init__(self) -> None:
+        self.mean, self.looks = 0.0, 0
+
+    def ratio(self, found: float) -> float | None:
+        """Return what was found by what is usual, before it becomes part of it."""
+        known = found / self.mean if self.looks >= KNOWN_LOOKS else None
+        self.looks += 1
+        self.mean += (found - self.mean) / min(self.looks, USUAL_LOOKS)
+        return known
+
+
+class CycleMeter:
+    """Compares each look with the last one.
+
+    Parameters
+    ----------
+    folder_of : by a pod's path, its control group in the hierarchy that counters know.
+    cpus : of the node.
+    opener : raises OSError where a counter can't be had.
+    """
+
+    def __init__(self, folder_of: Callable[[str], Path], cpus: Sequence[int], opener: Opener | None = None) -> None:
+        self._folder_of, self._cpus = folder_of, cpus
+        self._open = opener or open_counter
+        self._leaders: dict[str, list[tuple[int, int]]] = {}
+        self._last: dict[str, _Counted] = {}
+        self._usual: dict[str, _Usual] = {}
+        self.permitted = True
+        """False once a counter could not be had: nobody asks again."""
+
+    def look(self, services: Iterable[PodGroup]) -> float | None:
+        """Return the services' highest cycles an instruction, by what is usual for each; None where none is known."""
+        if not self.permitted:
+            return None
+        there = {pod.path for pod in services}
+        for path in self._leaders.keys() - there:
+            self._close(path)
+        ratios = []
+        for path in sorted(there):
+            if path not in self._leaders and not self._begin(path):
+                continue
+            now = self._read(path)
+            if now is None:
+                continue
+            before, self._last[path] = self._last.get(path), now
+            done = now.instructions - before.instructions if before else 0
+            if before is None or done < INSTRUCTIONS_LEAST:
+                continue
+            ratio = self._usual.setdefault(path, _Usual()).ratio((now.cycles - before.cycles) / done)
+            ratios += [] if ratio is None else [ratio]
+        return max(ratios, default=None)
+
+    def close(self) -> None:
+        """Give all counters back."""
+        for path in list(self._leaders):
+            self._close(path)
+
+    def _begin(self, path: str) -> bool:
+        opened = 2 * sum(map(len, self._leaders.values()))
+        if opened + 2 * len(self._cpus) > COUNTERS_MOST:
+            return False
+        pairs: list[tuple[int, int]] = []
+        try:
+            group = os.open(self._folder_of(path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # it ended meanwhile, or there is no such hierarchy
+            return False
+        try:
+            for cpu in self._cpus:
+                leader = self._open(CYCLES, group, cpu, -1)
+                pairs.append((leader, -1))
+                pairs[-1] = leader, self._open(INSTRUCTIONS, group, cpu, leader)
+        except OSError as error:
+            for one in (one for pair in pairs for one in pair if one >= 0):
+                os.close(one)
+            if error.errno != errno.EMFILE:
+                self.permitted = False
+                _LOG.info("cycles an instruction are not measured: the processor's counters say %s", error.strerror)
+                self.close()
+            return False
+        finally:
+            os.close(group)
+        self._leaders[path] = pairs
+        return True
+
+    def _read(self, path: str) -> _Counted | None:
+        cycles = instructions = 0
+        for leader, _ in self._leaders[path]:
+            figures = os.read(leader, FIGURES.size)
+            if len(figures) < FIGURES.size:  # the kernel has no room for this counter at the moment
+                return None
+            _, some, done = FIGURES.unpack(figures)
+            cycles, instructions = cycles + some, instructions + done
+        return _Counted(cycles, instructions)
+
+    def _close(self, path: str) -> None:
+        for pair in self._leaders.pop(path):
+            for one in pair:
+                with contextlib.suppress(OSError):
+                    os.close(one)
+        self._last.pop(path, None)
+        self._usual.pop(path, None)
+
+
+def open_counter(config: int, group: int, cpu: int, leader: int, kind: int = HARDWARE) -> int:
+    """Open one counter of a control group on a cpu; a group of -1 is our own process on any cpu.
+
+    Raises
+    ------
+    OSError
+        As perf_event_open(2) says: ENOENT without such a counter, EACCES or EPERM without the right.
+    """
+    number = SYSCALLS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    attribute = ctypes.create_string_buffer(
+        ATTRIBUTE.pack(kind, ATTRIBUTE.size, config, 0, 0, READ_FORMAT, 0, 0, 0, 0), ATTRIBUTE.size
+    )
+    flags = CLOSED_ON_EXEC | (OF_A_GROUP if group >= 0 else 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(
+        ctypes.c_long(number), attribute, ctypes.c_int(max(group, 0)), ctypes.c_int(cpu), ctypes.c_int(leader),
+        ctypes.c_ulong(flags),
+    )  # fmt: skip
+    if found < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(found)
