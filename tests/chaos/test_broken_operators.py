@@ -7,22 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from calm_plan import CALM, SOME
 from chaos_steps import Plan, Step
 from fault_proxy import Rule
 from report import Report
 
-SOME = {"cls": "gratis", "cpu": "1"}
-CALM = Plan(
-    seed=0,
-    theme="an operator that is broken",
-    policy="fifo",
-    nodes=(2,),
-    election=False,
-    standby=False,
-    jumps=(),
-    steps=(Step(0.0, "pods", {"prefix": "x", "count": 6, "seconds": 0.3, **SOME}), Step(2.5, "calm")),
-    rules=(),
-)
 WAITING = (
     Step(0.0, "pods", {"prefix": "full", "count": 2, "seconds": None, **SOME, "cls": "online"}),
     Step(0.2, "pods", {"prefix": "a", "count": 2, "seconds": 0.1, **SOME}),
@@ -32,6 +21,8 @@ WAITING = (
     Step(6.5, "take", {"of": "bound", "which": 0.0}),
     Step(6.5, "take", {"of": "bound", "which": 0.5}),
 )
+COME = Step(0.0, "pods", {"prefix": "x", "count": 6, "seconds": 0.3, **SOME})
+COME_LATER = Step(2.5, "pods", {"prefix": "y", "count": 4, "seconds": 0.3, **SOME})
 JOB = {"name": "j", "cls": "batch", "completions": 6, "parallelism": 3, "cpu": "0.5", "seconds": 0.3}
 UNWATCHED = replace(
     CALM,
@@ -91,6 +82,58 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
     "unfenced": (FROZEN, "had taken the lease"),
     "binds twice": (CALM, "while its last binding of that pod was unanswered"),
     "binds again": (CALM, "after it was told 201 for"),
+    "loses lines": (
+        replace(
+            CALM,
+            warm=True,
+            steps=(COME, Step(0.1, "disk", {"says": "full"}), Step(2.0, "disk", {"says": ""}), COME_LATER),
+        ),
+        "does not replay",
+    ),
+    "remembers no name": (
+        replace(
+            CALM,
+            warm=True,
+            named=True,
+            steps=(
+                COME,
+                Step(0.3, "names", {"found": False}),
+                Step(0.31, "cut", {"how": "abrupt", "plural": ""}),
+                Step(1.2, "names", {"found": True}),
+                COME_LATER,
+            ),
+        ),
+        "not settled 8 s after everything was healed",
+    ),
+    "hammers": (
+        replace(
+            CALM,
+            nodes=(16, 16),
+            warm=True,
+            steps=(
+                Step(0.0, "crowd", {"most": 1}),
+                Step(0.1, "pods", {"prefix": "x", "count": 24, "seconds": 0.3, **SOME}),
+                Step(2.5, "crowd", {"most": 0}),
+            ),
+        ),
+        "before the time that it was told to come back at",
+    ),
+    "by the stamp": (
+        replace(
+            CALM,
+            election=True,
+            standby=True,
+            warm=True,
+            jumps=(7200.0,),
+            steps=(COME, Step(1.0, "jump", {"who": "standby"}), COME_LATER, Step(3.0, "calm")),
+        ),
+        "took the lease",
+    ),
+    # Its operator is dead when the binding arrives, and the next one has to wait for the lease.
+    "takes at once": (
+        replace(CALM, election=True, warm=True, rules=(Rule("bind", 1, 1, "late", 1.0, what="kill"),)),
+        "took the lease",
+    ),
 }
 
 

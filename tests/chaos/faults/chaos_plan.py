@@ -11,9 +11,11 @@ import random
 from dataclasses import replace
 from typing import Any, Final
 
-from chaos_steps import SCRIPT_SECONDS, Plan, Step, moment
+from chaos_steps import RESIZING, SCRIPT_SECONDS, Plan, Step, moment
 from fault_catalogue import FAULTS
 from fault_proxy import Rule
+
+from cotide_sim.provisioning.fake_nodes import Mishaps
 
 THEMES: Final = (
     "kills",
@@ -36,6 +38,11 @@ THEMES: Final = (
     "unwatched",
     "conflicts",
     "mixture",
+    "disk",
+    "names",
+    "crowded",
+    "one-clock",
+    "memory",
 )
 POLICIES: Final = ("qpsm", "fifo", "qpsm", "easy", "random", "conservative", "qpsm", "svf", "fifo-guarded")
 CLASSES: Final = ("online", "batch", "gratis")
@@ -51,7 +58,7 @@ def plan_of(seed: int) -> Plan:
     steps = _load(rng, sum(cores), crowded=rng.random() < 0.5, preemption="preemption" in drawn)
     for one in drawn:
         FAULTS[one](rng, steps, rules, len(cores))
-    together = {"failover", "frozen"} & set(drawn)
+    together = {"failover", "frozen", "one-clock"} & set(drawn)
     if "preemption" not in drawn and random.Random(f"service {seed}").random() < 0.4:
         # A service that the operator runs itself; beside the other draws, which it leaves as they were.
         steps.append(Step(0.1, "service", {"name": "own", "replicas": 2, "cpu": "500m"}))
@@ -71,7 +78,15 @@ def plan_of(seed: int) -> Plan:
         kill_at=kills,
         tidy="unwatched" in drawn or random.Random(f"tidy {seed}").random() < 0.4,
         warm=rng.random() < 0.75,
+        named="names" in drawn,
+        cpu_seconds=_worked(seed) if "memory" in drawn else (),
     )
+
+
+def _worked(seed: int) -> tuple[float, ...]:
+    """Draw after how much work each of the first operators runs out of memory; to start takes about half a second."""
+    rng = random.Random(f"memory {seed}")
+    return tuple(round(rng.uniform(0.05, 1.5), 3) for _ in range(rng.randint(1, 3)))
 
 
 def kill_plan(path: str, at: int) -> Plan:
@@ -129,6 +144,139 @@ def drain_plan(seed: int) -> Plan:
         kill_at=kills,
         warm=True,
         consolidates=True,
+    )
+
+
+def gang_plan(seed: int) -> Plan:
+    """Return a run with four to six gangs of 2 to 64 pods among single pods; operators are killed, nodes and pods go.
+
+    All nodes together take the largest gang, and not all of them at once.
+    """
+    rng = random.Random(f"gangs {seed}")
+    nodes = tuple(rng.choice((6, 8, 10)) for _ in range(rng.randint(3, 4)))
+    sizes = [rng.randint(17, 64), *(rng.choice((2, 3, 4, 6, 8, 12, 16)) for _ in range(rng.randint(3, 5)))]
+    steps: list[Step] = []
+    for number, size in enumerate(sizes):
+        how = {
+            "name": f"gang{number}",
+            "cls": rng.choice(("batch", "batch", "gratis")),
+            "completions": size,
+            "parallelism": size,
+            "cpu": "0.25",
+            "seconds": round(rng.uniform(0.2, 1.0), 2),
+            "gang": {"timeoutSeconds": 2, **({"minMember": rng.randint(2, size)} if rng.random() < 0.3 else {})},
+        }
+        steps.append(Step(moment(rng), "job", how))
+    for number in range(rng.randint(1, 4)):
+        seconds = round(rng.uniform(0.2, 1.0), 2)
+        steps.append(Step(moment(rng), "pods", _pods(f"run{number}", "batch", rng.randint(2, 8), 0.5, seconds)))
+    rules: list[Rule] = []
+    FAULTS["nodes"](rng, steps, rules, len(nodes))
+    if rng.random() < 0.6:
+        FAULTS["taken"](rng, steps, rules, len(nodes))
+    FAULTS["kills"](rng, steps, rules, len(nodes))
+    return Plan(
+        seed=seed,
+        theme="gangs, killed and torn apart",
+        policy=rng.choice(("fifo", "qpsm", "easy", "random", "conservative", "svf")),
+        nodes=nodes,
+        election=rng.random() < 0.2,
+        standby=False,
+        jumps=(),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        rules=tuple(rules),
+        kill_at=tuple(rng.randint(1, 90) for _ in range(rng.randint(0, 2))),
+        tidy=rng.random() < 0.3,
+        warm=rng.random() < 0.75,
+        liveness_seconds=90.0,
+    )
+
+
+def provision_plan(seed: int) -> Plan:
+    """Return a run in which machines are ordered and switched off, and fail, are late, vanish or answer as they like.
+
+    The operator is killed up to three times, at points of an order or a stop that the seed draws.
+    """
+    rng = random.Random(f"provision {seed}")
+    first, then = rng.randint(3, 9), rng.randint(1, 3)
+    steps = [Step(0.0, "service", {"name": "own", "replicas": first, "cpu": "1"})]
+    if rng.random() < 0.3:
+        steps.append(Step(round(rng.uniform(2.0, 6.0), 2), "vanish"))
+    if rng.random() < 0.3:
+        steps.append(Step(round(rng.uniform(1.0, 8.0), 2), rng.choice(("kill", "stop"))))
+    steps.append(Step(round(rng.uniform(4.0, 9.0), 2), "scale", {"name": "own", "replicas": then}))
+    fails, late, silent, twice = (round(rng.uniform(0.0, 0.4), 2) for _ in range(4))
+    return Plan(
+        seed=seed,
+        theme="machines ordered and switched off",
+        policy=rng.choice(("fifo", "qpsm")),
+        nodes=(),
+        election=rng.random() < 0.3,
+        standby=False,
+        jumps=(),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        rules=(),
+        kill_path="provision",
+        kill_at=tuple(rng.randint(1, 60) for _ in range(rng.randint(1, 3))),
+        warm=True,
+        consolidates=True,
+        mishaps=Mishaps(boot_seconds=0.3, fails=fails, late=late, silent=silent, twice=twice),
+    )
+
+
+def phases_plan(seed: int) -> Plan:
+    """Return a run of Jobs with phases whose resizes are refused, put off and lost, and whose operator is killed.
+
+    Nodes are full from the beginning, so that phases wait for each other. No node fails: that is of other plans.
+    """
+    rng = random.Random(f"phases {seed}")
+    cores = tuple(rng.choice((2, 3, 4)) for _ in range(rng.randint(1, 3)))
+    steps = []
+    for number in range(rng.randint(3, 5)):
+        completions = rng.randint(2, 5)
+        how = {
+            "name": f"job{number}",
+            "cls": rng.choice(("batch", "gratis")),
+            "completions": completions,
+            "parallelism": rng.randint(1, completions),
+            "cpu": "0.1",
+            "seconds": round(rng.uniform(0.05, 0.3), 2),
+            "needs": tuple(rng.choice((200, 500, 1000, 1500, 2000)) for _ in range(rng.randint(2, 4))),
+            "mute": rng.random() < 0.5,
+        }
+        steps.append(Step(moment(rng, 0.8), "job", how))
+    for number in range(rng.randint(1, 3)):
+        count, cpu = rng.randint(1, 5), rng.choice((0.5, 1.0))
+        seconds = round(rng.uniform(0.1, 0.8), 2)
+        steps.append(
+            Step(moment(rng), "pods", _pods(f"run{number}", rng.choice(("batch", "gratis")), count, cpu, seconds))
+        )
+    rules = []
+    for _ in range(rng.randint(1, 5)):
+        effect = rng.choice(("drop-after", "drop-after", "drop-before", "status", "tell-before", "tell-after"))
+        told = "kill" if effect.startswith("tell") else ""
+        status = rng.choice((409, 422, 429, 500, 503)) if effect == "status" else 0
+        count = 1 if told else rng.choice((1, 1, 3, 8))
+        rules.append(Rule(rng.choice(RESIZING), rng.randint(1, 30), count, effect, status=status, what=told))
+    if rng.random() < 0.3:
+        begin = moment(rng)
+        storm = {"kinds": RESIZING, "share": 1.0, "effect": "drop-after", "status": 0, "seconds": 0.0}
+        steps += [Step(begin, "storm", storm), Step(round(begin + rng.uniform(0.3, 1.0), 2), "calm")]
+    return Plan(
+        seed=seed,
+        theme="phases: resizes refused, put off and lost",
+        policy=rng.choice(("fifo", "qpsm", "easy", "random")),
+        nodes=cores,
+        election=rng.random() < 0.2,
+        standby=False,
+        jumps=(),
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        rules=tuple(rules),
+        kill_path="resize",
+        kill_at=tuple(rng.randint(1, 80) for _ in range(rng.randint(0, 2))),
+        warm=True,
+        phased=True,
+        liveness_seconds=150.0,  # pods that follow each other, some of whose phases wait for four seconds
     )
 
 

@@ -8,10 +8,28 @@ from typing import Any, Final
 
 from fault_proxy import Rule
 
+from cotide_sim.provisioning.fake_nodes import Mishaps
+
 SCRIPT_SECONDS: Final = 1.6
 """How long things happen; what then remains is the operator's to bring to an end. Chosen: 200 runs in 20 minutes."""
-ALL: Final = ("bind", "make", "status", "note", "lease", "event", "list", "look", "end", "evict", "watch", "other")
+ALL: Final = (
+    "bind",
+    "make",
+    "status",
+    "note",
+    "lease",
+    "event",
+    "list",
+    "look",
+    "end",
+    "evict",
+    "watch",
+    "other",
+    "resize",
+)
 KINDS: Final = ("bind", "make", "status", "note", "lease", "event", "list", "look", "end", "evict")
+RESIZING: Final = ("resize", "note")
+"""What is asked of pods with phases."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,16 @@ class Plan:
     """Whether things begin when the first operator decides, and not while it starts."""
     consolidates: bool = False
     """Whether the operator frees nodes; then online pods move, and the run ends when all nodes are free that can be."""
+    phased: bool = False
+    """Whether kubelets resize pods, and put off or refuse some of it; see `phased_nodes`."""
+    mishaps: Mishaps | None = None
+    """Of the machines, where the operator orders them: then there is no other node, and machines are of four cores."""
+    ordered: bool = False
+    """Whether the queue must be after a kill as it was before, whatever the policy."""
+    named: bool = False
+    """Whether operators find the API server by a name, for each request anew."""
+    cpu_seconds: tuple[float, ...] = ()
+    """Of the first operators that are started: after how much work the memory of each runs out; 0 is never."""
     broken: str = ""
     """How the operators are broken on purpose; see `mutants`."""
     liveness_seconds: float = 60.0

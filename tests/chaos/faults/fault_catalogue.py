@@ -37,6 +37,9 @@ def _late(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
         kind = rng.choice(("bind", "bind", "make", "status"))
         count = rng.choice((1, 2, 6, 12))
         rules.append(Rule(kind, rng.randint(1, 20), count, "late", round(rng.uniform(0.05, 1.0), 2)))
+    if rng.random() < 0.4:
+        # Where operators are elected it arrives all the same, when its sender is dead.
+        rules.append(Rule("bind", rng.randint(1, 20), 1, "late", 1.0, what="kill"))
     if rng.random() < 0.6:
         _blackout(rng, rules, "late")
 
@@ -154,6 +157,45 @@ def _preemption(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> N
         steps.append(Step(moment(rng), "kill"))
 
 
+def _disk(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """The disk under the ledger takes nothing for a while, in which an operator may be killed and started again."""
+    for _ in range(rng.randint(1, 2)):
+        begin = moment(rng, 1.2)
+        steps.append(Step(begin, "disk", {"says": rng.choice(("full", "full", "read-only"))}))
+        steps.append(Step(round(begin + rng.uniform(0.2, 1.0), 2), "disk", {"says": ""}))
+    if rng.random() < 0.4:
+        steps.append(Step(moment(rng), "kill"))
+
+
+def _names(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """The name of the API server is not found for a while, and watches end meanwhile."""
+    for _ in range(rng.randint(1, 3)):
+        begin = moment(rng, 1.2)
+        steps.append(Step(begin, "names", {"found": False}))
+        steps.append(Step(begin + 0.01, "cut", {"how": rng.choice(("abrupt", "clean")), "plural": ""}))
+        steps.append(Step(round(begin + rng.uniform(0.1, 1.0), 2), "names", {"found": True}))
+
+
+def _crowded(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """The server takes only few requests at a time, and refuses the others with 429."""
+    for _ in range(rng.randint(1, 2)):
+        begin = moment(rng, 0.8)
+        steps.append(Step(begin, "crowd", {"most": rng.randint(1, 3)}))
+        steps.append(Step(round(begin + rng.uniform(0.4, 2.0), 2), "crowd", {"most": 0}))
+
+
+def _one_clock(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """The clock of one replica is set, now the leader's, now the standby's."""
+    for _ in range(rng.randint(2, 4)):
+        steps.append(Step(moment(rng), "jump", {"who": rng.choice(("leader", "standby"))}))
+    if rng.random() < 0.5:
+        steps.append(Step(moment(rng), rng.choice(("kill", "stop"))))
+
+
+def _memory(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """All of it is in the plan: see `chaos_steps.Plan.cpu_seconds`."""
+
+
 FAULTS: Final = {
     "kills": _kills,
     "lost-answers": _lost_answers,
@@ -173,4 +215,9 @@ FAULTS: Final = {
     "frozen": _frozen,
     "unwatched": _unwatched,
     "preemption": _preemption,
+    "disk": _disk,
+    "names": _names,
+    "crowded": _crowded,
+    "one-clock": _one_clock,
+    "memory": _memory,
 }

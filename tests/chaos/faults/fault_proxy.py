@@ -8,7 +8,7 @@ run. The effects::
     status        refused without reaching the server (429 with Retry-After, 500, 503, 409)
     drop-before   the connection dies, the server never hears of it
     drop-after    the server has acted, its answer is lost
-    late          the connection dies, the server acts some time later
+    late          the connection dies, the server acts some time later; something else may happen at once (``what``)
     tell-before   something else happens first (a pod is deleted, a server dies), then the request goes on
     tell-after    the server has acted, something else happens, then the answer goes on
 
@@ -38,6 +38,8 @@ from yarl import URL
 
 from cotide_kube.credentials import Credentials
 
+CROWDED_SECONDS: Final = 0.02
+"""What a request takes longer at a server that is at its limit; chosen, so that some come while others are there."""
 Effect = Literal["delay", "status", "drop-before", "drop-after", "late", "tell-before", "tell-after"]
 Cut = Literal["clean", "abrupt", "torn", "gone"]
 
@@ -47,6 +49,7 @@ _HOP: Final = frozenset(
 _REASONS: Final = {
     409: "Conflict",
     410: "Expired",
+    422: "Invalid",
     429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
@@ -58,6 +61,7 @@ _PATTERNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("end", "DELETE", r"/pods/[^/]+$"),
     ("status", "PATCH", r"/cotide\.dev/.*/status$"),
     ("note", "PATCH", r"/pods/[^/]+(/status)?$"),
+    ("resize", "PATCH", r"/pods/[^/]+/resize$"),
     ("event", "", r"/events"),
     ("lease", "", r"/leases"),
     ("look", "GET", r"/pods/[^/]+$"),
@@ -108,6 +112,11 @@ class Trouble:
     told: Callable[[str, str, FaultProxy], Awaitable[None]]
     """Called with what a rule tells, the path of the request, and the proxy that it came to."""
     storm: Storm | None = None
+    most_at_once: int = 0
+    """How many requests the server takes at a time, watches apart, the others being refused with 429; 0 is no limit."""
+    closes: bool = False
+    """Whether a connection ends with each answer, so that the next request must find the server anew."""
+    under_way: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
     record: WriteRecord = field(default_factory=WriteRecord)
@@ -136,6 +145,7 @@ class Trouble:
         """Spoil nothing any more."""
         self.rules.clear()
         self.storm = None
+        self.most_at_once = 0
 
 
 class FaultProxy:
@@ -161,13 +171,25 @@ class FaultProxy:
         await site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
-    async def close(self) -> None:
-        """Let nothing pass any more, what was to arrive late included: its sender is dead."""
+    async def close(self, *, outlived: bool = False) -> list[asyncio.Task[None]]:
+        """Let nothing pass any more: its sender is dead. What was to arrive late does not; ``outlived``: it does.
+
+        Returns what is still to be waited for.
+        """
         self.closed = True
-        for task in (*self._late, *self._watches):
+        late = list(self._late) if outlived else []
+        for task in (*(self._late - {*late}), *self._watches):
             task.cancel()
         await self._runner.cleanup()
+
+        async def bury() -> None:
+            await asyncio.gather(*late, return_exceptions=True)
+            await self._session.close()
+
+        if late:
+            return [asyncio.ensure_future(bury())]
         await self._session.close()
+        return []
 
     def cut(self, how: Cut, plural: str = "") -> int:
         """Cut all watches, or those of one kind; returns how many there were."""
@@ -183,17 +205,36 @@ class FaultProxy:
         kind = kind_of(request.method, request.path, request.query_string)
         body = await request.read()
         if kind not in RECORDED:
-            return await self._pass(kind, request, body)
+            return await self._crowded(kind, request, body)
         write = self.trouble.record.ask(
             kind, self._sender, request.path, body, time.monotonic(), lambda: _connected(request)
         )
         status = 0
         try:
-            answer = await self._pass(kind, request, body)
+            answer = await self._crowded(kind, request, body)
             status = answer.status
             return answer
         finally:
             write.end(time.monotonic(), status)
+
+    async def _crowded(self, kind: str, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        """Let so many pass at a time as the server takes; each holds its place for a while."""
+        trouble = self.trouble
+        if kind == "watch":
+            return await self._pass(kind, request, body)
+        if trouble.most_at_once and trouble.under_way >= trouble.most_at_once:
+            trouble.struck[f"{kind}:crowded429"] += 1
+            return _refusal(429)
+        trouble.under_way += 1
+        try:
+            if trouble.most_at_once:
+                await asyncio.sleep(CROWDED_SECONDS)
+            answer = await self._pass(kind, request, body)
+        finally:
+            trouble.under_way -= 1
+        if trouble.closes:
+            answer.force_close()
+        return answer
 
     async def _pass(self, kind: str, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         rule = self.trouble.of(kind)
@@ -226,6 +267,8 @@ class FaultProxy:
             await asyncio.sleep(rule.seconds)
         if rule is not None and effect == "late" and kind != "watch":
             self._forward_late(request, body, rule.seconds)
+            if rule.what:
+                await self.trouble.told(rule.what, request.path, self)
         # A watch has no answer that could be lost after it was acted on.
         dropped = effect in ("drop-before", "late") or (effect == "drop-after" and kind == "watch")
         return _drop(request) if dropped or self.closed or request.transport is None else None
@@ -250,10 +293,11 @@ class FaultProxy:
 
     async def _ask(self, request: web.BaseRequest, body: bytes) -> tuple[int, dict[str, str], bytes]:
         url, headers = self._target(request)
+        asked = time.monotonic()
         async with self._session.request(request.method, url, data=body or None, headers=headers) as response:
             answer = await response.read()
             if response.status < 300 and request.method in ("POST", "PUT") and "/leases" in request.path:
-                self.trouble.record.lease_written(self._sender, body, time.monotonic())
+                self.trouble.record.lease_written(self._sender, body, time.monotonic(), asked)
             kept = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
             if "Content-Encoding" in response.headers:
                 kept["Content-Encoding"] = response.headers["Content-Encoding"]

@@ -27,8 +27,9 @@ class Proxies:
         path = "/api/v1/namespaces/ns/pods/p/eviction"
         return self.record.ask("evict", sender, path, b'{"metadata": {}}', at, lambda: True)
 
-    def leads(self, at: float, sender: str, holder: str = "somebody") -> None:
-        self.record.lease_written(sender, json.dumps({"spec": {"holderIdentity": holder}}).encode(), at)
+    def leads(self, at: float, sender: str, holder: str = "somebody", seconds: int = 0) -> None:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+        self.record.lease_written(sender, json.dumps({"spec": spec}).encode(), at)
 
     @property
     def breaches(self) -> list[str]:
@@ -44,7 +45,31 @@ def test_two_bindings_of_a_pod_at_a_time_are_a_breach_and_of_two_pods_are_none()
     assert proxies.breaches == ["a asked to bind ns/p to n while its last binding of that pod was unanswered"]
 
 
-@pytest.mark.parametrize("status", [409, 429, 503])
+def test_a_binding_before_the_time_that_a_refusal_named_is_a_breach_and_one_after_it_is_none() -> None:
+    proxies = Proxies()
+    proxies.binds(0.0).end(0.1, 429)
+    proxies.binds(1.1).end(1.2, 429)
+    assert proxies.breaches == []
+    proxies.binds(1.7)
+    assert proxies.breaches == ["a asked to bind ns/p to n before the time that it was told to come back at"]
+
+
+def test_a_lease_that_was_renewed_a_moment_ago_is_nobodys_to_take() -> None:
+    proxies = Proxies()
+    for at, sender in ((0.0, "a"), (5.0, "a"), (11.0, "b"), (12.0, "c")):
+        proxies.leads(at, sender, seconds=6)
+    assert proxies.breaches == ["c took the lease 1.0 s after b had renewed it"]
+
+
+def test_a_lease_that_was_given_up_may_be_taken_at_once() -> None:
+    proxies = Proxies()
+    proxies.leads(0.0, "a", seconds=6)
+    proxies.leads(0.1, "a", holder="", seconds=6)
+    proxies.leads(0.2, "b", seconds=6)
+    assert proxies.breaches == []
+
+
+@pytest.mark.parametrize("status", [409, 503])
 def test_a_binding_after_a_refusal_is_none(status: int) -> None:
     proxies = Proxies()
     proxies.binds(0.0).end(0.1, status)

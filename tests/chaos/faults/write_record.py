@@ -6,6 +6,8 @@ then; so the cluster's history can't tell whether an operator asked. What must h
     one at a time     no binding of a uid while the same operator waits for the answer to another one of it
     fenced            no binding and no eviction of an operator after another one took the lease that it held
     once              no binding of a uid by an operator that was told 201 for it before
+    patient           none by one that was told to come back later (429), before that
+    the lease's turn  nobody takes the lease from another operator that renewed it a moment ago and did not give it up
 
 An operator is a process: who is started again has a name of its own. One that met its time limit, or stood still beyond
 it, may ask once more for the same node, since it can't have read the answer.
@@ -21,6 +23,11 @@ from typing import Any, Final
 
 RECORDED: Final = ("bind", "evict")
 CREATED: Final = 201
+THROTTLED: Final = 429
+RETRY_AFTER_SECONDS: Final = 0.9
+"""Proxies say 1 s; a tenth less, since a timer may be early by some milliseconds. Chosen."""
+LASTS: Final = 0.9
+"""Who takes a lease within this part of its time since the last renewal did not wait for it. Chosen, as above."""
 HURRIED: Final = 0.5
 """Who asks again within this part of its time limit has not met that limit. Chosen: half, since a proxy on a busy
 machine hears of a request late."""
@@ -60,6 +67,10 @@ class WriteRecord:
     writes: list[Write] = field(default_factory=list)
     takings: list[tuple[float, str]] = field(default_factory=list)
     """When the server had given the lease to another sender than before, and to whom."""
+    too_early: list[str] = field(default_factory=list)
+    """Takings of a lease that its holder had renewed a moment ago."""
+    _renewed: tuple[float, float] = (float("-inf"), 0.0)
+    """When its holder asked last for the lease, and how long it lasts from then on."""
     _open: dict[tuple[str, str], list[Write]] = field(default_factory=lambda: defaultdict(list))
 
     def ask(self, kind: str, sender: str, path: str, body: bytes, now: float, waiting: Callable[[], bool]) -> Write:
@@ -73,11 +84,19 @@ class WriteRecord:
         self.writes.append(write)
         return write
 
-    def lease_written(self, sender: str, body: bytes, now: float) -> None:
-        """Record that the server took a write of the lease."""
-        holder = (json.loads(body).get("spec") or {}).get("holderIdentity")
-        if holder and (not self.takings or self.takings[-1][1] != sender):
+    def lease_written(self, sender: str, body: bytes, now: float, asked: float | None = None) -> None:
+        """Record that the server took a write of the lease, which had been asked for a moment before."""
+        spec = json.loads(body).get("spec") or {}
+        if not spec.get("holderIdentity"):
+            self._renewed = (float("-inf"), 0.0)
+            return
+        if not self.takings or self.takings[-1][1] != sender:
+            since, lasts = now - self._renewed[0], self._renewed[1]
+            if self.takings and since < lasts * LASTS:
+                before = self.takings[-1][1]
+                self.too_early.append(f"{sender} took the lease {since:.1f} s after {before} had renewed it")
             self.takings.append((now, sender))
+        self._renewed = (now if asked is None else asked, spec.get("leaseDurationSeconds") or 0.0)
 
     @property
     def evictions(self) -> list[str]:
@@ -87,7 +106,7 @@ class WriteRecord:
     def breaches(self, limit_seconds: float) -> list[str]:
         """Return what no operator may ask for; the limit is the time that it waits for an answer."""
         found = [f"{one} while its last binding of that pod was unanswered" for one in self.writes if one.beside]
-        return found + self._unfenced() + self._repeated(limit_seconds)
+        return found + self.too_early + self._unfenced() + self._repeated(limit_seconds) + self._impatient()
 
     def _unfenced(self) -> list[str]:
         deposed: dict[str, tuple[float, str]] = {}
@@ -98,6 +117,18 @@ class WriteRecord:
             when, successor = deposed.get(one.sender, (float("inf"), ""))
             if one.asked > when:
                 found.append(f"{one} {one.asked - when:.3f} s after {successor} had taken the lease")
+        return found
+
+    def _impatient(self) -> list[str]:
+        until: dict[tuple[str, str], float] = {}
+        found = []
+        for one in self.writes:
+            if one.kind != "bind":
+                continue  # an eviction's 429 is a budget's, and has its own pause
+            if one.asked < until.pop((one.sender, one.uid), one.asked):
+                found.append(f"{one} before the time that it was told to come back at")
+            if one.status == THROTTLED and one.ended is not None:
+                until[one.sender, one.uid] = one.ended + RETRY_AFTER_SECONDS
         return found
 
     def _repeated(self, limit_seconds: float) -> list[str]:

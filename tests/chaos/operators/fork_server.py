@@ -33,6 +33,13 @@ class Birth:
     broken: str = ""
     jump_seconds: list[float] = field(default_factory=list)
     """By how much its wall clock jumps at each SIGUSR2."""
+    cpu_seconds: float = 0.0
+    """After so much work its memory runs out; 0 is never."""
+
+
+def troubles_of(folder: Path, name: str) -> Path:
+    """Return the file that tells the processes of a replica what is wrong with their machine."""
+    return folder / f"{name}.troubles"
 
 
 class Operator:
@@ -85,7 +92,7 @@ class ForkServer:
         """Fork an operator; its log and state go into the folder."""
         self._births += 1
         log, state = (folder / f"{name}-{self._births}.{kind}" for kind in ("log", "state"))
-        spec = {**vars(birth), "log": str(log), "state": str(state)}
+        spec = {**vars(birth), "log": str(log), "state": str(state), "troubles": str(troubles_of(folder, name))}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(spec).encode() + b"\n")
         self._process.stdin.flush()

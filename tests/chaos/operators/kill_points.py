@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
 PATHS: Final = ("bind", "evict", "job", "note", "lease", "drain")
-"""What can be walked through: a pod bound, one evicted, a look at a Job, a note on a pod, the lease, a node drained."""
+"""What is walked through point by point: a pod bound, one evicted, a look at a Job, a note on a pod, the lease, a node
+drained. Of a machine ordered or switched off ("provision"), which has too many for a walk, and of a pod resized or told
+of its phase ("resize") seeds draw some."""
 
 
 class KillPoints:
@@ -85,9 +87,12 @@ def install(path: str, points: KillPoints) -> None:
     from cotide_operator.consolidation.live_hands import LiveHands
     from cotide_operator.controllers.job_controller import JobController
     from cotide_operator.leaderelection.lease import LeaderElector
+    from cotide_operator.provisioning.actuators import WebhookActuator
+    from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.reporting.pod_annotator import PodAnnotator
     from cotide_operator.scheduling.binder import Binder
     from cotide_operator.scheduling.evictor import Evictor
+    from cotide_operator.scheduling.phase_resizer import PhaseResizer
 
     coroutines: dict[str, list[tuple[type, str]]] = {
         "bind": [(Binder, "_bind")],
@@ -95,7 +100,9 @@ def install(path: str, points: KillPoints) -> None:
         "job": [(JobController, "look")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
         "lease": [(LeaderElector, "_try")],
+        "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (LiveHands, "write")],
         "drain": [(LiveHands, "write"), (LiveHands, "evict"), (LiveHands, "sleep")],
+        "resize": [(PhaseResizer, "_ask"), (PhaseResizer, "_grant")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

@@ -7,9 +7,13 @@ could make, or that we had.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import time
 from collections.abc import Callable
 from typing import Any
+
+from machine_mutants import MACHINE_MUTANTS
 
 
 def install(name: str) -> None:
@@ -224,6 +228,92 @@ def _evicts_again() -> None:
     LiveHands.evict = evicted  # type: ignore[method-assign]  # on purpose
 
 
+def _promising() -> None:
+    """A phase is granted as soon as its size is asked for."""
+    from cotide_operator.scheduling import phase_resizer
+
+    phase_resizer._is_set = lambda _pod: True  # on purpose
+
+
+def _patient() -> None:
+    """A phase waits for its size however long that takes."""
+    from cotide_operator.scheduling import phase_resizer
+
+    phase_resizer.GRANTED_ANYWAY_SECONDS = float("inf")
+
+
+def _piecemeal() -> None:
+    """A gang starts pod by pod."""
+    from cotide_core.events import PodUpserted
+    from cotide_operator.translation.event_source import EventSource
+
+    collect = EventSource.collect
+
+    def collected(self: Any) -> Any:
+        return [
+            PodUpserted(event.pod._replace(gang=event.pod.gang._replace(minimum=1)))
+            if isinstance(event, PodUpserted) and event.pod.gang is not None
+            else event
+            for event in collect(self)
+        ]
+
+    EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
+
+
+def _patient() -> None:
+    """A gang that holds too few nodes holds them for ever."""
+    from cotide_core.queueing.gangs import Gangs
+
+    Gangs.due = lambda _self, _now: []  # type: ignore[method-assign]  # on purpose
+
+
+def _off_the_book() -> None:
+    """Orders are kept in mind and not written down; each operator numbers its own."""
+    from cotide_core.provisioning.node_orders import OrderBook
+    from cotide_operator.provisioning.carrying import BookStore
+
+    async def kept(self: Any, book: Any) -> None:
+        return None
+
+    async def new(self: Any) -> Any:
+        return OrderBook(f"capacity-{os.getpid()}")
+
+    BookStore.save, BookStore.load = kept, new  # type: ignore[method-assign]  # on purpose
+
+
+def _impatient() -> None:
+    """A machine that has not come after half a second is ordered again, whatever became of it."""
+    from cotide_operator.provisioning.ordering import Ordering
+
+    turn = Ordering.turn
+
+    async def turned(self: Any, wanted: Any, nodes: Any, now: float) -> None:
+        await self.read()
+        young = tuple(one for one in self._book.orders if now - one.since < 0.5)
+        self._book = dataclasses.replace(self._book, orders=young)
+        await turn(self, wanted, nodes, now)
+
+    Ordering.turn = turned  # type: ignore[method-assign]  # on purpose
+
+
+def _undrained() -> None:
+    """Nodes that are too many are switched off as they are, the fullest first, and nobody looks who is on them."""
+    from cotide_core.consolidation.removal.watching import Mark
+    from cotide_operator.provisioning.controller import Provisioner
+
+    async def freed(self: Any, drains: Any, nodes: Any, wanted: Any, now: float) -> None:
+        for kind, count in wanted.items():
+            full = sorted(nodes.open.get(kind, ()), key=drains._hands.load, reverse=True)
+            for name in full[: max(len(full) - count, 0)]:
+                await drains._hands.write(name, Mark.STOPPING, cordoned=True)
+
+    async def nobody(self: Any, node: str) -> list[str]:
+        return []
+
+    Provisioner._free_or_keep = freed  # type: ignore[method-assign]  # on purpose
+    Provisioner._pods_on = nobody  # type: ignore[method-assign]  # on purpose
+
+
 _BREAKAGES: dict[str, Callable[[], None]] = {
     "hasty": _hasty,
     "forgetful": _forgetful,
@@ -239,4 +329,11 @@ _BREAKAGES: dict[str, Callable[[], None]] = {
     "unmindful": _unmindful,
     "unmarked": _unmarked,
     "evicts again": _evicts_again,
+    "promising": _promising,
+    "piecemeal": _piecemeal,
+    "patient": _patient,
+    "off the book": _off_the_book,
+    "impatient": _impatient,
+    "undrained": _undrained,
+    **MACHINE_MUTANTS,
 }

@@ -5,7 +5,7 @@ process: it can be killed, frozen and started again as on a node. Invariant: whe
 every operator is killed.
 
 A child is told what to do by signals: SIGTERM stops it, SIGUSR1 has it write its state, SIGUSR2 lets its wall clock
-jump.
+jump, SIGHUP has it read what is wrong with its machine.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import machine_troubles
 import mutants
 from kill_points import KillPoints, install
 
@@ -31,6 +32,8 @@ STOP_SECONDS: Final = 2.0
 """What the parts of an operator get to end; 10 s in production, of which kopf takes five when it is stopped early."""
 RETRY_SECONDS: Final = (0.05, 0.5)
 """First and longest pause of the client; 0.2 and 10 s in production."""
+PHASE_SECONDS: Final = (0.6, 4.0)
+"""After which a phase that waits asks all the same, and is granted as it is held; 30 and 600 s in production."""
 WATCH_RETRY_SECONDS: Final = 0.5
 """Longest pause of a reflector; 30 s in production."""
 
@@ -44,6 +47,7 @@ def main() -> None:
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child listens once it knows what is wrong
     alive: set[int] = set()
     rest = b""
     with selectors.DefaultSelector() as selector:
@@ -89,6 +93,7 @@ def say(what: dict[str, Any]) -> None:
 
 def load() -> None:
     """Import what an operator imports, and compile the kernels of the policies that plan."""
+    import sklearn.cluster  # noqa: F401 - what plans of capacity load when they first group pods
     import uvloop  # noqa: F401
 
     from cotide_core.config import SchedulerConfig
@@ -98,6 +103,7 @@ def load() -> None:
     from cotide_operator import assembly  # noqa: F401
     from cotide_operator.consolidation import controller  # noqa: F401
     from cotide_operator.controllers import kopf_handlers  # noqa: F401
+    from cotide_operator.provisioning import controller as capacity  # noqa: F401
 
     for policy in POLICIES:
         Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
@@ -116,6 +122,11 @@ def live(spec: dict[str, Any]) -> int:
     points = KillPoints(spec["kill_at"])
     install(spec["kill_path"], points)
     hasten()
+    troubles = machine_troubles.MachineTroubles(Path(spec["troubles"]))
+    machine_troubles.install(troubles)
+    # Not the loop's: it would give the signal back to the system, which ends the process, when it closes.
+    signal.signal(signal.SIGHUP, lambda *_: troubles.read())
+    troubles.read()
     if spec["broken"]:
         mutants.install(spec["broken"])
     try:
@@ -134,13 +145,19 @@ def live(spec: dict[str, Any]) -> int:
 
 def hasten() -> None:
     """Shorten the pauses that no setting names."""
+    from cotide_core.phases import growth
     from cotide_kube import backoff, client, reflector
     from cotide_operator import assembly
     from cotide_operator.consolidation import controller
+    from cotide_operator.provisioning import controller as capacity
+    from cotide_operator.scheduling import phase_resizer
 
     first, longest = RETRY_SECONDS
     assembly.REQUEST_TIMEOUT_SECONDS = REQUEST_SECONDS
-    controller.LOOK_SECONDS = 0.1
+    controller.LOOK_SECONDS = capacity.LOOK_SECONDS = 0.1
+    capacity.SETTLED_SECONDS = 0.5
+    growth.PAUSE_SECONDS, phase_resizer.GRANTED_ANYWAY_SECONDS = PHASE_SECONDS
+    phase_resizer.ECHO_SECONDS, phase_resizer.PERIOD_SECONDS, phase_resizer.LOOKS_PER_SECOND = 0.5, 0.03, 50.0
     assembly.LEDGER_FLUSH_SECONDS = 0.05
     assembly.DRAIN_SECONDS = STOP_SECONDS
     client.Backoff = functools.partial(backoff.Backoff, first, longest)
@@ -165,6 +182,8 @@ def asyncio_run(spec: dict[str, Any], points: KillPoints) -> None:
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGUSR1, lambda: write_state(operator, points, Path(spec["state"])))
         loop.add_signal_handler(signal.SIGUSR2, shifted.jump)
+        if spec["cpu_seconds"]:
+            machine_troubles.run_out_of_memory(spec["cpu_seconds"])
         await operator.run(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,12 +1,14 @@
 """One replica of the operator's Deployment: a process, started again whenever it ends, as a kubelet would.
 
 Each process has a fault proxy of its own, which dies with it: what a dead operator had sent and the server had not
-yet got never arrives. Invariant: when `end` returns, no process and no proxy of this replica is left.
+yet got never arrives, but where a lease holds everybody else up until it must have: there it may. Invariant: when `end`
+returns, no process and no proxy of this replica is left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import time
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fault_proxy import FaultProxy, Trouble
-from fork_server import Birth, ForkServer, Operator
+from fork_server import Birth, ForkServer, Operator, troubles_of
 
 from cotide_kube.credentials import Credentials
 
@@ -43,9 +45,15 @@ class Replica:
         upstream: Callable[[], Credentials],
         trouble: Trouble,
         birth: Callable[[str], Birth],
+        *,
+        outlived: bool = False,
     ) -> None:
         self.name, self._fork_server, self._folder = name, fork_server, folder
         self._upstream, self._trouble, self._birth = upstream, trouble, birth
+        self._outlived = outlived
+        """Whether requests that are on their way arrive although their sender is dead."""
+        self._on_their_way: list[asyncio.Task[None]] = []
+        self._wrong: dict[str, Any] = {"disk": "", "nameless": False}
         self.operator: Operator | None = None
         self.proxy: FaultProxy | None = None
         self.starts = 0
@@ -86,7 +94,7 @@ class Replica:
                 if operator.exit_code not in (0, 1, -signal.SIGKILL) and not unborn:
                     self.violations.append(f"{self.name} ended with {operator.exit_code}:\n{operator.said()[-3000:]}")
             finally:
-                await proxy.close()
+                self._on_their_way += await proxy.close(outlived=self._outlived)
         if not self._ending:
             self.violations.append(f"{self.name} was started {self.starts} times")
 
@@ -120,6 +128,22 @@ class Replica:
             and "deciding with policy" in self.operator.said()
         )
 
+    @property
+    def hears(self) -> bool:
+        """Whether there is a process that handles signals."""
+        return self.operator is not None and self.operator.exit_code is None and RUNS in self.operator.said()
+
+    def go_wrong(self, **what: Any) -> None:
+        """Let something be wrong with its machine, or right again; who is started meanwhile finds it so."""
+        if what.items() <= self._wrong.items():
+            return
+        self._wrong.update(what)
+        file = troubles_of(self._folder, self.name)
+        aside = file.with_suffix(".new")
+        aside.write_text(json.dumps(self._wrong), encoding="utf-8")
+        aside.rename(file)
+        self.send(signal.SIGHUP)
+
     def send(self, number: signal.Signals) -> None:
         if self.operator is not None:
             self.operator.send(number)
@@ -139,17 +163,18 @@ class Replica:
             if operator.exit_code is None:
                 self.violations.append(f"{self.name} did not stop within {STOP_SECONDS:g} s")
                 operator.send(signal.SIGKILL)
-            elif operator.birth.kill_at and operator.exit_code == -signal.SIGKILL:
+            elif operator.exit_code == -signal.SIGKILL and (operator.birth.kill_at or operator.birth.cpu_seconds):
                 pass  # its point came while it stopped
             elif operator.exit_code == 1 and LEASE_LOST.search(operator.said()):
                 pass  # it was about to end by itself, as one does that was frozen for longer than its lease
             elif ready and operator.exit_code != 0:
                 self.violations.append(f"{self.name} was stopped and ended with {operator.exit_code}")
         await self._keeper
+        await asyncio.gather(*self._on_their_way)
 
     async def abandon(self) -> None:
         """Kill it, for good: the run is over one way or another."""
         self._ending = True
         self.send(signal.SIGKILL)
         if self._keeper is not None:
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await asyncio.gather(self._keeper, *self._on_their_way, return_exceptions=True)

@@ -8,12 +8,14 @@ checker saw on the way::
     order        a first-come queue is after a kill as it was before
     ledgers      each operator's ledger, killed or stopped, replays instruction by instruction
     requests     one binding of a pod at a time, none after its 201, no write after a successor took the lease
+    gangs        none held nodes for nothing beyond its time-out, where the plan has any
     manners      no traceback, no error in a log; a clean stop ends with 0
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -25,8 +27,14 @@ from consolidation_checks import SECTION, ConsolidationChecks
 from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from fork_server import Birth, ForkServer
+from gang_checks import GangChecks
 from invariant_checker import ENDED, InvariantChecker
+from machine_troubles import HOST
 from operator_child import REQUEST_SECONDS
+from operator_config import CONFIG
+from phased_nodes import PhasedNodes
+from provisioning_site import ProvisioningSite
+from queue_order import QueueOrder
 from replica import Replica
 from report import Report
 from settling import pods_of, unsettled
@@ -34,26 +42,11 @@ from settling import pods_of, unsettled
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 
-SHOWN: Final = 4000
-"""Letters of a long list; chosen."""
+FIRST_COME: Final = ("fifo", "fifo-guarded")
 BREACHES_SHOWN: Final = 5
 """Requests that should not have been made; chosen, one tells as much as a hundred."""
 CHECK_SHARE: Final = 10.0
 """A check may take at most one part in this many of the time; chosen, for bursts."""
-# The risk is such that a job of half a node, alone beside a service, is let in (heuristic: load .5 + .05, p .41) and
-# two at a time mostly are not: at the usual .1 it would wait for ever where a service has come to every node.
-_CONFIG: Final = """\
-apiVersion: cotide.dev/v1alpha1
-kind: CotideConfiguration
-policy: {policy}
-leaderElection: {{enabled: {election}, leaseName: {lease}, leaseDurationSeconds: 6, renewDeadlineSeconds: 5, \
-retryPeriodSeconds: 0.1}}
-queue: {{backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4, unschedulableFlushSeconds: 1}}
-hierarchical: {{evictionRetrySeconds: 0.1, nominationSeconds: 3, evictionTimeoutSeconds: 2}}
-reclaimed: {{publish: false}}
-qos: {{riskThresholdProbability: 0.45}}
-ledger: {{directory: {ledger}}}
-"""
 
 
 class Site(Protocol):
@@ -89,46 +82,61 @@ class Run:
         checker.moves_online = plan.consolidates
         self._consolidation = ConsolidationChecks(checker, self.namespace) if plan.consolidates else None
         self.environment = Environment(client, checker, self.namespace, tidy=plan.tidy)
+        self.phased = PhasedNodes(client, checker, self.environment, plan.seed) if plan.phased else None
+        self._machines = (
+            ProvisioningSite(plan, self.environment, client, checker, folder) if plan.mishaps is not None else None
+        )
         self.trouble = Trouble(
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
         )
+        self._gangs = GangChecks(checker, self.namespace, lambda: sum(one.starts for one in self.replicas))
         names = ("operator", "standby") if plan.standby else ("operator",)
         self.replicas = [
-            Replica(name, fork_server, folder, site.credentials, self.trouble, self._birth(name)) for name in names
+            Replica(
+                name, fork_server, folder, site.credentials, self.trouble, self._birth(name), outlived=plan.election
+            )
+            for name in names
         ]
-        self._kills = list(plan.kill_at)
+        self.trouble.closes = plan.named
+        self._kills, self._worked = list(plan.kill_at), list(plan.cpu_seconds)
         self._steps: set[asyncio.Task[None]] = set()
         self._server = asyncio.Lock()
-        self._orders: list[str] = []
+        self._order = QueueOrder(checker)
 
     def _birth(self, name: str) -> Any:
         def born(url: str) -> Birth:
-            config = _CONFIG.format(
+            config = CONFIG.format(
                 policy=self.plan.policy,
                 election=str(self.plan.election).lower(),
                 lease=f"cotide-{self.namespace}",
                 ledger=self._folder / f"ledger-{name}",
             ) + (SECTION if self.plan.consolidates else "")
+            config += self._machines.section if self._machines is not None else ""
             kill_at = self._kills.pop(0) if self._kills else 0
-            return Birth(url, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps))
+            worked = self._worked.pop(0) if self._worked else 0.0
+            named = url.replace("127.0.0.1", HOST) if self.plan.named else url
+            return Birth(named, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps), worked)
 
         return born
 
     async def carry_out(self) -> Report:
+        async with self._machines.serving() if self._machines is not None else contextlib.nullcontext():
+            return await self._carry_out()
+
+    async def _carry_out(self) -> Report:
         begun = time.monotonic()
         report = Report()
         try:
             await self._prepare()
             for replica in self.replicas:
-                replica.on_ready = self._compare_order
+                replica.on_ready = self._order.compare
                 replica.begin()
             await self._script()
             await self._heal()
             left = await self._until(self._unsettled)
             if left:
-                report.violations.append(
-                    f"not settled {self.plan.liveness_seconds:g} s after everything was healed: {left[:4000]}"
-                )
+                waited = f"{self.plan.liveness_seconds:g} s after everything was healed"
+                report.violations.append(f"not settled {waited}: {left[:4000]}")
             else:
                 left = await self._until(self._disagreement)
                 if left:
@@ -146,13 +154,10 @@ class Run:
         return report
 
     async def _prepare(self) -> None:
-        await self.environment.insist(
-            lambda: self._client.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
-        )
-        service_account = {"metadata": {"name": "default"}}
-        await self.environment.insist(
-            lambda: self._client.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", service_account)
-        )
+        namespace = {"metadata": {"name": self.namespace}}
+        await self.environment.insist(lambda: self._client.create("/api/v1/namespaces", namespace))
+        service_account, path = {"metadata": {"name": "default"}}, f"/api/v1/namespaces/{self.namespace}"
+        await self.environment.insist(lambda: self._client.create(f"{path}/serviceaccounts", service_account))
         for index in range(len(self.plan.nodes)):
             await self.environment.node(self._node(index), self.plan.nodes[index])
 
@@ -180,21 +185,21 @@ class Run:
                     await self.environment.pod(f"{how['prefix']}-{index}", how["cls"], how["cpu"], how["seconds"])
             case "job":
                 await self.environment.job(**how)
-            case "service":
-                await self.environment.service(**how)
+            case "service" | "scale":
+                await (self.environment.service if step.what == "service" else self.environment.scale)(**how)
             case "take":
                 await self._take(how["of"], how["which"])
             case "kill" | "stop" | "freeze":
                 await self._hurt(self._leader(), step.what, how.get("seconds", 0.0))
             case "away" | "jump":
-                for replica in self.replicas:
+                for replica in self._meant(how.get("who", "")):
                     await self._leave(replica, how["seconds"]) if step.what == "away" else self._jump(replica)
-            case "storm" | "calm" | "cut":
+            case "storm" | "calm" | "cut" | "crowd" | "disk" | "names":
                 self._spoil(step)
             case "compact" | "restart-api" | "restart-store":
                 await self._hurt_server(step.what, how.get("down", 0.0))
             case _:
-                await self._do_node(step.what, how["node"])
+                await self._do_node(step.what, how.get("node", 0))
 
     def _spoil(self, step: Step) -> None:
         how = step.how
@@ -202,6 +207,11 @@ class Run:
             self.trouble.storm = Storm(how["kinds"], how["share"], how["effect"], how["seconds"], how["status"])
         elif step.what == "calm":
             self.trouble.storm = None
+        elif step.what == "crowd":
+            self.trouble.most_at_once = how["most"]
+        elif step.what != "cut":
+            for replica in self.replicas:
+                replica.go_wrong(**({"disk": how["says"]} if step.what == "disk" else {"nameless": not how["found"]}))
         else:
             for replica in self.replicas:
                 if replica.proxy is not None:
@@ -210,6 +220,8 @@ class Run:
     async def _do_node(self, what: str, index: int) -> None:
         name = self._node(index)
         match what:
+            case "vanish" if self._machines is not None:
+                await self._machines.vanish()
             case "node-gone":
                 await self.environment.remove_node(name)
             case "node-back":
@@ -267,13 +279,16 @@ class Run:
         async with self._server:
             if what == "compact":
                 await self._site.compact()
-            elif what == "restart-api":
-                await self._site.restart_api(down)
             else:
-                await self._site.restart_store(down)
+                await (self._site.restart_api if what == "restart-api" else self._site.restart_store)(down)
 
     def _leader(self) -> Replica:
         return next((one for one in self.replicas if one.leading), self.replicas[0])
+
+    def _meant(self, who: str) -> list[Replica]:
+        """Return the leader, all others, or all."""
+        leader = self._leader()
+        return [one for one in self.replicas if not who or (one is leader) == (who == "leader")]
 
     async def _leave(self, replica: Replica, seconds: float) -> None:
         """Kill a replica, and start it again only after some seconds."""
@@ -282,7 +297,7 @@ class Run:
 
     @staticmethod
     def _jump(replica: Replica) -> None:
-        if replica.leading:  # before that it has no ear for it
+        if replica.hears:
             replica.send(signal.SIGUSR2)
 
     async def _hurt(self, replica: Replica, how: str, seconds: float, *, ask: bool = True) -> None:
@@ -298,25 +313,9 @@ class Run:
 
             self._steps.add(asyncio.ensure_future(thaw()))
             return
-        if ask and self.plan.policy in ("fifo", "fifo-guarded"):
+        if ask and (self.plan.ordered or self.plan.policy in FIRST_COME):
             replica.positions = (await replica.state(operator)).get("positions", {})
         operator.send(signal.SIGKILL if how == "kill" or not replica.leading else signal.SIGTERM)
-
-    def _compare_order(self, replica: Replica, state: dict[str, Any]) -> None:
-        """Compare the queue before and after: of pods that wait in both, made in different seconds."""
-        before, replica.positions = replica.positions, {}
-        after: dict[str, int] = state["positions"]
-        both = sorted((key for key in before if key in after and key in self._checker.pods), key=before.__getitem__)
-        pods = [self._checker.pods[key] for key in both]
-        for first in range(len(pods)):
-            for second in range(first + 1, len(pods)):
-                one, other = pods[first], pods[second]
-                told = one.created != other.created or one.cls != other.cls
-                if told and after[one.key] > after[other.key]:
-                    self._orders.append(
-                        f"after a restart {other.key} ({other.cls}, {other.created}) is before {one.key} "
-                        f"({one.cls}, {one.created}), and was behind it"
-                    )
 
     async def _take(self, of: str, which: float) -> None:
         pods = [pod for _, pod in sorted(self._checker.pods.items()) if self.environment.may_take(pod)]
@@ -331,6 +330,7 @@ class Run:
             pass
         for replica in self.replicas:
             replica.send(signal.SIGCONT)
+            replica.go_wrong(disk="", nameless=False)
         for index in range(len(self.plan.nodes)):
             for what in ("node-back", "ready", "uncordon"):
                 if what != "uncordon" or self._consolidation is None:
@@ -350,8 +350,8 @@ class Run:
             await asyncio.sleep(max(0.02, (time.monotonic() - begun) * CHECK_SHARE))
 
     def _unsettled(self) -> str:
-        left = unsettled(self.plan, self._checker, self.namespace)
-        return left or ("" if self._consolidation is None else self._consolidation.unsettled())
+        left, follows = unsettled(self.plan, self._checker, self.namespace), self._machines or self._consolidation
+        return "; ".join(one for one in (left, "" if follows is None else follows.unsettled()) if one)
 
     async def _disagreement(self) -> str:
         state = await self._leader().state()
@@ -374,14 +374,19 @@ class Run:
         return ""
 
     def _look_back(self, report: Report) -> None:
-        report.violations += self._orders
+        report.violations += self._order.violations
+        report.compared = self._order.compared
         report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
         report.of_witness(self._checker)
+        report.violations += self._gangs.finish()
         if self._consolidation is None:
             report.of_evictions(self.trouble.record.evictions, self._checker)
         else:
             report.violations += self._consolidation.breaches(self.trouble.record)
+        report.violations += [] if self._machines is None else self._machines.breaches()
         report.violations += self.trouble.record.breaches(REQUEST_SECONDS)[:BREACHES_SHOWN]
         for replica in self.replicas:
-            report.of_replica(replica, self._folder)
+            report.of_replica(replica, self._folder, disk=any(step.what == "disk" for step in self.plan.steps))
         report.struck = self.trouble.struck
+        if self.phased is not None:
+            self.phased.report(report)

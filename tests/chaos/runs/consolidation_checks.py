@@ -1,7 +1,8 @@
 """What must hold where the operator frees nodes: nobody is evicted twice, and no node stays cordoned for ever.
 
-Used by `chaos_run` for plans that consolidate. Empty nodes stay open, so that the pods spread and have to be moved. At
-the end one node holds all pods, each cordoned node carries our mark ``freed``, and none is left ``draining``.
+Used by `chaos_run` for plans that consolidate. Empty nodes stay open and pods are not packed, so that they spread and
+have to be moved. At the end one node holds all pods, each cordoned node carries our mark ``freed``, and none is left
+``draining``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cotide_operator.consolidation.carrier import FREED, MARK
 
 SECTION: Final = """\
 consolidation: {enabled: true, intervalSeconds: 1, stableSeconds: 0, minimumAgeSeconds: 0, cooldownSeconds: 1, \
-timeoutSeconds: 20, spareNodes: 9, movesPerHour: 60}
+timeoutSeconds: 20, spareNodes: 9, movesPerHour: 60, packs: false}
 """
 LAG_SECONDS: Final = 1.0
 """An operator may not know yet that a pod is leaving; chosen for a busy machine."""

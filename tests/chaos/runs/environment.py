@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from invariant_checker import ENDED, InvariantChecker, SeenPod
@@ -55,6 +55,10 @@ class Environment:
         self._removing: set[str] = set()
         self.faults: list[BaseException] = []
         self.closed = False
+        self.phased: Callable[[SeenPod], Coroutine[Any, Any, None]] | None = None
+        """Who serves pods with phases once they run."""
+        self.admits: Callable[[SeenPod], bool] = lambda _: True
+        """Whether a pod's kubelet has room for it."""
         checker.listeners.append(self._changed)
 
     async def close(self) -> None:
@@ -94,10 +98,28 @@ class Environment:
             lambda: self._client.create(self.pods, {"metadata": metadata, "spec": _spec(cpu, seconds is None)})
         )
 
-    async def job(self, name: str, cls: str, *, completions: int, parallelism: int, cpu: str, seconds: float) -> None:
-        template = {"metadata": {"annotations": {"chaos/seconds": f"{seconds:g}"}}, "spec": _spec(cpu, forever=False)}
+    async def job(
+        self, name: str, cls: str, *, completions: int, parallelism: int, cpu: str, seconds: float,
+        needs: Sequence[int] = (), mute: bool = False, gang: Object | None = None,
+    ) -> None:  # fmt: skip
+        """Make a Job; with ``needs``, the millicores of its phases, each of which takes so many seconds."""
+        template: Object = {
+            "metadata": {"annotations": {"chaos/seconds": f"{seconds:g}"}},
+            "spec": _spec(cpu, forever=False),
+        }
         del template["spec"]["schedulerName"]
-        spec = {"class": cls, "completions": completions, "parallelism": parallelism, "template": template}
+        spec: Object = {"class": cls, "completions": completions, "parallelism": parallelism, "template": template}
+        if gang is not None:
+            spec["gang"] = gang
+        if needs:
+            named = ",".join(f"p{place}={need}" for place, need in enumerate(needs))
+            template["metadata"]["annotations"]["chaos/phases"] = named
+            if mute:
+                template["metadata"]["annotations"]["chaos/mute"] = ""
+            length = {"seconds": seconds} if mute else {}
+            spec["phases"] = [
+                {"name": f"p{place}", "resources": {"cpu": f"{need}m"}, **length} for place, need in enumerate(needs)
+            ]
         body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
         await self.until_made(self.jobs, body)
 
@@ -111,6 +133,9 @@ class Environment:
             "spec": {"replicas": replicas, "template": {"spec": spec}},
         }
         await self.until_made(self.services, body)
+
+    async def scale(self, name: str, replicas: int) -> None:
+        await self.insist(lambda: self._client.patch(f"{self.services}/{name}", {"spec": {"replicas": replicas}}))
 
     async def until_made(self, path: str, body: Object) -> None:
         """Create an object of ours; its kind may not be served yet."""
@@ -194,12 +219,22 @@ class Environment:
             self.faults.append(error)
 
     async def _run(self, pod: SeenPod) -> None:
+        if not self.admits(pod):
+            message = "Pod was rejected: Node didn't have enough resource: cpu"
+            status = {"phase": "Failed", "reason": "OutOfcpu", "message": message}
+            body: Object = {"metadata": {"uid": pod.uid}, "status": status}
+            path = f"{self.pods}/{pod.key.partition('/')[2]}/status"
+            await self.insist(lambda: self._client.patch(path, body))
+            return
         await self._become(pod, "Running", lambda now: now.phase == "Pending" and not now.leaving)
+        if pod.phased is not None and self.phased is not None:
+            await self.phased(pod)
+            return
         if pod.seconds is not None and not self.closed:
             loop = asyncio.get_running_loop()
-            self._due[pod.uid] = loop.call_later(pod.seconds, lambda: self._do(self._finish(pod)))
+            self._due[pod.uid] = loop.call_later(pod.seconds, lambda: self._do(self.finish(pod)))
 
-    async def _finish(self, pod: SeenPod) -> None:
+    async def finish(self, pod: SeenPod) -> None:
         """Let a pod succeed, unless it was taken, evicted or cut off before."""
         self._due.pop(pod.uid, None)
         while True:

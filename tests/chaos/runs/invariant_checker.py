@@ -30,6 +30,34 @@ FINALIZER: Final = "cotide.dev/job-tracking"
 
 
 @dataclass(frozen=True)
+class PhasedPod:
+    """What a pod of a Job with phases asks for, has, and was told; millicores."""
+
+    needs: tuple[tuple[str, int], ...]
+    """Of its phases, by name, in their order."""
+    mute: bool
+    """Whether its work leaves it to the operator's clock where it is."""
+    asks: int
+    held: int | None
+    """What its kubelet has set; None before it told."""
+    pending: str
+    said: str
+    granted: str
+    note: str
+
+    @property
+    def words(self) -> str:
+        said = f"in {self.said}, " if self.said else ""
+        note = f" ({self.note[:40]})" if self.note else ""
+        return f"{said}asks {self.asks}, has {self.held} {self.pending}, granted {self.granted or '-'}{note}"
+
+    @property
+    def counted(self) -> int:
+        """What it holds of its node: what is set, or what it asks for before it runs."""
+        return self.asks if self.held is None else self.held
+
+
+@dataclass(frozen=True)
 class SeenPod:
     """One version of a pod, as far as the invariants need it."""
 
@@ -51,6 +79,7 @@ class SeenPod:
     seconds: float | None
     """How long it works once it runs; None for ever."""
     service: str
+    phased: PhasedPod | None = None
 
     @property
     def holds(self) -> bool:
@@ -64,7 +93,11 @@ def read_pod(obj: Object, version: int) -> SeenPod:
         for name, amount in container.get("resources", {}).get("requests", {}).items():
             total[name] += resource_amount(name, amount)
     labels = metadata.get("labels") or {}
-    seconds = (metadata.get("annotations") or {}).get("chaos/seconds")
+    notes = metadata.get("annotations") or {}
+    seconds = notes.get("chaos/seconds")
+    phased = read_phased(notes, total["cpu"], status) if "chaos/phases" in notes else None
+    if phased is not None:
+        total["cpu"] = phased.counted
     return SeenPod(
         key=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata["uid"],
@@ -81,6 +114,24 @@ def read_pod(obj: Object, version: int) -> SeenPod:
         ours=spec.get("schedulerName") == "cotide",
         seconds=float(seconds) if seconds is not None else None,
         service=labels.get(WORKLOAD_LABEL, ""),
+        phased=phased,
+    )
+
+
+def read_phased(notes: dict[str, str], asks: int, status: Object) -> PhasedPod:
+    needs = tuple((name, int(need)) for name, need in (one.split("=") for one in notes["chaos/phases"].split(",")))
+    first = next(iter(status.get("containerStatuses", ())), {})
+    held = first.get("resources", {}).get("requests", {}).get("cpu")
+    pending = (one["reason"] for one in status.get("conditions", ()) if one["type"] == "PodResizePending")
+    return PhasedPod(
+        needs=needs,
+        mute="chaos/mute" in notes,
+        asks=asks,
+        held=None if held is None else resource_amount("cpu", held),
+        pending=next(pending, ""),
+        said=notes.get("cotide.dev/phase", ""),
+        granted=notes.get("cotide.dev/granted-phase", ""),
+        note=notes.get("cotide.dev/phase-note", ""),
     )
 
 
@@ -99,6 +150,8 @@ class InvariantChecker:
     violations: list[str] = field(default_factory=list)
     moves_online: bool = False
     """Whether online pods may be evicted: by consolidation, and by nothing else."""
+    kubelets_refuse: bool = False
+    """Whether kubelets look for room themselves: then what they hold is weighed, by `phased_nodes`."""
     taken: set[str] = field(default_factory=set)
     """Uids of the pods that the run itself takes away."""
     bound: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -222,7 +275,7 @@ class InvariantChecker:
     def _weigh(self, name: str, version: int) -> None:
         """Compare what a node offers with what its pods ask for."""
         node = self.nodes.get(name)
-        if node is None:
+        if node is None or self.kubelets_refuse:
             return
         total: Counter[str] = Counter()
         for pod in self._on[name].values():

@@ -19,11 +19,11 @@ def unsettled(plan: Plan, checker: InvariantChecker, namespace: str) -> str:
     ]
     wanted = [f"{namespace}/{step.how['name']}" for step in plan.steps if step.what == "job"]
     missing = [name for name in wanted if name not in checker.jobs]
+    replicas = {step.how["name"]: step.how["replicas"] for step in plan.steps if step.what in ("service", "scale")}
     services = [
-        f"{step.how['name']} has {alive} of {step.how['replicas']} pods"
-        for step in plan.steps
-        if step.what == "service"
-        and (alive := sum(1 for pod in mine if pod.service == step.how["name"])) != step.how["replicas"]
+        f"{name} has {alive} of {count} pods"
+        for name, count in replicas.items()
+        if (alive := sum(1 for pod in mine if pod.service == name)) != count
     ]
     return "; ".join([*waiting, *jobs, *missing, *services])
 

@@ -1,0 +1,125 @@
+"""Machines that the operator of a run orders and switches off, and what must hold of them.
+
+Used by `chaos_run` for plans with mishaps. No order begins two machines; never are more on or booting than a plan has
+wanted; no pod is on a machine that is switched off. At the end as many are on as the pods need, none is on its way, and
+no node is left half switched off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from chaos_steps import Plan
+from environment import Environment
+from invariant_checker import InvariantChecker
+
+from cotide_kube.client import KubeClient
+from cotide_operator.provisioning.cluster_view import ORDER_LABEL
+from cotide_sim.kubelets.machine_room import MachineRoom, Rack
+from cotide_sim.provisioning.fake_nodes import Mishaps
+
+KIND: Final = "m"
+LABEL: Final = "node.kubernetes.io/instance-type"
+CORES: Final = 4
+MACHINES: Final = 8
+RESERVE: Final = 1.2
+"""The factor of over-provisioning; what packing teaches takes longer than a run."""
+DEADLINE_BOOTS: Final = 5.0
+"""After so many boots a machine is late; one that is late here takes ten."""
+_SECTION: Final = """\
+provisioning:
+  mode: act
+  intervalSeconds: 1
+  stepSeconds: 10
+  horizonSteps: 3
+  bootDeadlineSeconds: {deadline:g}
+  actuator: {{url: '{url}', timeoutSeconds: 2, askAgainSeconds: 1, retrySeconds: 1}}
+  machineTypes: [{{name: m, cpu: '{cores}', memory: 64Gi, count: {machines}, bootSeconds: 0.3, minimumUpSeconds: 0}}]
+"""
+
+
+class _Wires:
+    """Makes nodes and removes them, whatever befalls the server."""
+
+    def __init__(self, environment: Environment, client: KubeClient) -> None:
+        self._environment, self._client = environment, client
+
+    async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
+        offered = {"cpu": str(CORES), "memory": "64Gi", "pods": "110"}
+        status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+        metadata = {"name": name, "labels": {LABEL: KIND, **labels}}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+        await self._environment.insist(lambda: self._client.create("/api/v1/nodes", body))
+
+    async def switch_off(self, name: str) -> None:
+        await self._environment.remove_node(name)
+
+
+class ProvisioningSite:
+    """The machines of one run."""
+
+    def __init__(
+        self, plan: Plan, environment: Environment, client: KubeClient, checker: InvariantChecker, folder: Path
+    ) -> None:
+        self._plan, self._checker, self._folder = plan, checker, folder
+        self._environment, self._client = environment, client
+        names = [f"{environment.namespace}-m{number}" for number in range(MACHINES)]
+        racks = {KIND: Rack(_Wires(environment, client), names)}
+        rng = np.random.default_rng(plan.seed)
+        self.room = MachineRoom(client, racks, ORDER_LABEL, rng=rng, mishaps=plan.mishaps)
+        self.section = ""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer orders, in a cluster with a namespace for their book."""
+        namespace = {"metadata": {"name": "cotide-system"}}
+        await self._environment.insist(lambda: self._client.create("/api/v1/namespaces", namespace))
+        async with self.room.serving() as url:
+            deadline = DEADLINE_BOOTS * self.room.mishaps.boot_seconds
+            self.section = _SECTION.format(url=url, cores=CORES, machines=MACHINES, deadline=deadline)
+            yield
+
+    async def vanish(self) -> None:
+        """Break a machine that is on, if there is one."""
+        on = self.room.on(KIND)
+        if on:
+            await self.room.vanish(KIND, on[0])
+
+    def unsettled(self) -> str:
+        """Say what is not as it must be at the end; empty where all is.
+
+        Asked only when everything is healed, and so the machines are: a type whose boots go on failing rests for longer
+        than a run may take to settle.
+        """
+        self.room.mishaps = Mishaps(self.room.mishaps.boot_seconds)
+        replicas = [step.how["replicas"] for step in self._plan.steps if step.what in ("service", "scale")][-1]
+        wanted, on = math.ceil(RESERVE * replicas / CORES), len(self.room.on(KIND))
+        odd = [] if on == wanted else [f"{on} machines are on, and {wanted} would do"]
+        odd += [f"{self.room.booting()} machines boot"] if self.room.booting() else []
+        closed = [name for name, node in self._checker.nodes.items() if node.get("spec", {}).get("unschedulable")]
+        return "; ".join([*odd, *(f"{name} is cordoned" for name in closed)])
+
+    def breaches(self) -> list[str]:
+        """Return what must never happen and did."""
+        switched = self.room.switched
+        found = [f"order {one} began {times} machines" for one, times in switched.started.items() if times > 1]
+        found += [f"pod {key} was on a machine that was switched off" for key in switched.lost]
+        wanted = self._wanted()
+        if switched.most[KIND] > wanted:
+            found.append(f"{switched.most[KIND]} machines were begun at one time, and {wanted} were wanted at most")
+        return found
+
+    def _wanted(self) -> int:
+        lines = [
+            json.loads(line)
+            for file in self._folder.glob("ledger-*/provisioning.jsonl")
+            for line in file.read_text().splitlines()
+            if line.endswith("}")  # a process that was killed may leave half a line
+        ]
+        return max((int(one["wanted"][KIND]) for one in lines if "wanted" in one), default=0)
