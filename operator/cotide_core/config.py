@@ -133,6 +133,10 @@ class ExplorationConfig:
             raise InputError("must be between 0 and 0.5", field="explorationProbability")
 
 
+FAIR_HALF_LIFE_SECONDS: Final = 3600.0
+"""Chosen: jobs of minutes are forgotten within a day."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """How the engine decides. Values without a source are chosen; each says what it trades.
@@ -150,12 +154,17 @@ class SchedulerConfig:
         takes 300 s; 60 s, since a wake-up here costs microseconds and guards against a missed reason.
     age_back_seconds : a demoted pod returns to its own level after this time.
     overtaking_seconds : for how long shorter jobs of its level may overtake a waiting job.
+    fair_half_life_seconds : under `fair`, after how long what a namespace used counts half; None for
+        `FAIR_HALF_LIFE_SECONDS`, for ever, so that older ledgers replay.
     max_decisions_per_cycle : placement attempts in one `handle`, so that a cycle stays short and events get their turn.
     assume_timeout_seconds : a bind that was neither confirmed nor refused for so long is forgotten and tried again.
     max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as places become free.
     hierarchical : knobs of forecast slack and of the monitor; None for every policy that has neither.
     plans : knobs of the policies that plan; None for 0.9 and 2,048, for ever, so that older ledgers replay.
     exploration : which refusals are tried after all; None for none.
+    packs : whether the fullest node that takes a pod comes first, whatever rank the policy has; its guard is asked as
+        ever, and batch pods that slack or a plan puts somewhere go there. For a cluster whose nodes are freed: what was
+        moved off one must not open the next.
     """
 
     policy: str = "qpsm"
@@ -172,6 +181,8 @@ class SchedulerConfig:
     hierarchical: HierarchicalConfig | None = None
     plans: PlansConfig | None = None
     exploration: ExplorationConfig | None = None
+    packs: bool = False
+    fair_half_life_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
@@ -186,6 +197,7 @@ class SchedulerConfig:
             ("assumeTimeoutSeconds", self.assume_timeout_seconds),
             ("maxDecisionsPerCycle", self.max_decisions_per_cycle),
             ("maxQueue", self.max_queue),
+            ("fairHalfLifeSeconds", self.fair_half_life_seconds or FAIR_HALF_LIFE_SECONDS),
         ):
             if not value > 0:
                 raise InputError("must be above 0", field=name)

@@ -27,15 +27,16 @@ from cotide_core.events import (
     Pod,
     PodDeleted,
     PodUpserted,
+    RunTimesForecasted,
     ServiceSampled,
     WorkloadDeleted,
     WorkloadUpserted,
 )
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
-from cotide_core.forecasting.run_time_cache import RunTimes
+from cotide_core.forecasting.run_time_cache import RunTimes, ToldRunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
-from cotide_core.forecasts import ModelCatalogue, QosForecaster
+from cotide_core.forecasts import CompletionForecaster, ModelCatalogue, QosForecaster
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
@@ -50,11 +51,13 @@ from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_o
 from cotide_core.policies import build_policy
 from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
 from cotide_core.queueing.gangs import Gangs
+from cotide_core.queueing.ordering import FairOrder
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.reclaiming.registry import capacity_of
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.fair_usage import FairUsage
 from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.pod_matches import COUNTERS_KEPT
 from cotide_core.state.shapes import Shape, ShapeTable
@@ -90,14 +93,23 @@ class Scheduler:
         self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
         self._placer = Placer(build_policy(config), Exploration(config.exploration))
-        self._queue = SchedulingQueue(self._placer.policy.order, config, self.state.namespaces)
         policy = self._placer.policy
-        self._shapes = ShapeTable(by_class=policy.capacity is Capacity.SLACK, by_job=policy.tells_jobs_apart)
+        fair = policy.order if isinstance(policy.order, FairOrder) else None
+        if fair is not None:
+            self.state.namespaces.usage = FairUsage(fair.half_life_seconds)
+        self._queue = SchedulingQueue(policy.order, config, self.state.namespaces)
+        self._shapes = ShapeTable(
+            by_class=policy.capacity is Capacity.SLACK,
+            by_job=policy.tells_jobs_apart,
+            by_namespace=fair is not None,
+        )
         self._shapes_kept = SHAPES_KEPT
+        self._follows_run_time = policy.follows_run_time
         self._qos = catalogue.qos("")
-        self._run_times = RunTimes(catalogue.completion(""))
+        self._told = ToldRunTimes()
+        self._run_times = RunTimes(catalogue.completion(""), self._told)
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
-        self._estimates = RunTimes(self._run_times.forecaster)
+        self._estimates = RunTimes(self._run_times.forecaster, self._told)
         self._stretched: dict[str, float] = {}
         self.gangs = Gangs(self.state, self._queue)
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
@@ -145,23 +157,30 @@ class Scheduler:
         self._handling = None
         self._placer.renew()
         self.state.matches.begin()
+        usage = self.state.namespaces.usage
+        if usage is not None:
+            usage.advance(now, self.state.columns.offered())
         self._expire(now)
         reopened = self.state.reopen(now)
         for event in events:
             self._handling = event
             self._take(event, now)
         self._handling = None
+        if usage is not None:  # nodes may have come
+            usage.advance(now, self.state.columns.offered())
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
         if self.state.matches.generation != self._keepers_seen:
             self._regroup()
+        if self.state.images.changed:
+            self._follow_images()
         self._planner.take(events)
         if reopened:
             self._planner.reopen()
         self._enqueue(now)
         self._queue.advance(now)
         self._tell_displaced()
-        self._out.extend(self._capacity.begin(now))
+        self._out.extend(self._capacity.begin(now, self._qos))
         if self.gangs.members:
             self.gangs.settle(now)
             self._release_gangs(now)
@@ -185,6 +204,16 @@ class Scheduler:
     def qos_forecaster(self) -> QosForecaster:
         """Return the forecaster of latency limits that is in use."""
         return self._qos
+
+    @property
+    def follows_run_time(self) -> bool:
+        """Whether jobs are placed by forecasts up to their own end, so that longer horizons than a slot are used."""
+        return self._follows_run_time
+
+    @property
+    def completion_forecaster(self) -> CompletionForecaster:
+        """Return the forecaster of run times that is in use, where none was told."""
+        return self._run_times.forecaster
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `handle` should be called again even without an event: now if work remains, None for never."""
@@ -269,8 +298,8 @@ class Scheduler:
                 self.state.apply(event)
                 self._capacity.take(event, now)
                 self.gangs.stays("" if isinstance(event, NodeUpserted) else event.key)
-            case ModelsChanged():
-                self._change_models(event, now)
+            case ModelsChanged() | RunTimesForecasted():
+                self._take_forecasts(event, now)
             case WorkloadUpserted() | WorkloadDeleted() | NamespaceUpserted() | NamespaceDeleted():
                 self.state.apply(event)
                 self._admit_concerned(event)
@@ -290,6 +319,22 @@ class Scheduler:
         for entry in concerned:
             self._admit(entry.pod, entry)
 
+    def _take_forecasts(self, event: ModelsChanged | RunTimesForecasted, now: float) -> None:
+        """Take other models, or run times of pods that are there.
+
+        A pod that waits already is queued anew, since its place in the order may change.
+        """
+        if isinstance(event, ModelsChanged):
+            self._change_models(event, now)
+            return
+        for one in event.forecasts:
+            record = self.state.record(one.key)
+            if record is None or record.pod.uid != one.uid or not self._told.take(one):
+                continue
+            entry = self._queue.get(one.key)
+            if entry is not None and one.key not in self._arrivals:
+                self._admit(entry.pod, entry)
+
     def _note_pod(self, pod: Pod, now: float) -> None:
         if pod.gang is not None or self.gangs.members:
             self.gangs.note(pod)
@@ -301,6 +346,7 @@ class Scheduler:
                 self._assumptions.let_go(pod.key)
             if record is not None and record.row < 0:
                 self._stretched.pop(pod.key, None)
+                self._told.drop(pod.key)
                 self._capacity.gone(pod.key)
             return
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
@@ -317,11 +363,12 @@ class Scheduler:
         self._arrivals.pop(key, None)
         self._assumptions.let_go(key)
         self._stretched.pop(key, None)
+        self._told.drop(key)
         self._capacity.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
         """Note a pod that must be queued once the forecasts of this cycle's arrivals are known."""
-        shape = self._shapes.of(pod, self.state)
+        shape = self._shape_of(pod, known)
         entry = known
         if entry is None:
             self._sequence += 1
@@ -339,17 +386,21 @@ class Scheduler:
     def _enqueue(self, now: float) -> None:
         arrivals, self._arrivals = self._arrivals, {}
         nominated, self._nominated = self._nominated, []
-        for entry in nominated:
-            if arrivals.get(entry.pod.key) is entry:
-                self._capacity.restore(entry, now)
         matches = self.state.matches
         full = len(self._shapes) > self._shapes_kept or len(matches) > self._matches_kept
         if full or self.state.columns.types_refused:
             self._prune(arrivals)
         self._run_times.learn(entry.pod for entry in arrivals.values())
         for entry in arrivals.values():
+            self._forecast(entry)
+            if self._follows_run_time and (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
+                self._queue.remove(entry.pod.key, now)
+                entry.shape = shape
+        for entry in nominated:
+            if arrivals.get(entry.pod.key) is entry:
+                self._capacity.restore(entry, now)
+        for entry in arrivals.values():
             self._handling = entry.pod
-            entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
             queue_state = self._queue.add(entry, now)
             if queue_state is QueueState.HELD and not entry.pod.unsupported:
                 self._tell(wait(entry, WaitReason.NO_MATCHING_NODE, entry.pod.blocked))
@@ -363,6 +414,17 @@ class Scheduler:
                 limit = self.config.max_queue
                 message = f"the queue is full ({limit} {noun_of(limit, 'pod')}); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
+
+    def _forecast(self, entry: QueuedPod) -> None:
+        """Write down a pod's lone run time."""
+        told = None if entry.shape.online else self._told.of(entry.pod)
+        entry.from_habits = told is not None
+        entry.seconds_p50, entry.seconds_p90 = self._run_times.untold(entry.pod) if told is None else told
+
+    def _shape_of(self, pod: Pod, known: QueuedPod | None) -> Shape:
+        """Return a pod's shape, with its run time where that decides where it goes and is known already."""
+        seconds = 0.0 if known is None or not self._follows_run_time else known.seconds_p90
+        return self._shapes.of(pod, self.state, seconds)
 
     def _tell_displaced(self) -> None:
         """Say to pods that stand aside for a higher class why they do."""
@@ -392,7 +454,7 @@ class Scheduler:
         """Whether a waiting pod's labels changed so that other pods concern it, or it concerns others."""
         if entry.pod.labels == pod.labels or not self.state.matches.active:
             return False
-        return self._shapes.of(pod, self.state) is not entry.shape
+        return self._shape_of(pod, entry) is not entry.shape
 
     def _regroup(self) -> None:
         """Give waiting pods another shape that placed pods keep off by a rule that is new."""
@@ -401,6 +463,15 @@ class Scheduler:
         for entry in [*self._arrivals.values(), *self._queue]:
             if peers_of(entry.pod) is not entry.shape.fit.peers:
                 self._admit(entry.pod, entry)
+
+    def _follow_images(self) -> None:
+        """Give waiting pods another shape whose images came to a first node, or left the last."""
+        images = self.state.images
+        changed, images.changed = images.changed, set()
+        for entry in [*self._arrivals.values(), *self._queue]:
+            pod = entry.pod
+            if not changed.isdisjoint(pod.images) and images.wished(pod.images) != entry.shape.fit.images:
+                self._admit(pod, entry)
 
     def _prune(self, arrivals: dict[str, QueuedPod]) -> None:
         used = {entry.shape for group in (self._queue, arrivals.values(), self._assumptions) for entry in group}
@@ -517,7 +588,7 @@ class Scheduler:
         if entry is None or record is None or not is_schedulable(record):
             return
         entry.pod = record.pod
-        entry.shape = self._shapes.of(entry.pod, self.state)
+        entry.shape = self._shape_of(entry.pod, entry)
         retry_at = self._queue.back_off(entry, now)
         self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 
@@ -528,12 +599,14 @@ class Scheduler:
         self._qos = qos_by_namespace(found.qos(event.qos), own_qos)
         if event.decides_for is not None:
             self._qos = SharedDecision(self._qos, event.decides_for)
-        self._run_times = RunTimes(completion_by_namespace(found.completion(event.completion), own_completion))
-        self._estimates = RunTimes(self._run_times.forecaster)
+        completion = completion_by_namespace(found.completion(event.completion), own_completion)
+        self._run_times, self._estimates = RunTimes(completion, self._told), RunTimes(completion, self._told)
         self._placer.forget_answers()
         self._run_times.learn(entry.pod for entry in self._queue)
         for entry in self._queue:
-            entry.seconds_p50, entry.seconds_p90 = self._run_times.of(entry.pod)
+            self._forecast(entry)
+        for entry in list(self._queue) if self._follows_run_time else ():
+            self._admit(entry.pod, entry)
         self._queue.resort(now)
         self._planner.change_forecasts(self._run_times, now)
         self._failures.clear()

@@ -129,6 +129,14 @@ class HostPort:
     port: int
 
 
+class NodeImage(NamedTuple):
+    """A container image that a node has, by one of its names."""
+
+    name: str
+    """With its tag or digest."""
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """What a scheduler needs of a node."""
@@ -144,6 +152,43 @@ class Node:
     """Until when the overload monitor of an earlier run, or of this one, keeps batch and gratis pods off it."""
     pressures: tuple[str, ...] = ()
     """Conditions that hold and keep pods away, sorted; see `placement.node_predicates.CONDITION_TAINTS`."""
+    attach_limits: tuple[tuple[str, int], ...] = ()
+    """(CSI driver, how many different volumes of it can be attached), sorted; drivers that say none have no limit."""
+    attached: tuple[tuple[str, str], ...] = ()
+    """(CSI driver, volume) that hang on it, whether a pod uses them or not, sorted, of drivers that it limits."""
+    images: tuple[NodeImage, ...] = ()
+    """What it has of images, by each of their names, sorted."""
+
+
+class VolumeChoice(NamedTuple):
+    """A PersistentVolume that a claim may be bound to."""
+
+    name: str
+    terms: tuple[NodeTerm, ...] = ()
+    """Alternatives of its node affinity; empty: it can be used everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClaim:
+    """A claim that is bound to a volume only when its pod has a node (``WaitForFirstConsumer``)."""
+
+    volumes: tuple[VolumeChoice, ...] = ()
+    """Those that suffice, the smallest first: the first that can be used on a node is taken there."""
+    provisions: bool = False
+    """Whether one can be made where none is found."""
+    topologies: tuple[NodeTerm, ...] = ()
+    """Where it can be made (``allowedTopologies``), alternatives; empty: everywhere."""
+    node: str = ""
+    """The node that one is being made for; empty where it was not asked for yet."""
+    avoided: tuple[str, ...] = ()
+    """Nodes for which none was made in time lately, sorted."""
+    rooms: tuple[NodeTerm, ...] = ()
+    """Where its driver says that there is room for it (``CSIStorageCapacity``), alternatives; empty: not asked."""
+
+    def __hash__(self) -> int:
+        """Hash a part: equal ones share their volumes, of which there may be a thousand, and where there is room."""
+        parts = (len(self.volumes), self.volumes[:1], self.provisions, self.topologies, self.node, self.avoided)
+        return hash((*parts, len(self.rooms)))
 
 
 class Gang(NamedTuple):
@@ -162,7 +207,7 @@ class Gang(NamedTuple):
 class Pod(NamedTuple):
     """What a scheduler needs of a pod.
 
-    A tuple, and not a dataclass as the others: of 37 fields one is made in two microseconds instead of five, and copied
+    A tuple, and not a dataclass as the others: of 40 fields one is made in two microseconds instead of five, and copied
     with a change in one and a half instead of nine; and a start of the operator makes one for each pod there is.
     """
 
@@ -220,12 +265,20 @@ class Pod(NamedTuple):
     """None where there are none, which is most pods; of a placed pod they say whom it keeps off."""
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     """Node affinity of each of its volumes: of each, one of the alternatives must hold."""
+    open_claims: tuple[OpenClaim, ...] = ()
+    """Claims whose volumes are chosen or made for the node that it gets, the smallest first."""
+    attachments: tuple[tuple[str, str], ...] = ()
+    """(CSI driver, volume) of its volumes, sorted, as far as a node limits how many of a driver it takes."""
     sole_claims: tuple[str, ...] = ()
     """``namespace/name`` of its claims that only one pod at a time may use (ReadWriteOncePod)."""
     blocked: str = ""
     """Why no node can be looked for yet, as a claim that is not bound; empty where nothing is waited for."""
     gang: Gang | None = None
     """The gang that it belongs to; None starts alone."""
+    image: str = ""
+    """Of its first container: pods of one image are more alike (see `run_time.habits`)."""
+    images: tuple[str, ...] = ()
+    """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +302,8 @@ class Namespace:
     """Most of them that may wait in the queue; more are kept aside and admitted in turn."""
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted by key; told once a pod selects namespaces by label."""
+    weight: float = 1.0
+    """What it is due beside others, under an order by shares; above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +412,14 @@ class NodeUsageSampled:
     online_memory_bytes: float
 
 
+class PeakAhead(NamedTuple):
+    """The highest that the online pods of a node will use from now up to a moment beyond the coming slot."""
+
+    until_seconds: float
+    online_millicores: float
+    online_memory_bytes: float
+
+
 @dataclass(frozen=True, slots=True)
 class NodeForecasted:
     """The predicted peak loads of a node over the next slot, made by the driver's `forecasts.HostLoadForecaster`."""
@@ -369,6 +432,8 @@ class NodeForecasted:
     batch_millicores: float
     """What batch and gratis pods together will hold at most."""
     batch_memory_bytes: float
+    ahead: tuple[PeakAhead, ...] = ()
+    """Of the online pods over longer horizons, the nearest first: what a job must find that runs for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +497,23 @@ class PodRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeBackoffRestored:
+    """What an engine before this one knew of a node that refused pods. Told once, behind the nodes and the pods."""
+
+    node: str
+    reason: str
+    """As in `PodRefused`."""
+    until_seconds: float
+    """When the next pod may try the node."""
+    refusals: int = 1
+    """In a row; at least 1."""
+    requests: tuple[tuple[str, int], ...] = ()
+    """(resource, amount) of the pod that was refused."""
+    trying: str = ""
+    """Key of the pod that tries the node; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodAssumed:
     """Another scheduler is about to bind a pod: it counts there until the watch tells, or a `BindRefused` ends it."""
 
@@ -439,6 +521,23 @@ class PodAssumed:
     uid: str
     node: str
     at_seconds: float
+
+
+class RunTimeForecast(NamedTuple):
+    """How long one pod will run on an idle node; ``seconds_p90 >= seconds_p50 > 0``."""
+
+    key: str
+    uid: str
+    seconds_p50: float
+    seconds_p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimesForecasted:
+    """Run times of single pods, made by the driver from what pods like them took: they count before the completion
+    model's. A pod that is not there, or a forecast that can't be, is as good as not told."""
+
+    forecasts: tuple[RunTimeForecast, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +564,8 @@ Event = (
     | NamespaceDeleted
     | PodRefused
     | PodAssumed
+    | RunTimesForecasted
+    | NodeBackoffRestored
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -486,4 +587,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NamespaceDeleted,
     PodRefused,
     PodAssumed,
+    RunTimesForecasted,
+    NodeBackoffRestored,
 )

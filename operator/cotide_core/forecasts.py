@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class QosAnswers:
         """Return the answers of a forecaster that knows its law everywhere: nothing is outside."""
         rows = len(probability)
         return cls(probability, np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
+
+
+HABITS: Final = "habits"
+"""Stands for the id of a completion model where a run time was told with `events.RunTimesForecasted`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class Forecast:
     qos_model: str = ""
     """sha256 of the QoS model, ``heuristic``, or empty when no online service was concerned."""
     completion_model: str = ""
+    """sha256 of the completion model, ``heuristic``, or ``habits`` where runs of pods like it told the run time."""
     qos_outside: tuple[str, ...] = ()
     """In what the node as it would be lies outside what the QoS model learned, or what nobody measured; words of
     `applicability.NAMES`. Empty inside: then the model's own probability counts, else the larger of it and the

@@ -54,6 +54,15 @@ LATENCY_MILLISECONDS_MOST: Final = 86_400_000.0
 RATE_MOST: Final = 1e9
 """Requests per second of one pod. Chosen: a hundred times what one machine's network card can carry in packets."""
 
+PRICE_LEAST: Final = -100.0
+PRICE_MOST: Final = 1e6
+"""Money for a kilowatt-hour, in any currency; below 0 where a grid pays for being relieved. Chosen."""
+CARBON_MOST: Final = 1e5
+"""Grams for a kilowatt-hour. Chosen: a hundred times those of burning coal."""
+PRICES_BYTES: Final = 1 << 20
+PRICES_MOST: Final = 10_000
+"""A file of prices: a year of hours has 8,784 rows of some 50 bytes. Chosen."""
+
 INDEXES_MOST: Final = 10_000
 """Completions of a Job, as its definition says. Chosen: the indexes of one Job must stay a list a status can hold."""
 INDEXES_CHARACTERS: Final = 131_072
@@ -64,6 +73,16 @@ QUERY_CHARACTERS: Final = 4096
 
 RESOURCES_MOST: Final = 128
 """Resources that one pod may name. Chosen: nodes of clouds offer about 20."""
+IMAGE_CHARACTERS: Final = 512
+"""Of a container's image that is read: 255 of a host (RFC 1123), 255 of a repository's name (as registries that follow
+the distribution spec ask of their clients). Chosen."""
+IMAGES_NAMED_MOST: Final = 64
+"""Containers of one pod whose images are looked for on nodes; of a pod with more none is. Chosen: each is looked up for
+all nodes, some 10 us."""
+NODE_IMAGES_MOST: Final = 128
+IMAGE_NAMES_MOST: Final = 8
+"""Images of one node, the largest, and names of one image, that are read. A kubelet reports 50 images
+(--node-status-max-images) and 5 names of each (k8s.io/kubernetes, MaxNamesPerImageInNodeStatus); chosen above that."""
 REQUIREMENTS_MOST: Final = 1024
 """Selector entries of one pod: label pairs, requirements and their values. Chosen: all of them are looked at for 5,000
 nodes within 10 ms."""
@@ -74,6 +93,9 @@ SPREADS_MOST: Final = 8
 """Topology spread constraints of one pod. Chosen, as above."""
 CLAIMS_MOST: Final = 64
 """Claims of one pod. Chosen: clouds attach 16 to 128 volumes to a node."""
+VOLUMES_MOST: Final = 1024
+"""PersistentVolumes that are looked at for one claim, the smallest that suffice. Chosen: each is looked up for all
+nodes, some 10 us."""
 TOLERATIONS_MOST: Final = 256
 """Tolerations of one pod. Chosen: one for each taint that a cluster may know, ten times over."""
 HOST_PORTS_MOST: Final = 256
@@ -93,6 +115,10 @@ FIELDS_NAMED: Final = 8
 """Fields at fault that a sentence names; of more it tells the number. Chosen."""
 NOTE_BYTES: Final = 8192
 """A decision's annotation that is read back: four times what is written at most. Chosen."""
+BACKOFFS_MOST: Final = 256
+"""Nodes and reasons of which one leader tells the next. Chosen: a failure of a rack."""
+BACKOFFS_BYTES: Final = ANNOTATIONS_BYTES // 4
+"""Of the lease's annotation that tells of them: 256 bytes for each, while most take 100. Chosen."""
 
 NODES_ASKED_MOST: Final = 20_000
 """Nodes that kube-scheduler may ask about at once. Chosen: four times the 5,000 that Kubernetes supports."""

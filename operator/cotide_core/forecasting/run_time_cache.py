@@ -1,19 +1,20 @@
-"""Predicted lone run times of jobs, asked in batch and remembered.
+"""Predicted lone run times of jobs, asked in batch and remembered; what the driver told of single pods goes first.
 
 Used by `cycle.Scheduler` for pods that enter the queue and by `start_estimates` for running ones. Jobs of the same
 type, input size and estimate get the same forecast, so the forecaster is called once per cycle at most, for what is
-new. Invariant: an answer is what the present completion forecaster says.
+new. Invariant: an answer is what was told of the pod, else what the present completion forecaster says.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.events import Pod
+from cotide_core.events import Pod, RunTimeForecast
 from cotide_core.forecasting.own_models import CompletionByNamespace, type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.state.remembered import Remembered
@@ -23,11 +24,40 @@ REMEMBERED: Final = 16_384
 _Job = tuple[str, int, float | None]
 
 
-class RunTimes:
-    """Lone run times by (type, input size, estimate)."""
+class ToldRunTimes:
+    """Lone run times that the driver told, by pod."""
 
-    def __init__(self, forecaster: CompletionForecaster) -> None:
+    def __init__(self) -> None:
+        self._told: dict[str, RunTimeForecast] = {}
+
+    def take(self, forecast: RunTimeForecast) -> bool:
+        """Remember a forecast; False for one that can't be."""
+        possible = math.isfinite(forecast.seconds_p90) and 0.0 < forecast.seconds_p50 <= forecast.seconds_p90
+        if possible:
+            self._told[forecast.key] = forecast
+        return possible
+
+    def of(self, pod: Pod) -> tuple[float, float] | None:
+        """Return (p50, p90) in seconds; None where nothing was told."""
+        told = self._told.get(pod.key)
+        return None if told is None or told.uid != pod.uid else (told.seconds_p50, told.seconds_p90)
+
+    def drop(self, key: str) -> None:
+        """Forget a pod that is gone or over."""
+        self._told.pop(key, None)
+
+
+class RunTimes:
+    """Lone run times by pod where they were told, else by (type, input size, estimate).
+
+    Parameters
+    ----------
+    told : None where no driver tells any.
+    """
+
+    def __init__(self, forecaster: CompletionForecaster, told: ToldRunTimes | None = None) -> None:
         self.forecaster = forecaster
+        self.told = ToldRunTimes() if told is None else told
         self._pooled = not isinstance(forecaster, CompletionByNamespace)
         self._known: Remembered[_Job, tuple[float, float]] = Remembered(REMEMBERED)
 
@@ -53,6 +83,11 @@ class RunTimes:
 
     def of(self, pod: Pod) -> tuple[float, float]:
         """Return (p50, p90) in seconds; zeros for an online pod, which has no end."""
+        told = self.told.of(pod)
+        return self.untold(pod) if told is None or pod.workload_class is WorkloadClass.ONLINE else told
+
+    def untold(self, pod: Pod) -> tuple[float, float]:
+        """Return the same of a pod of which nothing was told."""
         if pod.workload_class is WorkloadClass.ONLINE:
             return 0.0, 0.0
         job = self._job(pod)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.placement.placer import Policy
 from cotide_core.placement.plan_rule import Machines
+from cotide_core.placement.scoring import packed
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
+from cotide_core.policies.fair import fair
 from cotide_core.policies.fifo import fifo
 from cotide_core.policies.guarded import fifo_guarded, random_guarded
 from cotide_core.policies.guarded_plans import GUARDED_PLANS
@@ -27,6 +30,7 @@ from cotide_core.policies.svf import svf
 POLICIES: Final[dict[str, Callable[[SchedulerConfig], Policy]]] = {
     "qpsm": qpsm,
     "fifo": fifo,
+    "fair": fair,
     "random": random_order,
     "fifo-guarded": fifo_guarded,
     "random-guarded": random_guarded,
@@ -55,4 +59,5 @@ def build_policy(config: SchedulerConfig) -> Policy:
     InputError
         When there is none, or none that runs live.
     """
-    return POLICIES[entry_of(config.policy, Runner.LIVE).name](config)
+    policy = POLICIES[entry_of(config.policy, Runner.LIVE).name](config)
+    return replace(policy, rank=packed(policy.rank)) if config.packs else policy

@@ -30,12 +30,15 @@ class Runner(StrEnum):
 LIVE: Final = (Runner.LIVE,)
 POOL: Final = (Runner.POOL,)
 REPLAY: Final = (Runner.POOL, Runner.MACHINES)
+MANY: Final = (Runner.LIVE, Runner.MACHINES)
+"""What needs more than one machine to mean anything."""
 EVERYWHERE: Final = (Runner.LIVE, Runner.POOL, Runner.MACHINES)
 
 OU: Final = "Ou 2024"
 JIANG: Final = "Jiang et al."
 LISTS: Final = "Naghshnejad 2019, sec. 3.2.2"
 PLANS: Final = "Naghshnejad 2019, sec. 4.2.1"
+GHODSI: Final = "Ghodsi et al. 2011"
 BASELINE: Final = "baseline"
 
 
@@ -74,11 +77,11 @@ def _lists() -> tuple[PolicyEntry, ...]:
     orders = {"sjf": "shortest", "sdf": "smallest demand", "svf": "smallest volume", "random": "drawn"}
     machines = {"lw": "on the node with the least work", "random": "on a drawn node"}
     chosen = [
-        PolicyEntry(f"{order}-{machine}", f"{words} first, {where}", LISTS, LIVE)
+        PolicyEntry(f"{order}-{machine}", f"{words} first, {where}", LISTS, MANY)
         for order, words in orders.items()
         for machine, where in machines.items()
     ]
-    return (PolicyEntry("random-ef", "in a drawn order, each where it can start first", LISTS, LIVE), *chosen)
+    return (PolicyEntry("random-ef", "in a drawn order, each where it can start first", LISTS, MANY), *chosen)
 
 
 ENTRIES: Final = (
@@ -91,6 +94,7 @@ ENTRIES: Final = (
         LIVE,
     ),
     PolicyEntry("fifo", "in order of arrival, by requests alone", BASELINE, LIVE),
+    PolicyEntry("fair", "the namespace that used least of its due first, by requests alone", GHODSI, LIVE),
     PolicyEntry("random", "in a drawn order, by requests alone", BASELINE, LIVE),
     PolicyEntry("fifo-guarded", "in order of arrival, under the latency guard", BASELINE, LIVE),
     PolicyEntry("random-guarded", "in a drawn order, under the latency guard", BASELINE, LIVE),
@@ -114,10 +118,14 @@ ENTRIES: Final = (
     _plan("svf", "smallest volume"),
     *_lists(),
     PolicyEntry(
-        "hybrid",
-        "plans the predictable on a share, backfills the rest",
-        "Naghshnejad 2019, sec. 4.4",
-        (Runner.LIVE, Runner.POOL),
+        "single",
+        "plan anew at each event, in the order of partial schedules of doubling length",
+        "Naghshnejad 2019, sec. 3.3.3",
+        POOL,
+    ),
+    PolicyEntry("block", "plan anew at each event, in the order of Block-Scheduling", LISTS, POOL),
+    PolicyEntry(
+        "hybrid", "plans the predictable on a share, backfills the rest", "Naghshnejad 2019, sec. 4.4", EVERYWHERE
     ),
     PolicyEntry(
         "hybrid-printed",
@@ -129,11 +137,15 @@ ENTRIES: Final = (
         "hybrid-machines",
         "pods of more than half a machine on machines of their own",
         "Naghshnejad 2019, sec. 3.3.3",
-        LIVE,
+        MANY,
     ),
     *(
         PolicyEntry(f"{name}-guarded", f"{name} under the latency guard", f"{OU}; {PLANS}", LIVE)
-        for name in ("easy", "easy-sjbf", "conservative", "svf", "slack")
+        for name in ("easy", "easy-sjbf", "conservative", "svf", "slack", "sjf", "sdf")
+    ),
+    *(
+        PolicyEntry(f"{name}-guarded", f"{name} under the latency guard", f"{OU}; Naghshnejad 2019, {where}", LIVE)
+        for name, where in (("hybrid", "sec. 4.4"), ("hybrid-machines", "sec. 3.3.3"))
     ),
 )
 """All policies, in the order of help and docs."""

@@ -2,7 +2,7 @@
 
 The order and the plan are those of the plain policy; the guard is asked where a pod would start now, and a node that it
 refuses is left out of plans until something there got better (see `qos_exclusions`). Online pods go where QPSM puts
-them.
+them. Lists whose node is chosen once have no guarded kin: a guard picks nodes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.placement.placer import Policy
+from cotide_core.placement.plan_rule import Machines
 from cotide_core.policies.conservative import conservative
 from cotide_core.policies.easy import easy, easy_sjbf
+from cotide_core.policies.hybrid import hybrid
+from cotide_core.policies.list_scheduling import hybrid_machines, list_policy
 from cotide_core.policies.qpsm import qpsm
 from cotide_core.policies.slack import slack
 from cotide_core.policies.svf import svf
@@ -35,4 +38,8 @@ GUARDED_PLANS: Final[dict[str, Builder]] = {
     "conservative-guarded": partial(guarded_plan, conservative),
     "svf-guarded": partial(guarded_plan, svf),
     "slack-guarded": partial(guarded_plan, slack),
+    "sjf-guarded": partial(guarded_plan, partial(list_policy, "sjf", Machines.EARLIEST)),
+    "sdf-guarded": partial(guarded_plan, partial(list_policy, "sdf", Machines.EARLIEST)),
+    "hybrid-guarded": partial(guarded_plan, hybrid),
+    "hybrid-machines-guarded": partial(guarded_plan, hybrid_machines),
 }

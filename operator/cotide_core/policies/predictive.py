@@ -1,10 +1,10 @@
 """All three predictions at once: forecast slack, the latency guard and the predicted order, under the monitor.
 
 Batch and gratis pods come shortest predicted job first by priority (Ou 2024, section 4.2), find what the predicted
-peak of the online pods leaves (Jiang et al., Algorithm 1), and go where the latency limits are predicted to hold: of
-the nodes with enough slack QPSM's rank and its least risk choose. Batch may evict gratis, but on no node that the
-guard refuses; overloaded nodes are relieved, and so are nodes on which a service is measured over its limit. Online
-pods go where QPSM puts them.
+peak of the online pods leaves (Jiang et al., Algorithm 1) until they will have ended by their p90, where forecasts
+reach so far, and go where the latency limits are predicted to hold: of the nodes with enough slack QPSM's rank and its
+least risk choose. Batch may evict gratis, but on no node that the guard refuses; overloaded nodes are relieved, and so
+are nodes on which a service is measured over its limit. Online pods go where QPSM puts them.
 """
 
 from __future__ import annotations
@@ -20,5 +20,11 @@ from cotide_core.policies.qpsm import qpsm
 def predictive(config: SchedulerConfig) -> Policy:
     """QPSM by forecast slack, with the monitor of loads and latencies."""
     return replace(
-        qpsm(config), name="predictive", capacity=Capacity.SLACK, ranks_slack=True, monitor=True, relieves_latency=True
+        qpsm(config),
+        name="predictive",
+        capacity=Capacity.SLACK,
+        ranks_slack=True,
+        monitor=True,
+        relieves_latency=True,
+        follows_run_time=True,
     )

@@ -1,19 +1,24 @@
 """Builds the mixes that a QoS forecast is asked about: nodes as they would be after a placement.
 
-Called by `qos_guard`. One row per (pair, online pod with a promise on the node after the placement); the answer to a
-pair of a shape and a node is the highest probability among its rows. Pairs of several pods go into one batch.
-Invariant: for one batch job alone beside one service a row holds the three features of Ou 2024, section 3.1 (type,
-input size, rate) and nothing else that is not implied by them.
+Called by `qos_guard`, and by `latency_relief` with nodes as they would be once pods have left. One row per (pair,
+online pod with a promise on the node after the placement); the answer to a pair of a shape and a node is the highest
+probability among its rows. Pairs of several pods go into one batch. Invariant: for one batch job alone beside one
+service a row holds the three features of Ou 2024, section 3.1 (type, input size, rate) and nothing else that is not
+implied by them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from cotide_core.forecasts import MixBatch
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.mix_rows import mixes_of
+from cotide_core.kernels.mix_rows import OTHER_RATE_UNKNOWN, RATE_UNKNOWN, mixes_of
 from cotide_core.qos.prediction_cache import AnswerTables
+from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.snapshot import Snapshot
 
@@ -69,3 +74,53 @@ def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, row
         unmeasured=unmeasured,
     )
     return PairMixes(mixes, starts, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What a forecast is asked about an online pod on its node: how it fares once these batch and gratis pods left."""
+
+    key: str
+    leaving: tuple[PodRecord, ...]
+
+
+def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBatch:
+    """Return one mix for each departure; each is about a promised online pod that is counted on a row.
+
+    Loops in plain Python: it is asked about nodes that are in trouble, not about all.
+    """
+    columns, rows = state.columns, len(departures)
+    counts, input_bytes = np.zeros((rows, len(columns.type_names))), np.zeros((rows, len(columns.type_names)))
+    single, numbers, unmeasured = np.zeros((4, rows)), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for index, departure in enumerate(departures):
+        record = state.record(departure.key)
+        assert record is not None  # noqa: S101 - asked about pods on rows only
+        row = record.row
+        there = columns.services[row]
+        own = next(one for one in there if one.key == departure.key)
+        rate = own.requests_per_second or 0.0
+        others_unknown = any(one.requests_per_second is None for one in there if one is not own)
+        unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
+        numbers[index] = columns.workload_number(own.workload)
+        counts[index], input_bytes[index] = columns.type_counts[:, row], columns.type_bytes[:, row]
+        batch = int(columns.batch_millicores[row])
+        for one in departure.leaving:
+            batch -= state.demand(one.pod.requests).millicores
+            counts[index, one.type_column] -= 1
+            input_bytes[index, one.type_column] -= one.pod.input_bytes
+        pressure = batch / max(1, int(columns.allocatable[CPU_COLUMN, row]))
+        others = max(0.0, float(columns.service_rates[row]) - rate)
+        single[:, index] = rate, others, own.limit_milliseconds, pressure
+    requests, others_requests, limits, pressures = single
+    return MixBatch(
+        requests,
+        others_requests,
+        limits,
+        pressures,
+        tuple(columns.type_names),
+        counts,
+        input_bytes,
+        services=columns.service_names(),
+        service=numbers,
+        unmeasured=unmeasured,
+    )

@@ -25,15 +25,19 @@ from cotide_core.kernels.guard_answers import (
     SHAPE_COLUMNS,
     UNPROMISED,
 )
+from cotide_core.kernels.sparse_zeros import sparse_zeros
 from cotide_core.state.node_columns import UNMEASURED_RATE
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 SHAPES_REMEMBERED: Final = 256
-"""Shapes whose answers are kept, the latest used (chosen: 40 bytes a node each, 51 MB at 5,000 nodes)."""
-FIRST_SHAPES: Final = 16
-"""Places in new tables (chosen; they double up to `SHAPES_REMEMBERED`)."""
-NEVER: Final = -1
+"""Shapes whose answers are kept, the latest used (chosen: 48 bytes a node each, 61 MB at 5,000 nodes). Tables are made
+for all of them at once, as `sparse_zeros`: to fill and copy tables that double held the first cycle on 50,000 nodes up
+for 2 s."""
+FIRST_TYPES: Final = 8
+"""Job types in new tables (chosen; they double)."""
+NONE: Final = -1
+"""No index, and no number of a Workload. In the tables themselves 0 stands for never: versions of rows begin at 1."""
 
 
 class AnswerTables:
@@ -43,27 +47,26 @@ class AnswerTables:
     ----------
     shapes, arriving : (S, 5) and (S, 2) what a question needs of the shape at each index; see `guard_answers` and
         `mix_rows`.
-    marks, probabilities : (S, 5, N) and (S, N) the answers.
-    least, least_probabilities : (T, 5, N) and (T, N) the smallest refusals.
+    marks, probabilities : (S, N, 5) and (S, N) the answers.
+    least, least_probabilities : (T, N, 5) and (T, N) the smallest refusals.
     """
 
     def __init__(self) -> None:
-        self.shapes: Integers = np.zeros((FIRST_SHAPES, SHAPE_COLUMNS), np.int64)
-        self.arriving: Floats = np.zeros((FIRST_SHAPES, 2))
-        self.marks: Integers = np.zeros((FIRST_SHAPES, MARKS, 0), np.int64)
-        self.probabilities: Floats = np.zeros((FIRST_SHAPES, 0))
-        self.least: Integers = np.zeros((0, MARKS, 0), np.int64)
-        self.least_probabilities: Floats = np.zeros((0, 0))
+        self.shapes: Integers = np.zeros((SHAPES_REMEMBERED, SHAPE_COLUMNS), np.int64)
+        self.arriving: Floats = np.zeros((SHAPES_REMEMBERED, 2))
+        self.marks: Integers = np.zeros((SHAPES_REMEMBERED, 0, MARKS), np.int64)
+        self.probabilities: Floats = np.zeros((SHAPES_REMEMBERED, 0))
+        self.least: Integers = np.zeros((FIRST_TYPES, 0, MARKS), np.int64)
+        self.least_probabilities: Floats = np.zeros((FIRST_TYPES, 0))
         self._indices: dict[Shape, int] = {}
 
     def index_of(self, snapshot: Snapshot, shape: Shape) -> int:
         """Return the index of a shape, which is now the latest used."""
         indices = self._indices
-        index = indices.pop(shape, NEVER)
-        if index == NEVER:
+        index = indices.pop(shape, NONE)
+        if index == NONE:
             index = self._take_index(snapshot)
             self._describe(snapshot, shape, index)
-            self._clear(index)
         elif shape.online and self._describe(snapshot, shape, index):
             self._clear(index)
         indices[shape] = index
@@ -75,43 +78,43 @@ class AnswerTables:
 
     def fit(self, snapshot: Snapshot) -> None:
         """Make room for the rows and job types of a snapshot."""
-        rows, types = self.marks.shape[2], len(self.least)
+        rows, types = self.marks.shape[1], len(self.least)
         if snapshot.size <= rows and len(snapshot.types) <= types:
             return
-        rows, types = max(rows, snapshot.columns.capacity), max(types, len(snapshot.types))
-        self.marks = _widened(self.marks, (len(self.marks), MARKS, rows), NEVER)
-        self.probabilities = _widened(self.probabilities, (len(self.marks), rows), 0.0)
-        self.least = _widened(self.least, (types, MARKS, rows), NEVER)
-        self.least_probabilities = _widened(self.least_probabilities, (types, rows), 0.0)
+        rows = max(rows, snapshot.columns.capacity)
+        while types < len(snapshot.types):
+            types *= 2
+        if rows > self.marks.shape[1]:
+            used = len(self._indices)
+            self.marks = _widened(self.marks, (len(self.marks), rows, MARKS), used)
+            self.probabilities = _widened(self.probabilities, (len(self.marks), rows), used)
+        self.least = _widened(self.least, (types, rows, MARKS), len(self.least))
+        self.least_probabilities = _widened(self.least_probabilities, (types, rows), len(self.least_probabilities))
 
     def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
         """Return whether a refusal that still stands implies that a job's shape is refused on a row."""
         self.fit(snapshot)
         least, column = self.least, shape.type_column
         return bool(
-            least.item(column, LEAST_RELIEF, row) == snapshot.relief_versions.item(row)
-            and least.item(column, LEAST_SIZE, row) <= shape.input_bytes
-            and least.item(column, LEAST_CPU, row) <= shape.fit.millicores
+            least.item(column, row, LEAST_RELIEF) == snapshot.relief_versions.item(row)
+            and least.item(column, row, LEAST_SIZE) <= shape.input_bytes
+            and least.item(column, row, LEAST_CPU) <= shape.fit.millicores
         )
 
     def _take_index(self, snapshot: Snapshot) -> int:
         self.fit(snapshot)
         used = len(self._indices)
-        if used >= SHAPES_REMEMBERED:
-            return self._indices.pop(next(iter(self._indices)))
-        if used == len(self.shapes):
-            indices = min(2 * used, SHAPES_REMEMBERED)
-            self.shapes = _widened(self.shapes, (indices, SHAPE_COLUMNS), 0)
-            self.arriving = _widened(self.arriving, (indices, 2), 0.0)
-            self.marks = _widened(self.marks, (indices, *self.marks.shape[1:]), NEVER)
-            self.probabilities = _widened(self.probabilities, (indices, *self.probabilities.shape[1:]), 0.0)
-        return used
+        if used < len(self.shapes):
+            return used
+        index = self._indices.pop(next(iter(self._indices)))
+        self._clear(index)
+        return index
 
     def _describe(self, snapshot: Snapshot, shape: Shape, index: int) -> bool:
         """Write down what questions need of a shape; returns whether what its pods bring changed."""
         fit = shape.fit
         promise = snapshot.state.workload(fit.service)
-        number, limit, expected = NEVER, 0.0, snapshot.state.expected_rate(fit.service)
+        number, limit, expected = NONE, 0.0, snapshot.state.expected_rate(fit.service)
         rate = UNMEASURED_RATE if expected is None else expected
         if promise is not None:
             number, limit = snapshot.columns.workload_number(promise.key), promise.latency_p95_milliseconds
@@ -122,11 +125,12 @@ class AnswerTables:
         return changed
 
     def _clear(self, index: int) -> None:
-        self.marks[index] = NEVER
+        self.marks[index] = 0
         self.probabilities[index] = 0.0
 
 
-def _widened(table: NDArray[Any], shape: tuple[int, ...], value: float) -> NDArray[Any]:
-    wider = np.full(shape, value, table.dtype)
-    wider[tuple(slice(0, length) for length in table.shape)] = table
+def _widened(table: NDArray[Any], shape: tuple[int, ...], used: int) -> NDArray[Any]:
+    """Return a table with more zeros, that of the first ``used`` indices copied."""
+    wider = sparse_zeros(shape, table.dtype)
+    wider[(slice(0, used), *(slice(0, length) for length in table.shape[1:]))] = table[:used]
     return wider

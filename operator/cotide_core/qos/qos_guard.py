@@ -110,7 +110,7 @@ class QosGuard:
         tables = self._tables
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
-        rows = np.flatnonzero(fits & (tables.marks[index, REFUSED, : snapshot.size] != snapshot.relief_versions))
+        rows = np.flatnonzero(fits & (tables.marks[index, : snapshot.size, REFUSED] != snapshot.relief_versions))
         if not len(rows) or shape.online:
             return rows
         return not_covered(
@@ -197,16 +197,16 @@ class QosGuard:
         bases."""
         tables = self._tables
         index = tables.known_index(shape)
-        worst = tables.marks[index, WORST, rows].tolist()
+        worst = tables.marks[index, rows, WORST].tolist()
         return (
             tables.probabilities[index, rows],
             [self._names[number] for number in worst],
-            tables.marks[index, BASIS, rows],
+            tables.marks[index, rows, BASIS],
         )
 
     def basis(self, shape: Shape, row: int) -> int:
         """Return what the latest answer about a row rests on (see `applicability`)."""
-        return self._tables.marks.item(self._tables.known_index(shape), BASIS, row)
+        return self._tables.marks.item(self._tables.known_index(shape), row, BASIS)
 
     def by_service(self, shape: Shape, rows: NDArray[np.intp]) -> list[AtRisk]:
         """Group rows that were refused by the Workload at risk, in order of appearance."""

@@ -57,6 +57,8 @@ class GangStanding:
     members: int
     leaves: bool
     """Whether some of it were asked to leave and have not gone yet: then nobody of it starts."""
+    assumed: int = 0
+    """Those of ``holding`` whose binding nobody confirmed yet."""
 
     @property
     def lacks(self) -> int:
@@ -65,8 +67,14 @@ class GangStanding:
 
     @property
     def partial(self) -> bool:
-        """Whether nodes are held for nothing yet: some hold, too few, and somebody waits."""
-        return self.holding > 0 and self.lacks > 0 and bool(self.waiting)
+        """Whether nodes are held for nothing yet: some are bound, too few, and somebody waits or is being bound.
+
+        A binding that was decided ends no waiting before it is confirmed: one that is lost each time would keep the
+        nodes of the others for ever.
+        """
+        bound = self.holding - self.assumed
+        few = bound + self.succeeded < self.gang.minimum
+        return bound > 0 and few and bool(self.waiting or self.assumed)
 
 
 class Gangs:
@@ -129,7 +137,7 @@ class Gangs:
 
     def standing(self, key: str) -> GangStanding:
         """Return how a gang stands, by its key."""
-        holding, waiting = 0, []
+        holding, assumed, waiting = 0, 0, []
         members = self.members.get(key, {})
         for name in members:
             record = self._state.record(name)
@@ -137,14 +145,16 @@ class Gangs:
                 continue
             if record.node is not None:
                 ended = record.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-                holding += not ended and not record.pod.terminating
+                holds = not ended and not record.pod.terminating
+                holding += holds
+                assumed += holds and record.assumed_seconds is not None
                 continue
             entry = self._queue.get(name)
             if entry is not None and entry.queue_state in _CAN_START:
                 waiting.append(entry)
         rule, leaves = self._rules[key], bool(self._leaving.get(key))
         succeeded = max(rule.succeeded, len(self._succeeded.get(key, ())))
-        return GangStanding(rule, holding, succeeded, tuple(waiting), len(members), leaves)
+        return GangStanding(rule, holding, succeeded, tuple(waiting), len(members), leaves, assumed)
 
     def settle(self, now: float) -> None:
         """Work out what the changed gangs come to: who may try for itself, and since when one is partial."""

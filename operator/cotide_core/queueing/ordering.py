@@ -40,16 +40,10 @@ def full_key(order: Order, entry: QueuedPod, now: float) -> Key:
     return (-pod.workload_class.rank, -pod.priority, *order.key(entry, now), entry.sequence)
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalOrder:
-    """First come, first served; a pod that can't be placed now does not hold up those behind it."""
+class _Constant:
+    """An order in which no key changes by itself."""
 
-    demotes: bool = False
-
-    def key(self, entry: QueuedPod, now: float) -> Key:
-        """Return the time of creation."""
-        del now
-        return (entry.pod.created_seconds,)
+    __slots__ = ()
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
         """Return None: it never changes."""
@@ -57,8 +51,38 @@ class ArrivalOrder:
         return None
 
 
+class _ByArrival(_Constant):
+    """First come, first served."""
+
+    __slots__ = ()
+
+    def key(self, entry: QueuedPod, now: float) -> Key:
+        """Return the time of creation."""
+        del now
+        return (entry.pod.created_seconds,)
+
+
 @dataclass(frozen=True, slots=True)
-class RandomOrder:
+class ArrivalOrder(_ByArrival):
+    """First come, first served; a pod that can't be placed now does not hold up those behind it."""
+
+    demotes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FairOrder(_ByArrival):
+    """The namespace with the smallest share of what was used comes first; within it, first come, first served.
+
+    What was used is kept by the state (`state.fair_usage`); the queue asks for it at each decision, since a start
+    moves all pods of a namespace at once. So the key here is that of pods of one namespace.
+    """
+
+    half_life_seconds: float
+    demotes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOrder(_Constant):
     """A random order that can be drawn again: a keyed hash of each pod's uid, uniform in [0, 1)."""
 
     seed: int
@@ -69,11 +93,6 @@ class RandomOrder:
         del now
         digest = blake2b(entry.pod.uid.encode(), digest_size=8, key=str(self.seed).encode()).digest()
         return (int.from_bytes(digest, "big") / 2.0**64,)
-
-    def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return None: it never changes."""
-        del entry, now
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +130,7 @@ class PredictedShortestFirst:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortestFirst:
+class ShortestFirst(_Constant):
     """Shortest predicted run time first (p50)."""
 
     demotes: bool = False
@@ -120,11 +139,6 @@ class ShortestFirst:
         """Return the predicted seconds."""
         del now
         return (entry.seconds_p50,)
-
-    def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return None: it never changes."""
-        del entry, now
-        return None
 
 
 BYTES_PER_MILLICORE: Final = (4 << 30) / 1000
@@ -138,7 +152,7 @@ def demand_of(entry: QueuedPod) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestDemandFirst:
+class SmallestDemandFirst(_Constant):
     """Smallest demand first (Naghshnejad 2019, section 3.2.2, SDF)."""
 
     demotes: bool = False
@@ -148,14 +162,9 @@ class SmallestDemandFirst:
         del now
         return (demand_of(entry),)
 
-    def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return None: it never changes."""
-        del entry, now
-        return None
-
 
 @dataclass(frozen=True, slots=True)
-class SmallestVolumeFirst:
+class SmallestVolumeFirst(_Constant):
     """Smallest demand x predicted run time first (Naghshnejad 2019, section 3.2.1: d_j p_j).
 
     The demand of a pod is its cpu or its memory, whichever is the larger part of a usual machine.
@@ -167,8 +176,3 @@ class SmallestVolumeFirst:
         """Return millicore-seconds."""
         del now
         return (demand_of(entry) * entry.seconds_p50,)
-
-    def next_change(self, entry: QueuedPod, now: float) -> float | None:
-        """Return None: it never changes."""
-        del entry, now
-        return None

@@ -43,6 +43,8 @@ class QueuedPod:
     seconds_p50: float = 0.0
     """Predicted lone run time; 0 for online pods."""
     seconds_p90: float = 0.0
+    from_habits: bool = False
+    """Whether the driver told that run time, and not the completion model."""
     queue_state: QueueState = QueueState.IN_HAND
     ticket: int = -1
     """Only the heap entry that carries this number is valid."""

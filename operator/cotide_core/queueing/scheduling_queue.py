@@ -31,10 +31,11 @@ from itertools import islice
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, OneHeap
 from cotide_core.queueing.capped_pods import Capped, CappedPods
 from cotide_core.queueing.ordering import Key, Order, full_key
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
-from cotide_core.state.namespace_use import NamespaceUse
+from cotide_core.state.namespace_use import NamespaceUse, namespace_of
 from cotide_core.state.shapes import Shape
 
 LOOKED_AT: Final = 64
@@ -62,7 +63,8 @@ class SchedulingQueue:
         self._order = order
         self._config = config
         self._entries: dict[str, QueuedPod] = {}
-        self._active: _Heap = []
+        self._usage = namespaces.usage if namespaces is not None else None
+        self._active: ActivePods = OneHeap() if self._usage is None else HeapByNamespace(self._usage)
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._changes: list[tuple[float, int, QueuedPod]] = []
         self._flushes: list[tuple[float, int, Shape]] = []
@@ -176,23 +178,20 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPod | None:
         """Take the next pod in hand; it must come back through `placed`, `failed` or `back_off`."""
-        while self._active:
-            _, ticket, entry = heapq.heappop(self._active)
-            if entry.ticket == ticket:
-                self._stand(entry, QueueState.IN_HAND)
-                return entry
-        return None
+        item = self._active.pop()
+        if item is None:
+            return None
+        self._stand(item[2], QueueState.IN_HAND)
+        return item[2]
 
     def ahead(self, count: int) -> list[QueuedPod]:
         """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
         all."""
         taken: _Heap = []
-        while self._active and len(taken) < count:
-            item = heapq.heappop(self._active)
-            if item[2].ticket == item[1]:
-                taken.append(item)
+        while len(taken) < count and (item := self._active.pop()) is not None:
+            taken.append(item)
         for item in taken:
-            heapq.heappush(self._active, item)
+            self._active.push(item)
         return [entry for _, _, entry in taken]
 
     def plan(self, entry: QueuedPod) -> None:
@@ -367,7 +366,17 @@ class SchedulingQueue:
         held = (QueueState.GATED, QueueState.HELD)
         waiting = [entry for entry in self._entries.values() if entry.queue_state not in held]
         kept = (QueueState.ASIDE, QueueState.CAPPED)
-        waiting.sort(key=lambda entry: (entry.queue_state in kept, full_key(self._order, entry, now)))
+        usage = self._usage
+        if usage is None:
+            waiting.sort(key=lambda entry: (entry.queue_state in kept, full_key(self._order, entry, now)))
+            return waiting
+        shares = {name: usage.share(name) for name in {namespace_of(entry.pod) for entry in waiting}}
+
+        def place(entry: QueuedPod) -> tuple[bool, Key, float, Key]:
+            key = full_key(self._order, entry, now)
+            return entry.queue_state in kept, key[:2], shares[namespace_of(entry.pod)], key[2:]
+
+        waiting.sort(key=place)
         return waiting
 
     def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:
@@ -393,7 +402,7 @@ class SchedulingQueue:
 
     def _activate(self, entry: QueuedPod, now: float) -> None:
         self._stand(entry, QueueState.ACTIVE)
-        heapq.heappush(self._active, (full_key(self._order, entry, now), entry.ticket, entry))
+        self._active.push((full_key(self._order, entry, now), entry.ticket, entry))
 
     def _resort(self, entry: QueuedPod, now: float) -> None:
         if entry.queue_state is QueueState.ACTIVE:

@@ -248,10 +248,10 @@ class ExtenderAdvisor:
         self.state.namespaces.eased.clear()
         bare = pod._replace(
             node_selector=(), node_terms=(), volume_terms=(), tolerations=_EVERYTHING, unsupported=(), gates=(),
-            blocked="",
+            blocked="", open_claims=(), attachments=(),
         )  # fmt: skip
         entry = QueuedPod(bare, self._shapes.of(bare, self.state), 0)
-        self._capacity.begin(now)
+        self._capacity.begin(now, self._qos)
         if not self._snapshot.shows_all:
             self._snapshot = Snapshot.of(self.state)
         return self._snapshot, entry

@@ -1,29 +1,47 @@
-"""Takes batch work off a node on which a service is measured over its latency limit: what the guard could not foresee.
+"""Takes batch work off a node on which a service is measured over its limit, where the model says that this helps.
 
 Owned by the capacity of a policy that relieves latencies; told of each measured p95, asked in every cycle. The guard
 judges a placement by today's rate; when the rate rises later, or the forecast was wrong, only a measurement tells::
 
     held --over the limit for the observation time--> broken --a round, pause, a round, ...--> held, once measured so
 
-A round takes one pod: gratis before batch, the least work lost first, since one may be enough and its effect takes a
-measurement to show. Invariants: online pods are never touched; a node without batch or gratis pods is left alone, and
-so is a service that nobody measured since.
+What a round is worth. With p the forecast for the node as it is, q that without some pods, and a law that never falls
+in them, a limit that breaks without them breaks with them: of the breaks that are measured a share q / p would stay.
+They would last until the longest of those pods has ended, R seconds by its predicted run time. So a round avoids
+``R (1 - q / p)`` seconds over the limit and throws away the work of its pods. It is played where that is worth more
+(`WORTH`), with the pods that gain most: some gratis pods where these gain anything, else batch pods too, and always
+the least work lost first. A node whose service breaks by itself, and a job that is about to end, are left alone.
+
+Invariants: online pods are never touched; a node without batch or gratis pods is left alone, and so is a service that
+nobody measured since; same state, samples, forecasts and time give the same evictions.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig
 from cotide_core.events import ServiceSampled
+from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, EvictCause
+from cotide_core.kernels.array_types import Floats
+from cotide_core.qos.mix_batch import Departure, mixes_without
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.victim_selection import Candidate, Lost, may_go
-from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+
+Remaining = Callable[[PodRecord], float]
+"""Tells for how many seconds a pod is still expected to run."""
+WORTH: Final = 2.0
+"""Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
+ROUND_OPTIONS: Final = 4096
+"""Most sets of victims that are asked about in a cycle (chosen: a call of some 20 ms); the rest has its turn later."""
 
 
 @dataclass(slots=True)
@@ -35,12 +53,29 @@ class _Broken:
     next_round: float = -math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Pods that might leave for a service, and whether they are all gratis."""
+
+    service: str
+    victims: tuple[Candidate, ...]
+    gratis: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    victims: tuple[Candidate, ...]
+    stays: float
+    """Share of the breaks that is predicted to stay."""
+
+
 class LatencyRelief:
     """Watches the measured latencies of one engine.
 
     Parameters
     ----------
-    config : its observation time, pause and age of a measurement are those of the overload monitor.
+    config : its observation time, pause and age of a measurement are those of the overload monitor, and so is the most
+        that a round may take.
     """
 
     def __init__(self, config: HierarchicalConfig) -> None:
@@ -61,9 +96,38 @@ class LatencyRelief:
             known = self._broken[event.pod] = _Broken(now, now, latency, promise.latency_p95_milliseconds)
         known.measured, known.milliseconds = now, latency
 
-    def relieve(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Evict]:
-        """Return whom to evict now, one pod a node; each is noted in `evictions`."""
+    def relieve(
+        self,
+        state: ClusterState,
+        evictions: Evictions,
+        lost: Lost,
+        remaining: Remaining,
+        forecaster: QosForecaster,
+        now: float,
+    ) -> list[Evict]:
+        """Return whom to evict now, one round a node; each is noted in `evictions`."""
+        options = self._options(state, evictions, lost, now)
+        if not options:
+            return []
+        rounds = _best_rounds(options, state, remaining, forecaster)
         out: list[Evict] = []
+        for key in dict.fromkeys(option.service for option in options):
+            broken = self._broken[key]
+            broken.next_round = now + self._config.overload_pause_seconds
+            if key in rounds:
+                out.extend(self._play(rounds[key], state.record(key), broken, evictions, now))
+        return out
+
+    def next_change(self, now: float) -> float:
+        """Return when an observation or a pause ends; infinite for never."""
+        moments = [
+            max(one.since + self._config.overload_observation_seconds, one.next_round) for one in self._broken.values()
+        ]
+        return min((moment for moment in moments if moment > now), default=math.inf)
+
+    def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[_Option]:
+        """Return who might leave for which service, one service a node, as many as a cycle may ask about."""
+        out: list[_Option] = []
         rows: set[int] = set()
         for key, broken in list(self._broken.items()):
             record = state.record(key)
@@ -74,43 +138,78 @@ class LatencyRelief:
             observed = now >= broken.since + self._config.overload_observation_seconds
             if not observed or now < broken.next_round or broken.measured < broken.next_round or record.row in rows:
                 continue
-            victim = self._victim(state, evictions, lost, record.row, now)
-            if victim is None:
-                continue
+            if len(out) >= ROUND_OPTIONS:
+                break
             rows.add(record.row)
-            broken.next_round = now + self._config.overload_pause_seconds
-            pod = victim.record.pod
-            evictions.ask(victim.record, now)
-            node = victim.record.node or ""
+            out.extend(_options_of(key, _candidates(state, evictions, lost, record.row, now), self._most))
+        return out
+
+    @property
+    def _most(self) -> int:
+        return self._config.overload_evictions
+
+    @staticmethod
+    def _play(
+        chosen: _Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
+    ) -> list[Evict]:
+        out = []
+        service = "" if record is None else record.pod.workload
+        for one in chosen.victims:
+            pod, node = one.record.pod, one.record.node or ""
+            evictions.ask(one.record, now)
+            others = len(chosen.victims) - 1
+            with_others = f" and {others} more" if others else ""
             reason = (
-                f"{record.pod.workload} was measured at {broken.milliseconds:.3g} ms on {node}, its limit is"
-                f" {broken.limit:.3g} ms; a {pod.workload_class} pod with {victim.lost:.0f} core s done"
+                f"{service} was measured at {broken.milliseconds:.3g} ms on {node}, its limit is {broken.limit:.3g} ms;"
+                f" without this pod{with_others} {100 * chosen.stays:.0f} % of that risk would stay; a"
+                f" {pod.workload_class} pod with {one.lost:.0f} core s done"
             )
             out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY))
         return out
 
-    def next_change(self, now: float) -> float:
-        """Return when an observation or a pause ends; infinite for never."""
-        moments = [
-            max(one.since + self._config.overload_observation_seconds, one.next_round) for one in self._broken.values()
-        ]
-        return min((moment for moment in moments if moment > now), default=math.inf)
 
-    @staticmethod
-    def _victim(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> Candidate | None:
-        """Return who goes from a row; nobody while an earlier victim is still on its way out."""
-        records = state.records_on(row)
-        if any(one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE for one in records):
-            return None
-        asked = evictions.asked()
-        if any(one.pod.key in asked for one in records):
-            return None
-        for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
-            candidates = [
-                Candidate(one, np.zeros(0), lost(one))
-                for one in records
-                if may_go(one, cls) and evictions.open(one, now)
-            ]
-            if candidates:
-                return min(candidates, key=lambda one: one.cost)
-        return None
+def _candidates(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
+    """Return who may go from a row, in the order in which they should; nobody while a victim is on its way out."""
+    records = state.records_on(row)
+    if any(one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE for one in records):
+        return []
+    asked = evictions.asked()
+    if any(one.pod.key in asked for one in records):
+        return []
+    out: list[Candidate] = []
+    for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
+        there = [one for one in records if may_go(one, cls) and evictions.open(one, now)]
+        candidates = [Candidate(one, np.zeros(0), lost(one)) for one in there]
+        out += sorted(candidates, key=lambda one: (one.record.pod.prefer_no_eviction, one.cost))
+    return out
+
+
+def _options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[_Option]:
+    """Return each pod alone, and the first two, three ... up to ``most`` together."""
+    sets: list[tuple[Candidate, ...]] = [(one,) for one in ordered]
+    sets += [tuple(ordered[:count]) for count in range(2, min(most, len(ordered)) + 1)]
+    gratis = WorkloadClass.GRATIS
+    return [
+        _Option(service, victims, all(one.record.pod.workload_class is gratis for one in victims)) for victims in sets
+    ]
+
+
+def _best_rounds(
+    options: Sequence[_Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster
+) -> dict[str, _Round]:
+    """Return the round of each service that is worth it; one call of the forecaster for all."""
+    services = list(dict.fromkeys(option.service for option in options))
+    departures = [Departure(key, ()) for key in services]
+    departures += [Departure(option.service, tuple(one.record for one in option.victims)) for option in options]
+    told: Floats = forecaster.answer(mixes_without(state, departures)).probability
+    present = dict(zip(services, told.tolist(), strict=False))
+    best: dict[str, tuple[bool, float, _Round]] = {}
+    for option, without in zip(options, told[len(services) :].tolist(), strict=True):
+        before = present[option.service]
+        stays = without / before if before > 0 else 1.0
+        seconds = max(remaining(one.record) for one in option.victims)
+        gain = WORTH * seconds * (1.0 - stays) - sum(one.lost for one in option.victims)
+        known = best.get(option.service)
+        if gain > 0 and (known is None or (option.gratis, gain) > known[:2]):
+            best[option.service] = option.gratis, gain, _Round(option.victims, stays)
+    return {key: found[2] for key, found in best.items()}

@@ -60,12 +60,12 @@ class RequestedCapacity:
         self._eased = False
         self._mates = mates
 
-    def begin(self, now: float) -> list[Evict]:
+    def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
         self._now = now
         self._evictions.expire(now)
         self._end_cordons(now)
-        return self._relieve_nodes(now)
+        return self._relieve_nodes(now, forecaster)
 
     @property
     def watches_latencies(self) -> bool:
@@ -77,11 +77,12 @@ class RequestedCapacity:
         if self._latencies is not None:
             self._latencies.sampled(event, self._state, now)
 
-    def _relieve_nodes(self, now: float) -> list[Evict]:
+    def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
         out = self._monitor.relieve(self._state, self._evictions, self._lost, now)
         if self._latencies is not None:
-            out += self._latencies.relieve(self._state, self._evictions, self._lost, now)
+            state, evictions = self._state, self._evictions
+            out += self._latencies.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
         return out
 
     def _next_relief(self, now: float) -> float:
@@ -212,6 +213,16 @@ class RequestedCapacity:
         ran = 0.0 if started is None else max(0.0, self._now - started)
         worked = min(ran, self._expected.get(record.pod.key, np.inf))
         return worked * self._state.demand(record.pod.requests).millicores / 1000.0
+
+    def _remaining(self, record: PodRecord) -> float:
+        """Return for how many seconds a pod is still expected to run.
+
+        Up to its predicted run time (p50); one that is overdue for as long again as it is overdue, and one of which
+        nothing is known for as long as it has run.
+        """
+        started = record.pod.started_seconds
+        ran = 0.0 if started is None else max(0.0, self._now - started)
+        return abs(self._expected.get(record.pod.key, 0.0) - ran)
 
     def _held(self) -> Integers:
         """Return (2, N) what batch and gratis pods hold."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ from cotide_core.state.host_load import slack
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
+
+LENGTHS_REMEMBERED: Final = 64
+"""Run times whose slack is kept up to date (chosen: with two a doubling, from a second to a hundred years)."""
 
 
 class ClaimsMark(NamedTuple):
@@ -83,11 +86,13 @@ class SlackScheduler(RequestedCapacity):
         self._preemption = Preemption(self._config, state, placer, self._evictions, self._reservations, self._generator)
         self._slack: Floats = np.zeros((2, 0))
         self._load: Floats = np.zeros((2, 0))
+        self._slack_until: dict[float, Floats] = {}
+        """The same as `_slack` up to the end of runs of so many seconds from now."""
         self._reopened: dict[Shape, None] = {}
         self._at_risk: list[int] = []
         """Rows that the guard kept from being freed for the pod at hand."""
 
-    def begin(self, now: float) -> list[Evict]:
+    def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, what the forecasts say, and whom the monitor evicts."""
         self._now = now
         for key in self._evictions.expire(now):
@@ -96,7 +101,7 @@ class SlackScheduler(RequestedCapacity):
         self._reopen(self._nominations.drop_where_gone(self._state.columns.row_of))
         self._end_cordons(now)
         self._refresh(now)
-        return self._relieve_nodes(now)
+        return self._relieve_nodes(now, forecaster)
 
     def gone(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
@@ -132,7 +137,7 @@ class SlackScheduler(RequestedCapacity):
         if shape.online:
             return self._placer.place(snapshot, shape, forecaster, upcoming)
         candidates = self._placer.candidates(snapshot, shape.fit)
-        room = self._room(gratis=shape.gratis)
+        room = self._room(shape)
         fits = (candidates.codes == FITS) & ~self._monitor.cordoned(self._state, self._now)
         freed = self._place_freed(snapshot, entry, room, fits, forecaster)
         if freed is not None:
@@ -141,13 +146,13 @@ class SlackScheduler(RequestedCapacity):
         found = self._placer.place_among(among, snapshot, shape, forecaster)
         if found.row < 0:
             # A node that has too little slack may be freed for it, and then the guard has a say.
-            return replace(found, guarded=found.guarded or self._placer.policy.guard is not None)
+            return found._replace(guarded=found.guarded or self._placer.policy.guard is not None)
         self._drop_own(pod.key)
         row, physical = found.row, self._state.host_load.physical()
         millicores = max(0, round(float(left[0, row])))
         most = "enough is" if self._chooses_by_more else "most is"
         why = f"{most} left there beside the predicted load ({millicores}m of {physical[0, row]:.0f}m cpu after it)"
-        return replace(found, why=why + self._risk_there(found.probability))
+        return found._replace(why=why + self._risk_there(found.probability))
 
     def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
         """Return the nodes that have room for a pod now, whatever a guard says of them."""
@@ -155,7 +160,7 @@ class SlackScheduler(RequestedCapacity):
         if shape.online:
             return self._placer.fitting(snapshot, shape)
         candidates = self._placer.candidates(snapshot, shape.fit)
-        return self._with_slack(snapshot, entry, candidates, self._room(gratis=shape.gratis))[0]
+        return self._with_slack(snapshot, entry, candidates, self._room(shape))[0]
 
     def _with_slack(
         self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates, room: Floats
@@ -170,7 +175,7 @@ class SlackScheduler(RequestedCapacity):
             row = self._state.columns.row_of.get(nomination.node, -1)
             if row >= 0 and enough[row]:
                 enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
-        refused = self._refusals(snapshot, candidates, cordoned, enough, gratis=shape.gratis)
+        refused = self._refusals(snapshot, shape, candidates, cordoned, enough, asked)
         open_rows = (candidates.codes == FITS) & ~cordoned & enough
         scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
         return OpenNodes(open_rows, scores, refused), left
@@ -191,7 +196,7 @@ class SlackScheduler(RequestedCapacity):
         self._at_risk = []
         admits = self._asks(snapshot, entry.shape, forecaster)
         standing = self._nominations.of(pod.key)
-        room = self._room(gratis=False)
+        room = self._room(entry.shape)
         allowed = ~self._monitor.cordoned(self._state, self._now)
         if standing is not None and not self._open(standing.node, snapshot, entry, allowed, admits):
             self._drop_own(pod.key)
@@ -260,11 +265,11 @@ class SlackScheduler(RequestedCapacity):
         super().leave_out(shape, may)
         if shape.gratis:
             fit = shape.fit
-            may &= np.logical_and.reduce(self._room(gratis=True) >= self._asked_by(fit) + ENOUGH_ROOM, axis=0)
+            may &= np.logical_and.reduce(self._room(shape) >= self._asked_by(fit) + ENOUGH_ROOM, axis=0)
 
     def admits(self, entry: QueuedPod, row: int) -> bool:
         """Whether a row has room for a pod at this moment."""
-        left = self._room(gratis=entry.shape.gratis)[:, row] - self._reservations.asked(entry.pod)[:, 0]
+        left = self._room(entry.shape)[:, row] - self._reservations.asked(entry.pod)[:, 0]
         return super().admits(entry, row) and bool((left >= ENOUGH_ROOM).all())
 
     def _place_freed(
@@ -321,7 +326,7 @@ class SlackScheduler(RequestedCapacity):
 
     def _with_risks(self, snapshot: Snapshot, shape: Shape, refusal: Placement) -> Placement:
         """Return a refusal that counts the nodes which the guard kept from being freed among those at risk."""
-        room, asked = self._room(gratis=False), self._asked_by(shape.fit)
+        room, asked = self._slack - self._held(), self._asked_by(shape.fit)
         lacks = ~np.logical_and.reduce(room - asked >= ENOUGH_ROOM, axis=0)
         rows = np.array(sorted({row for row in self._at_risk if lacks[row]}), np.intp)
         words = _short_of_slack(gratis=False)
@@ -330,7 +335,7 @@ class SlackScheduler(RequestedCapacity):
             return refusal
         rest = counted.nodes - len(rows)
         kept = [replace(one, nodes=rest) if one is counted else one for one in refusal.refused]
-        rest_of_it = replace(refusal, refused=tuple(one for one in kept if one.nodes))
+        rest_of_it = refusal._replace(refused=tuple(one for one in kept if one.nodes))
         return self._placer.at_risk(snapshot, shape, rows, rest_of_it)
 
     @staticmethod
@@ -413,18 +418,33 @@ class SlackScheduler(RequestedCapacity):
         batch = load.batch_load(now)
         known = min(self._slack.shape[1], room.shape[1])
         eased = (room[:, :known] > self._slack[:, :known]) | (batch[:, :known] < self._load[:, :known])
+        for seconds, before in self._slack_until.items():
+            further = self._slack_until[seconds] = self._slack_up_to(now + seconds)
+            eased |= further[:, :known] > before[:, :known]
         for row in np.flatnonzero(eased.any(axis=0)).tolist():
             if self._state.columns.alive[row]:
                 self._relieve_row(row)
         self._slack, self._load = room, batch
 
-    def _room(self, *, gratis: bool) -> Floats:
-        """Return (2, N) what batch or gratis pods find, nominations not counted."""
+    def _slack_up_to(self, end: float) -> Floats:
+        """Return (2, N) slack beside the highest peak of online pods up to a moment."""
+        load = self._state.host_load
+        peak, believed = load.peak_until(end, self._now, self._config.usage_stale_seconds)
+        return slack(load.physical(), peak, believed, self._config.capacity_share)
+
+    def _room(self, shape: Shape) -> Floats:
+        """Return (2, N) what pods of a shape find until they will have ended, nominations not counted."""
         held: Floats = self._held().astype(np.float64)
-        if gratis:
+        if shape.gratis:
             expected = self._state.host_load.batch_load(self._now)
             held = held + expected if self._config.gratis_subtracts == "both" else expected
-        return np.asarray(self._slack - held)
+        if not shape.seconds:
+            return np.asarray(self._slack - held)
+        if shape.seconds not in self._slack_until:
+            if len(self._slack_until) >= LENGTHS_REMEMBERED:
+                self._slack_until.clear()
+            self._slack_until[shape.seconds] = self._slack_up_to(self._now + shape.seconds)
+        return np.asarray(self._slack_until[shape.seconds] - held)
 
     def _reopen(self, ended: Sequence[Nomination]) -> None:
         for nomination in ended:
@@ -441,16 +461,32 @@ class SlackScheduler(RequestedCapacity):
         return "" if node is None else node.name
 
     def _refusals(
-        self, snapshot: Snapshot, candidates: Candidates, cordoned: Booleans, enough: Booleans, *, gratis: bool
+        self,
+        snapshot: Snapshot,
+        shape: Shape,
+        candidates: Candidates,
+        cordoned: Booleans,
+        enough: Booleans,
+        asked: Floats,
     ) -> tuple[NodeVerdict, ...]:
         verdicts = constraint_verdicts(snapshot, candidates, self._placer.feasibility.reasons)
         fits = candidates.codes == FITS
         verdicts += self._kept_off(snapshot, fits & cordoned)
         short = fits & ~cordoned & ~enough
-        if short.any():
-            example = snapshot.name(int(short.argmax()))
-            message = _short_of_slack(gratis=gratis)
-            verdicts.append(NodeVerdict(int(short.sum()), message, WaitReason.INSUFFICIENT_SLACK, example))
+        later = np.zeros(len(short), np.bool_)
+        if shape.seconds:
+            # What the peak before its end takes, and what the coming slot takes.
+            room = self._room(shape)
+            gained = self._slack - self._slack_until[shape.seconds]
+            left = room + gained - asked
+            later = short & (gained > 0).any(axis=0) & np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
+        for rows, message in (
+            (short & ~later, _short_of_slack(gratis=shape.gratis)),
+            (later, f"{_short_of_slack(gratis=shape.gratis)} before it would end"),
+        ):
+            if rows.any():
+                example = snapshot.name(int(rows.argmax()))
+                verdicts.append(NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, example))
         return tuple(verdicts)
 
 

@@ -14,7 +14,7 @@ Invariant: the columns are what a recount over all holding pods would give (test
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
@@ -24,6 +24,7 @@ from cotide_core.events import (
     NamespaceDeleted,
     NamespaceUpserted,
     Node,
+    NodeBackoffRestored,
     NodeDeleted,
     NodeForecasted,
     NodeUpserted,
@@ -33,7 +34,6 @@ from cotide_core.events import (
     PodDeleted,
     PodPhase,
     PodRefused,
-    PodTerm,
     PodUpserted,
     ServiceSampled,
     Workload,
@@ -44,7 +44,8 @@ from cotide_core.limits import EXACT
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
-from cotide_core.state.node_refusals import Asked, NodeRefusals, asked_by
+from cotide_core.state.node_images import NodeImages
+from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_by
 from cotide_core.state.pod_matches import PodMatches
 from cotide_core.state.remembered import Remembered
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
@@ -85,6 +86,7 @@ class ClusterState:
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
+    images : which images are on which nodes.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -99,6 +101,7 @@ class ClusterState:
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
+        self.images = NodeImages()
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -282,15 +285,39 @@ class ClusterState:
         """Close a node to pods like the one that its kubelet refused."""
         record, node = self._pods.get(refused.key), refused.node
         row = self.columns.row_of.get(node)
-        if row is None or record is None or record.pod.uid != refused.uid or record.node != node or not record.placed:
+        if row is None or record is None or record.pod.uid != refused.uid or record.node != node:
+            return
+        if not record.placed and not self.refusals.tries(refused.key, node):
             return
         if self.refusals.refuse(node, refused.key, self._asked(record.pod), refused.reason, refused.at_seconds):
             self.columns.touch(row, relief=False)
 
+    def backoffs(self, now: float) -> list[NodeBackoffRestored]:
+        """Return what is known of nodes that refused pods, for an engine that follows this one."""
+        return self.refusals.backoffs(list(self.columns.resources), now) if self.refusals else []
+
+    def _restore(self, told: NodeBackoffRestored) -> None:
+        """Take over a back-off; one that a pod tried which runs meanwhile is over."""
+        row = self.columns.row_of.get(told.node)
+        if row is None:
+            return
+        tried = self._pods.get(told.trying)
+        trying = tried is not None and tried.node == told.node
+        if trying and tried is not None and tried.pod.phase is not PodPhase.PENDING:
+            return
+        amounts = self.demand(told.requests).amounts
+        # The event does not tell whether that pod selected nodes: it matters of the others alone.
+        asked = Asked(self._names(amounts), amounts, selects=False)
+        if self.refusals.restore(told, asked, told.trying if trying else None):
+            self.columns.touch(row, relief=False)
+
     def _asked(self, pod: Pod) -> Asked:
-        names = list(self.columns.resources)
         amounts = self.demand(pod.requests).amounts
-        return asked_by(pod, amounts, tuple(names[column] for column, _ in amounts))
+        return asked_by(pod, amounts, self._names(amounts))
+
+    def _names(self, amounts: Amounts) -> tuple[str, ...]:
+        names = list(self.columns.resources)
+        return tuple(names[column] for column, _ in amounts)
 
     def _reopen(self, node: str | None) -> None:
         row = None if node is None else self.columns.row_of.get(node)
@@ -324,7 +351,7 @@ class ClusterState:
         if node == record.node and not ended and _footprint(before) == _footprint(pod):
             # Nothing that is counted changed: the common case, a confirmation or a status.
             record.pod = pod
-            if (self.matches.active or pod.rules is not None) and record.row >= 0:
+            if (self.matches.active or _concerns_others(pod)) and record.row >= 0:
                 self._match_anew(before, pod, record.row)
             return
         self._release(record)
@@ -340,7 +367,8 @@ class ClusterState:
     def _match_anew(self, before: Pod, pod: Pod, row: int) -> None:
         """Count a placed pod anew whose labels changed, or that is on its way out."""
         same = before.labels == pod.labels and before.terminating is pod.terminating
-        if not same or _keeps_off(before) != _keeps_off(pod) or before.sole_claims != pod.sole_claims:
+        volumes = before.sole_claims == pod.sole_claims and before.attachments == pod.attachments
+        if not same or not volumes or _terms(before) != _terms(pod):
             self.matches.hold(before, row, -1)
             self.matches.hold(pod, row, 1)
 
@@ -352,14 +380,22 @@ class ClusterState:
             del self._pods[key]
 
     def _upsert_node(self, node: Node) -> None:
-        if self.node(node.name) == node:
-            return
         before = self.node(node.name)
+        if before == node:
+            return
+        if before is not None and before.images != node.images and replace(before, images=node.images) == node:
+            # An image more or less lets nobody in that was refused.
+            row = self.columns.row_of[node.name]
+            self.images.change(row, before.images, node.images)
+            self.columns.nodes[row] = node
+            return
         if before is not None:
             self.refusals.relieve(node.name, set(before.pressures) - set(node.pressures))
         resources = self.columns.resources
         fresh = {name for name, _ in node.allocatable if name not in resources}
         row = self.columns.upsert(node)
+        self.images.change(row, () if before is None else before.images, node.images)
+        self.matches.hang(() if before is None else before.attached, node.attached, row)
         if fresh:
             self._demands.clear()
             self._count_fresh(fresh)
@@ -385,6 +421,10 @@ class ClusterState:
         for record in list(self._on_row.get(row, {}).values()):
             self._release(record)
             self._orphans.setdefault(name, {})[record.pod.key] = record
+        gone = self.columns.nodes[row]
+        if gone is not None:
+            self.images.change(row, gone.images, ())
+            self.matches.hang(gone.attached, (), row)
         self.columns.remove(name)
         self.host_load.forget(row)
         self.refusals.forget(name)
@@ -428,15 +468,25 @@ class ClusterState:
     def _apply_rest(self, event: Event) -> None:
         if isinstance(event, PodAssumed):
             self._assume_told(event)
+        elif isinstance(event, NodeBackoffRestored):
+            self._restore(event)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
+            self._weigh(event.namespace.name, event.namespace.weight)
             if has_limits(event.namespace):
                 self.namespaces.put(event.namespace, self._held_in(event.namespace.name))
             else:
                 self.namespaces.remove(event.namespace.name)
         elif isinstance(event, NamespaceDeleted):
             self.matches.change_namespace(event.name, ())
+            self._weigh(event.name, 1.0)
             self.namespaces.remove(event.name)
+
+    def _weigh(self, namespace: str, weight: float) -> None:
+        if self.namespaces.usage is not None:
+            self.namespaces.usage.weights.pop(namespace, None)
+            if weight != 1.0:
+                self.namespaces.usage.weights[namespace] = weight
 
     def _held_in(self, namespace: str) -> list[Demand]:
         """Return what the batch and gratis pods of a namespace hold."""
@@ -471,7 +521,7 @@ class ClusterState:
         record.row = row
         self._on_row.setdefault(row, {})[record.pod.key] = record
         self._count(record, 1)
-        if self.matches.active or record.pod.rules is not None or record.pod.sole_claims:
+        if self.matches.active or record.pod.rules is not None or record.pod.sole_claims or record.pod.attachments:
             self.matches.hold(record.pod, row, 1)
         self.columns.touch(row, relief=False)
 
@@ -485,7 +535,7 @@ class ClusterState:
                     del self._orphans[record.node or ""]
             return
         self._count(record, -1)
-        if self.matches.active or record.pod.rules is not None or record.pod.sole_claims:
+        if self.matches.active or _concerns_others(record.pod):
             self.matches.hold(record.pod, row, -1)
         del self._on_row[row][record.pod.key]
         record.row = -1
@@ -540,8 +590,14 @@ class ClusterState:
         self.columns.service_rates[row] = sum(s.requests_per_second or 0.0 for s in self.columns.services[row])
 
 
-def _keeps_off(pod: Pod) -> tuple[PodTerm, ...]:
-    return () if pod.rules is None else pod.rules.anti_affinity
+def _terms(pod: Pod) -> tuple[object, ...]:
+    """What a placed pod says of those that come."""
+    rules = pod.rules
+    return () if rules is None else (rules.anti_affinity, rules.affinity, rules.pod_preferences)
+
+
+def _concerns_others(pod: Pod) -> bool:
+    return pod.rules is not None or bool(pod.sole_claims or pod.attachments)
 
 
 def _footprint(pod: Pod) -> tuple[object, ...]:

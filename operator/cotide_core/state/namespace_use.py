@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.events import Namespace, Pod
+from cotide_core.state.fair_usage import FairUsage
 
 MAX_BATCH_CPU: Final = "cotide.dev/max-batch-cpu"
 MAX_BATCH_MEMORY: Final = "cotide.dev/max-batch-memory"
@@ -56,12 +57,14 @@ class NamespaceUse:
     ----------
     limits : of the namespaces that have any.
     eased : namespaces of which less is held, or whose limits changed, since the reader last emptied the set.
+    usage : what all namespaces used over time; None where no order asks for it.
     """
 
     def __init__(self) -> None:
         self.limits: dict[str, Namespace] = {}
         self.eased: set[str] = set()
         self._held: dict[str, tuple[int, int]] = {}
+        self.usage: FairUsage | None = None
 
     def held(self, name: str) -> tuple[int, int]:
         """Return millicores and bytes that the batch and gratis pods of a namespace with limits hold."""
@@ -85,6 +88,9 @@ class NamespaceUse:
 
     def count(self, pod: Pod, demand: Demand, sign: int) -> None:
         """Add (+1) or take off (-1) what a batch or gratis pod holds."""
+        if self.usage is not None:
+            started = pod.started_seconds if sign > 0 else None
+            self.usage.hold(namespace_of(pod), sign * demand.millicores, sign * demand.memory_bytes, started)
         if not self.limits or (name := namespace_of(pod)) not in self.limits:
             return
         millicores, memory_bytes = self._held[name]

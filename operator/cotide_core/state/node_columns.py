@@ -249,6 +249,11 @@ class NodeColumns:
         self.touch(row, relief=True)
         return row
 
+    def offered(self) -> tuple[float, float]:
+        """Return millicores and bytes that all nodes offer together."""
+        cpu, memory = self.allocatable[[CPU_COLUMN, MEMORY_COLUMN]].sum(axis=1).tolist()
+        return float(cpu), float(memory)
+
     def remove(self, name: str) -> int:
         """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
         row = self.row_of.pop(name)
@@ -327,4 +332,4 @@ def _with_one_more(table: Integers) -> Integers:
 
 
 def _spec(node: Node) -> tuple[object, ...]:
-    return node.labels, node.taints, node.unschedulable, node.ready, node.pressures
+    return node.labels, node.taints, node.unschedulable, node.ready, node.pressures, node.attach_limits

@@ -10,17 +10,18 @@ short of something. Without this its refusal leads to the next pod being bound t
 
 A closed node takes no pod that the reason concerns, and while one tries it no second one. Invariant: each back-off
 costs one pod at most; a pod that the reason does not concern never waits. Only pods that this scheduler placed count,
-so that nobody closes a node by binding pods there himself. Pure; time comes with the events.
+so that nobody closes a node by binding pods there himself. What an engine knows can be told to the one that follows it
+(`backoffs`, `restore`). Pure; time comes with the events.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotide_core.events import Pod
+from cotide_core.events import NodeBackoffRestored, Pod
 
 FIRST_SECONDS: Final = 10.0
 """First back-off; chosen: kubelets tell a condition within seconds, and terminating pods mostly end within them."""
@@ -85,6 +86,11 @@ def _names(reason: str) -> bool:
     return reason == _SELECTING or (reason.startswith(_SHORT) and len(reason) > len(_SHORT))
 
 
+def _scope(reason: str, asked: Asked) -> tuple[str, Amounts]:
+    """Return what two refusals have in common that are counted as one."""
+    return reason, asked.amounts if reason in _DEVICES else ()
+
+
 class NodeRefusals:
     """What kubelets refused, by node and reason.
 
@@ -109,7 +115,7 @@ class NodeRefusals:
         """
         if not is_of_the_node(reason):
             return False
-        scope = (reason, asked.amounts if reason in _DEVICES else ())
+        scope = _scope(reason, asked)
         known = self._nodes.setdefault(node, {}).get(scope)
         if known is None:
             self._nodes[node][scope] = _Backoff(reason, asked, at_seconds + FIRST_SECONDS)
@@ -154,6 +160,48 @@ class NodeRefusals:
             known.until_seconds += LONGEST_SECONDS
         self._settle(node)
         return node if tried else None
+
+    def tries(self, key: str, node: str) -> bool:
+        """Whether a pod is the one that tries a node."""
+        return self._trials.get(key) == node
+
+    def backoffs(self, names: Sequence[str], now: float) -> list[NodeBackoffRestored]:
+        """Return what is known, for an engine that follows; a node that is half open may be tried from now on.
+
+        Parameters
+        ----------
+        names : resources by their column.
+        """
+        return [
+            NodeBackoffRestored(
+                node,
+                known.reason,
+                known.until_seconds if known.closed else now,
+                known.refusals,
+                tuple((names[column], amount) for column, amount in known.asked.amounts),
+                known.trying or "",
+            )
+            for node, reasons in self._nodes.items()
+            for known in reasons.values()
+        ]
+
+    def restore(self, told: NodeBackoffRestored, asked: Asked, trying: str | None) -> bool:
+        """Take over what an engine before this one knew; False where it says nothing, or nothing new.
+
+        Parameters
+        ----------
+        asked : by the pod that was refused.
+        trying : key of the pod that tries the node, where that still is to be seen.
+        """
+        scope = _scope(told.reason, asked)
+        if not is_of_the_node(told.reason) or scope in self._nodes.get(told.node, {}):
+            return False
+        backoff = _Backoff(told.reason, asked, told.until_seconds, refusals=told.refusals, trying=trying)
+        self._nodes.setdefault(told.node, {})[scope] = backoff
+        if trying is not None:
+            self._trials[trying] = told.node
+        self._settle(told.node)
+        return True
 
     def relieve(self, node: str, ended: Iterable[str]) -> None:
         """Forget refusals for conditions that a node no longer has."""

@@ -9,13 +9,15 @@ Invariant: pods of the same shape get the same answer from every filter and guar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import frexp, inf, ldexp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.events import HostPort, NodeTerm, Pod, Toleration
+from cotide_core.events import HostPort, NodeTerm, OpenClaim, Pod, Toleration
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 from cotide_core.state.pod_matches import Peers
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
@@ -33,6 +35,8 @@ class Constraints:
     tolerations: tuple[Toleration, ...] = ()
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     """Of each volume alternatives, one of which must hold."""
+    open_claims: tuple[OpenClaim, ...] = ()
+    """See `events.Pod`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +72,8 @@ class FitShape:
     """How many of the R resources come before it."""
     peers: Peers | None = None
     """What its pods have to do with other pods; None of most, which depend on nothing but the node itself."""
+    images: tuple[str, ...] = ()
+    """Of each container of its pods, where some node has one of them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +91,8 @@ class Shape:
     """Relief clock at which no node was found for it; while the clock stands there, none will be."""
     gratis: bool = False
     """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
+    seconds: float = 0.0
+    """Run time that its pods are placed by: their p90, rounded up (see `lasting`); 0 where the policy looks at none."""
     gang: str = ""
     """Key of the gang of its pods: one of a parked shape speaks for all, and each gang must speak for itself."""
 
@@ -103,11 +111,16 @@ class ShapeTable:
     by_class : whether batch and gratis pods get shapes of their own; for policies that treat them differently.
     by_job : whether pods of different type or input size do; a policy that asks for no forecast of them can't tell
         them apart, and each shape more is an attempt more whenever something gets free.
-    by_peers : whether rules about other pods are read; not where kube-scheduler has looked at them.
+    by_namespace : whether pods of different namespaces do: of a parked shape one speaks for all, and under an order by
+        shares each namespace must speak for itself.
+    by_peers : whether rules about other pods, and images, are read; not where kube-scheduler has looked at them.
     """
 
-    def __init__(self, *, by_class: bool = False, by_job: bool = True, by_peers: bool = True) -> None:
+    def __init__(
+        self, *, by_class: bool = False, by_job: bool = True, by_peers: bool = True, by_namespace: bool = False
+    ) -> None:
         self._by_peers = by_peers
+        self._by_namespace = by_namespace
         self._by_class = by_class
         self._by_job = by_job
         self._constraints: dict[object, Constraints] = {}
@@ -115,15 +128,21 @@ class ShapeTable:
         self._shapes: dict[object, Shape] = {}
         self._count = 0
 
-    def of(self, pod: Pod, state: ClusterState) -> Shape:
-        """Return the shape of a pod; makes the column of its type, where there is room for one more."""
+    def of(self, pod: Pod, state: ClusterState, seconds: float = 0.0) -> Shape:
+        """Return the shape of a pod; makes the column of its type, where there is room for one more.
+
+        Parameters
+        ----------
+        seconds : run time that it is placed by; 0 for one that does not matter.
+        """
         workload = state.workload(pod.workload)
         online = pod.workload_class is WorkloadClass.ONLINE
         service = workload.key if workload is not None and online else None
         exclusive = workload is not None and online and workload.exclusive
-        constraints = (pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
+        constraints = (pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms, pod.open_claims)
         peers = state.matches.peers_of(pod) if self._by_peers else None
-        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers)
+        images = state.images.wished(pod.images) if self._by_peers and pod.images else ()
+        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers, images)
         gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
         told = self._by_job and not online
         key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
@@ -133,6 +152,11 @@ class ShapeTable:
             key = (key, "never preempts")  # of a parked shape one speaks for all
         if pod.gang is not None:
             key = (key, "gang", pod.gang.key)
+        lasts = lasting(seconds) if seconds and not online else 0.0
+        if lasts:
+            key = (key, "lasts", lasts)
+        if self._by_namespace:
+            key = (key, "in", namespace_of(pod))
         column = -1 if online else state.columns.type_column(pod.type)
         shape = self._shapes.get(key)
         if shape is None:
@@ -143,8 +167,10 @@ class ShapeTable:
                     wished = self._constraints[constraints] = Constraints(*constraints)
                 fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
                 fit.peers = peers
+                fit.images = images
             shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
             shape.gratis = gratis
+            shape.seconds = lasts
             shape.gang = "" if pod.gang is None else pod.gang.key
             self._count += 1
             self._shapes[key] = shape
@@ -174,6 +200,14 @@ class ShapeTable:
 
     def __len__(self) -> int:
         return len(self._shapes)
+
+
+def lasting(seconds: float) -> float:
+    """Return a run time rounded up to 1 or 1.5 times a power of two, so that few shapes come of many run times."""
+    if not 0.0 < seconds < inf:
+        return 0.0
+    part, power = frexp(seconds)  # seconds = part x 2^power, part in [0.5, 1)
+    return ldexp(0.5 if part == 0.5 else 0.75 if part <= 0.75 else 1.0, power)
 
 
 def _fit_shape(

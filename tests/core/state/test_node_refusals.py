@@ -15,6 +15,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import (
     Event,
     Node,
+    NodeBackoffRestored,
     NodeDeleted,
     NodeUpserted,
     Pod,
@@ -238,6 +239,82 @@ def test_a_ledger_with_refusals_replays_exactly(policy: str) -> None:
         lines.append(writer.entry(now, events, scheduler.handle(events, now)))
     assert sum(b'"Bind"' in line for line in lines) == 3
     assert replay(lines, HeuristicCatalogue()).difference is None
+
+
+def restarted(before: Scheduler, now: float, *events: Event, policy: str = "fifo") -> Scheduler:
+    """An engine that knows of the one before it no more than what that one tells of nodes."""
+    return engine(node_upserted("a", 4000), *events, *before.state.backoffs(now), policy=policy)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_an_engine_that_follows_another_leaves_a_node_alone_for_the_rest_of_its_back_off(policy: str) -> None:
+    first = pod("p0")
+    before = engine(node_upserted("a", 4000), PodUpserted(first), policy=policy)
+    before.handle(refused(first, 5.0), 5.0)
+    after = restarted(before, 6.0, policy=policy)
+    (message,) = told(after, [PodUpserted(pod("p1"))], 7.0)
+    assert message.endswith("1 node(s) refused a pod like this lately: MemoryPressure")
+    assert after.next_wakeup(7.0) == 5.0 + FIRST
+    assert bound(after, [Tick()], 5.0 + FIRST) == ["p1"]
+
+
+def test_refusals_in_a_row_are_counted_across_a_restart() -> None:
+    first, second, third = pod("p0"), pod("p1"), pod("p2")
+    before = engine(node_upserted("a", 4000), PodUpserted(first))
+    before.handle([*refused(first, 0.0), PodUpserted(second)], 0.0)
+    assert bound(before, [Tick()], 10.0) == ["p1"]
+    # It ends while p1 tries the node: the next one knows that p1 does, and closes the node twice as long.
+    after = restarted(before, 10.0, PodUpserted(second._replace(node="a")), PodUpserted(third))
+    assert bound(after, [Tick()], 11.0) == []
+    assert bound(after, refused(second, 12.0), 12.0) == []
+    assert after.next_wakeup(12.0) == 12.0 + 2 * FIRST
+    # And the one after that: p2 tries the node at 32 s, is refused, and the node is closed for four times as long.
+    last = restarted(after, 12.0, PodUpserted(third))
+    assert bound(last, [Tick()], 32.0) == ["p2"]
+    last.handle([*refused(third, 33.0), PodUpserted(pod("p3"))], 33.0)
+    assert last.next_wakeup(33.0) == 33.0 + 4 * FIRST
+
+
+def test_a_node_whose_back_off_was_over_is_tried_by_one_pod_after_a_restart() -> None:
+    first, waiting = pod("p0"), [pod(f"w{number}") for number in range(3)]
+    before = engine(node_upserted("a", 4000), PodUpserted(first))
+    before.handle(refused(first, 0.0), 0.0)
+    before.handle([Tick()], 11.0)  # half open
+    after = restarted(before, 11.0)
+    assert bound(after, [*map(PodUpserted, waiting)], 12.0) == ["w0"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "goes"), [(PodPhase.RUNNING, ["p2"]), (PodPhase.SUCCEEDED, ["p2"]), (None, []), (PodPhase.PENDING, [])]
+)
+def test_a_trial_that_ran_while_nobody_watched_opens_the_node(phase: PodPhase | None, goes: list[str]) -> None:
+    first, trial = pod("p0"), pod("p1")
+    before = engine(node_upserted("a", 4000), PodUpserted(first))
+    before.handle([*refused(first, 0.0), PodUpserted(trial)], 0.0)
+    assert bound(before, [Tick()], 10.0) == ["p1"]
+    there = [] if phase is None else [PodUpserted(trial._replace(node="a", phase=phase, started_seconds=11.0))]
+    after = restarted(before, 10.0, *there)
+    # Gone without a word (None) says nothing: the node stays closed for as long as the trial had, until 20 s.
+    assert bound(after, [PodUpserted(pod("p2"))], 15.0) == goes
+    assert bound(after, [Tick()], 20.0) == ([] if goes else ["p2"])
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu", "NodeAffinity"])
+def test_a_restored_refusal_concerns_the_same_pods(reason: str) -> None:
+    first = pod("p0", requests=(("cpu", 7),))
+    before = engine(node_upserted("a", 4000), PodUpserted(first))
+    before.handle(refused(first, 1.0, reason), 1.0)
+    asks = {"same": (("cpu", 7),), "more": (("cpu", 8),), "memory": (("memory", 7),)}
+    found = [bound(restarted(before, 1.0), [PodUpserted(pod(name, requests=asks[name]))], 1.0) for name in asks]
+    expected = {"UnexpectedAdmissionError": [[], ["more"], ["memory"]], "OutOfcpu": [[], [], ["memory"]]}
+    assert found == expected.get(reason, [["same"], ["more"], ["memory"]])
+
+
+def test_what_says_nothing_of_a_node_that_is_there_closes_none() -> None:
+    restored = [NodeBackoffRestored("b", "MemoryPressure", 99.0), NodeBackoffRestored("a", "SysctlForbidden", 99.0)]
+    scheduler = engine(node_upserted("a", 4000), *restored)
+    assert bound(scheduler, [node_upserted("b", 4000), PodUpserted(pod("p1")), PodUpserted(pod("p2"))], 1.0)
+    assert not scheduler.state.refusals
 
 
 @given(
