@@ -9,6 +9,7 @@ Order: the path given, ``$KUBECONFIG``, the service account of the pod that we r
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import ssl
 import tempfile
@@ -16,9 +17,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube import kubeconfig as kubeconfig_files
+
+_LOG = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its service account, in every conformant cluster."""
@@ -84,6 +88,40 @@ class PluginToken:
 TokenSource = StaticToken | FileToken | PluginToken
 
 
+class FollowingContext(ssl.SSLContext):
+    """TLS settings that take over the certificate authorities of a file whenever that has changed.
+
+    A cluster's authority rotates while we run: first the file names both, then servers show certificates of the new
+    one. Looked at for each connection, before its handshake. What was trusted once stays so until the process ends;
+    a file that can't be read, or is broken, changes nothing.
+    """
+
+    _file: Path | None = None
+    _seen: tuple[int, int] | None = None
+
+    def follow(self, file: Path) -> None:
+        """Trust the authorities that a file names, now and from now on."""
+        self._file = file
+        self._take_over()
+
+    def wrap_bio(self, *how: Any, **more: Any) -> ssl.SSLObject:
+        """Begin a handshake."""
+        self._take_over()
+        return super().wrap_bio(*how, **more)
+
+    def _take_over(self) -> None:
+        if self._file is None:
+            return
+        try:
+            about = self._file.stat()
+            if (about.st_mtime_ns, about.st_size) == self._seen:
+                return
+            self.load_verify_locations(cadata=self._file.read_text(encoding="ascii"))
+            self._seen = about.st_mtime_ns, about.st_size
+        except (OSError, ValueError) as error:  # a broken file is an SSLError, which is an OSError
+            _LOG.warning("the certificate authorities in %s can't be read: %s", self._file, error)
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """An API server and an identity there.
@@ -94,6 +132,7 @@ class Credentials:
     origin : where this came from, for messages (``kubeconfig FILE, context NAME``).
     token : gives the ``Authorization`` header for each request; ``forget()`` after a 401.
     certificate_authority, client_certificate, client_key : PEM; None for none.
+    authority_file : where ``certificate_authority`` is from, if it is followed there when it changes.
     insecure : accept any server certificate.
     server_name : name to expect in the server's certificate, when it is not the host.
     namespace : the context's namespace.
@@ -105,6 +144,7 @@ class Credentials:
     certificate_authority: bytes | None = None
     client_certificate: bytes | None = None
     client_key: bytes | None = None
+    authority_file: Path | None = None
     insecure: bool = False
     server_name: str | None = None
     proxy: str | None = None
@@ -122,11 +162,17 @@ class Credentials:
             return None
         try:
             authority = self.certificate_authority.decode("ascii") if self.certificate_authority else None
-            context = ssl.create_default_context(cadata=authority)
+            context = FollowingContext(ssl.PROTOCOL_TLS_CLIENT)
+            if authority is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(cadata=authority)
         except (ssl.SSLError, ValueError) as error:
             raise InputError(f"the certificate authority is no valid PEM ({error})", file=self.origin) from error
-        # Python 3.13 checks certificates more strictly than Go does; authorities of real clusters fail that.
+        # Python's default context (not this one) checks certificates more strictly from 3.13 on than Go does.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.authority_file is not None:
+            context.follow(self.authority_file)
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -192,6 +238,7 @@ def _from_service_account(folder: Path) -> Credentials:
         origin="in-cluster service account",
         token=FileToken(folder / "token"),
         certificate_authority=authority.read_bytes() if authority.exists() else None,
+        authority_file=authority if authority.exists() else None,
         namespace=namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "default",
     )
 

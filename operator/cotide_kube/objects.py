@@ -57,6 +57,10 @@ class Resources(ApiStruct, frozen=True):
     limits: dict[str, Quantity] = {}
 
 
+class Present(ApiStruct, frozen=True):
+    """Something of which only matters that it is there."""
+
+
 class ContainerPort(ApiStruct, frozen=True):
     """A port of a container; only host ports matter to a scheduler."""
 
@@ -74,6 +78,7 @@ class Container(ApiStruct, frozen=True):
     resources: Resources = Resources()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
+    readiness_probe: Present | None = None
 
 
 class MatchExpression(ApiStruct, frozen=True):
@@ -186,17 +191,19 @@ class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
-class Present(ApiStruct, frozen=True):
-    """Something of which only matters that it is there."""
-
-
 class Volume(ApiStruct, frozen=True):
-    """A volume, as far as it may tie a pod to nodes: without its name, which is random in most pods."""
+    """A volume, as far as it may tie a pod to nodes."""
 
+    name: str = ""
+    """It is part of the name of an ephemeral volume's claim; of others it is random in most pods, and not kept."""
     empty_dir: Present | None = None
     host_path: Present | None = None
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
+    gce_persistent_disk: Present | None = None
+    aws_elastic_block_store: Present | None = None
+    iscsi: Present | None = None
+    rbd: Present | None = None
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
@@ -334,12 +341,20 @@ class NodeSpec(ApiStruct, frozen=True):
     provider_id: str = field(default="", name="providerID")
 
 
+class NodeImageObject(ApiStruct, frozen=True):
+    """An image that a node has."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
 class NodeStatus(ApiStruct, frozen=True):
     """``status`` of a node."""
 
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
     conditions: tuple[Condition, ...] = ()
+    images: tuple[NodeImageObject, ...] = ()
 
 
 class NodeObject(ApiStruct, frozen=True):
@@ -388,6 +403,172 @@ class NamespaceObject(ApiStruct, frozen=True):
     """A namespace: only its labels and annotations matter, which tenants may not write."""
 
     metadata: Metadata
+
+
+class ClaimSpec(ApiStruct, frozen=True):
+    """``spec`` of a PersistentVolumeClaim."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str | None = None
+    selector: LabelSelector | None = None
+    resources: Resources = Resources()
+    volume_attributes_class_name: str | None = None
+
+
+class ClaimStatus(ApiStruct, frozen=True):
+    """``status`` of a PersistentVolumeClaim."""
+
+    phase: str = ""
+
+
+class ClaimObject(ApiStruct, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    metadata: Metadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class ClaimReference(ApiStruct, frozen=True):
+    """``claimRef`` of a PersistentVolume."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CsiSource(ApiStruct, frozen=True):
+    """``csi`` of a PersistentVolume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(ApiStruct, frozen=True):
+    """``nodeAffinity`` of a PersistentVolume."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(ApiStruct, frozen=True):
+    """``spec`` of a PersistentVolume."""
+
+    capacity: dict[str, Quantity] = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class VolumeStatus(ApiStruct, frozen=True):
+    """``status`` of a PersistentVolume."""
+
+    phase: str = ""
+
+
+class VolumeObject(ApiStruct, frozen=True):
+    """A PersistentVolume."""
+
+    metadata: Metadata
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class TopologyRequirement(ApiStruct, frozen=True):
+    """One of ``matchLabelExpressions`` of an allowed topology."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(ApiStruct, frozen=True):
+    """One of ``allowedTopologies`` of a StorageClass."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
+class StorageClassObject(ApiStruct, frozen=True):
+    """A StorageClass."""
+
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class AttachmentSource(ApiStruct, frozen=True):
+    """``spec.source`` of a VolumeAttachment."""
+
+    persistent_volume_name: str = ""
+
+
+class AttachmentSpec(ApiStruct, frozen=True):
+    """``spec`` of a VolumeAttachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class AttachmentObject(ApiStruct, frozen=True):
+    """A VolumeAttachment: a volume hangs on a node, or is to."""
+
+    metadata: Metadata
+    spec: AttachmentSpec = AttachmentSpec()
+
+
+class CsiDriverSpec(ApiStruct, frozen=True):
+    """``spec`` of a CSIDriver."""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriverObject(ApiStruct, frozen=True):
+    """What a CSI driver says of itself, by its name."""
+
+    metadata: Metadata
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class StorageCapacityObject(ApiStruct, frozen=True):
+    """A CSIStorageCapacity: room for volumes of a class where nodes have these labels."""
+
+    metadata: Metadata
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+
+class DriverAllocatable(ApiStruct, frozen=True):
+    """``allocatable`` of a driver on a node."""
+
+    count: int | None = None
+
+
+class NodeDriver(ApiStruct, frozen=True):
+    """One of ``spec.drivers`` of a CSINode."""
+
+    name: str = ""
+    allocatable: DriverAllocatable | None = None
+
+
+class CsiNodeSpec(ApiStruct, frozen=True):
+    """``spec`` of a CSINode."""
+
+    drivers: tuple[NodeDriver, ...] = ()
+
+
+class CsiNodeObject(ApiStruct, frozen=True):
+    """What CSI drivers say of a node, by the node's name."""
+
+    metadata: Metadata
+    spec: CsiNodeSpec = CsiNodeSpec()
 
 
 class LeaseSpec(ApiStruct, frozen=True):

@@ -22,8 +22,12 @@ TIMEOUT_SECONDS: Final = 30.0
 """For one request; chosen: somebody waits at a terminal."""
 
 
-def connect(kubeconfig: str | None = None, context: str | None = None) -> Any:
+def connect(kubeconfig: str | None = None, context: str | None = None, *, retries: bool = True) -> Any:
     """Return the official client's `ApiClient`, by a kubeconfig or from inside a cluster.
+
+    Parameters
+    ----------
+    retries : whether its HTTP library asks up to three times more by itself, each time with a time-out of its own.
 
     Raises
     ------
@@ -34,16 +38,19 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Any:
     from kubernetes import config as untyped
 
     config: Any = untyped
+    told: Any = client.Configuration()
+    if not retries:
+        told.retries = False
     try:
-        return config.new_client_from_config(config_file=kubeconfig, context=context)
+        return config.new_client_from_config(config_file=kubeconfig, context=context, client_configuration=told)
     except (config.ConfigException, OSError) as error:
         if kubeconfig is not None or context is not None:
             raise ClusterError(f"the kubeconfig can't be used: {error}") from error
         try:
-            config.load_incluster_config()
+            config.load_incluster_config(client_configuration=told)
         except config.ConfigException as inside:
             raise ClusterError(f"no kubeconfig ({error}), and no cluster around us ({inside})") from inside
-        return client.ApiClient()
+        return client.ApiClient(told)
 
 
 def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> str:

@@ -14,20 +14,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import socket
+import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import InputError
 from cotide_core.events import BindRefused, Event, ModelsChanged, PodAssumed
+from cotide_core.phases.growth import Amounts
 from cotide_core.state.reclaimed import holdings
-from cotide_core.units import CPU
+from cotide_core.units import CPU, MEMORY
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
@@ -35,18 +38,21 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
+from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.consolidation.node_record import left_behind
-from cotide_operator.consolidation.outcome_file import OutcomeFile
+from cotide_operator.consolidation.outcome_file import PROVISIONING, OutcomeFile
 from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
 from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
 from cotide_operator.host_load.metrics_feed import metrics_feed
+from cotide_operator.leaderelection import node_backoffs
 from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
 from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
+from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.access import AccessReviews
 from cotide_operator.observability.http_server import HealthServer
@@ -61,16 +67,20 @@ from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.garbage_passes import thorough_passes
 from cotide_operator.scheduling.phase_resizer import PhaseResizer
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
 from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
+from cotide_operator.scheduling.volume_binder import VolumeBinder
 from cotide_operator.task_supervisor import TaskSupervisor
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.usage.dependencies import Dependencies
+from cotide_operator.usage.phase_learning import PhaseLearning
 from cotide_operator.usage.usage_feed import UsageFeed
 
 if TYPE_CHECKING:
     from cotide_operator.consolidation.controller import ConsolidationDependencies, Consolidator
+    from cotide_operator.provisioning.controller import Provisioner
     from cotide_operator.webhooks.admission.webhook import AdmissionWebhook
     from cotide_operator.webhooks.extender.extender import Extender
 
@@ -81,6 +91,9 @@ DRAIN_SECONDS: Final = 10.0
 CONNECTIONS_BESIDE_BINDS: Final = 32
 """For lists, the controllers and the low-priority lane; chosen."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
+TAKE_OVER_SECONDS: Final = 60.0
+"""For how long a standby that was ready stays so while it takes over. Chosen: kopf loads within 2 s on an idle machine
+and within 20 s where ten others share a core; meanwhile no roll-out should stop, and the webhook keeps an address."""
 KOPF_WAITS_SECONDS: Final = 5.0
 """Longest that kopf's start waits for the bindings of the first pods; chosen: readiness waits for kopf."""
 
@@ -142,7 +155,10 @@ class Operator:
         ledger = settings.ledger
         self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
         self.models = self._make_models()
-        self._retraining = self._make_retraining()
+        kept = self._kept_in(settings.models.retraining.store)
+        self._retraining = self._make_retraining(kept)
+        self._habits = self._make_habits(kept)
+        self._phase_learning = self._make_phase_learning()
         self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         around = ReportingDependencies(
@@ -174,6 +190,7 @@ class Operator:
             clock=self.clock,
             record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
+            foresight=self._habits,
             remake=self._remake_engine,
         )
         self._handover = Handover(self.client, self.mirror)
@@ -183,15 +200,19 @@ class Operator:
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
             Evictor(self.client, self.mirror, self.reporting.nominator),
             concurrency=settings.concurrent_binds,
+            volumes=VolumeBinder(self.client, self.mirror, self.intake.volumes, settings.volumes.bind_timeout_seconds),
         )
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
         self._host = ""
         self._leading = self._deciding = False
+        self._took_over: float | None = None
+        """When a standby that was ready began to lead, on the monotonic clock."""
         self._kopf = KopfSupervisor(self._credentials, self.telemetry)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
         self._consolidator: Consolidator | None = None
+        self._provisioner: Provisioner | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set.
@@ -221,6 +242,7 @@ class Operator:
         async with TaskSupervisor() as crew:
             crew.take(self._following.begin())
             crew.start(self._blocks.watch(), "longest block of the loop")
+            crew.start(thorough_passes(self.loop.is_calm), "garbage")
             if not await self._reached(crew, stop):
                 return
             crew.start(self.loop.translate_ahead(), "translation ahead")
@@ -247,8 +269,9 @@ class Operator:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
-                if self._retraining is not None:
-                    await self._retraining.keep()
+                for learning in (self._retraining, self._habits, self._phase_learning):
+                    if learning is not None:
+                        await learning.keep()
                 if leadership is not None:
                     await self._handover.hand_over(leadership, self.binder.unanswered)
                 # Last: kopf can take seconds to end, and nobody takes what it still hands over.
@@ -304,6 +327,7 @@ class Operator:
 
     async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
+        self._took_over = None if leadership is None or self._unlisted() else time.monotonic()
         self._leading = True
         self.telemetry.leader.set(1)
         self._aside.lead()
@@ -311,21 +335,25 @@ class Operator:
             await self.models.look()
             crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if leadership is not None:
-            crew.start(leadership.hold(), "lease")
+            crew.start(leadership.hold(self._backoffs), "lease")
         crew.start(self.binder.run(), "binder")
         crew.start(self.lane.run(), "low-priority lane")
         if self._ledger is not None:
             crew.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:
             crew.start(self._retraining.run(), "retraining")
+        if self._habits is not None:
+            crew.start(self._habits.run(), "run times")
         crew.start(self._publisher().run(), "reclaimed capacity")
-        crew.start(PhaseResizer(self.client, self.mirror, self._room_of).run(), "phases")
         async with (
             metrics_feed(self._dependencies(), crew) as feed,
             self._controlling(crew, feed),
             self._consolidating(crew),
         ):
-            crew.start(self.loop.run(self.binder, self._ready, lambda: self._handover.inherit(leadership)), "loop")
+            crew.start(self._resizer(feed).run(), "phases")
+            if self._phase_learning is not None and feed is not None:
+                crew.start(self._phase_learning.run(feed.usage_of), "learning of phases")
+            crew.start(self.loop.run(self.binder, self._ready, lambda: self._inherit(leadership)), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
                 await crew.until(stopping)
@@ -333,6 +361,19 @@ class Operator:
                 stopping.cancel()
                 self.loop.stop()
                 self.binder.close()
+
+    async def _inherit(self, leadership: LeaseThread | None) -> None:
+        """Take over from an earlier leader: what it learned of run times and of nodes, and what it bound last."""
+        if self._habits is not None:
+            await self._habits.restore()
+        if leadership is not None:
+            for told in node_backoffs.read(leadership.backoffs, self.clock, self.clock.now()):
+                self.loop.tell(told)
+        await self._handover.inherit(leadership)
+
+    def _backoffs(self) -> str | None:
+        """Return what the lease shall tell of nodes that refused pods, once the engine knows what it told before."""
+        return node_backoffs.written(self.loop.backoffs(), self.clock) if self.loop.cycles else None
 
     def _dependencies(self) -> Dependencies:
         return Dependencies(
@@ -350,6 +391,9 @@ class Operator:
     @contextlib.asynccontextmanager
     async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
+        options = ReconcileOptions(self.settings.scheduler_name, reclaim=self.settings.job_pods_reclaim)
+        if self._phase_learning is not None:
+            options = replace(options, learned=self._phase_learning.phases_for)
         controllers = Controllers(
             self.client,
             self.mirror,
@@ -357,7 +401,7 @@ class Operator:
             self.clock,
             readings=feed,
             applicability=self.models.applicability,
-            options=ReconcileOptions(self.settings.scheduler_name, reclaim=self.settings.job_pods_reclaim),
+            options=options,
         )
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")
@@ -372,31 +416,78 @@ class Operator:
 
     @contextlib.asynccontextmanager
     async def _consolidating(self, crew: TaskSupervisor) -> AsyncIterator[None]:
-        """Free nodes, or give back what an operator that did has left; undo what is under way before the lease goes."""
-        working = crew.start(self._consolidate(), "consolidation")
+        """Plan capacity and free nodes, or give back what an operator that did has left.
+
+        What is under way is undone before the lease goes.
+        """
+        working = [crew.start(self._consolidate(), "consolidation"), crew.start(self._provision(), "provisioning")]
         try:
             yield
         finally:
-            working.cancel()
-            await asyncio.wait([working])
+            for work in working:
+                work.cancel()
+            await asyncio.wait(working)
             if self._consolidator is not None:
                 await self._consolidator.stop()
 
     async def _consolidate(self) -> None:
         """Begin when the first pods are decided on: what waits is known only then."""
+        await self._begun()
+        if self.settings.consolidation.enabled or left_behind(self.mirror):
+            await self._freeing().run()
+
+    async def _provision(self) -> None:
+        """Plan capacity where it is configured."""
+        await self._begun()
+        if self.settings.provisioning is not None:
+            self._freeing()
+            await self._capacity(self.settings.provisioning).run()
+
+    async def _begun(self) -> None:
+        """Return when the first pods are decided on, and what capacity needs is loaded: not in the loop's thread."""
         await self.loop.caught_up()
-        settings = self.settings.consolidation
-        if settings.enabled or left_behind(self.mirror):
+        if self.settings.provisioning is not None:
+            await asyncio.to_thread(importlib.import_module, "cotide_operator.provisioning.controller")
+
+    def _freeing(self) -> Consolidator:
+        """Return what frees nodes, and knows which are free: one for both who ask."""
+        if self._consolidator is None:
             from cotide_operator.consolidation.controller import Consolidator  # heavy: loads kernels
 
-            self._consolidator = Consolidator(self._around_consolidation(), settings)
-            await self._consolidator.run()
+            self._consolidator = Consolidator(self._around_consolidation(), self.settings.consolidation)
+        return self._consolidator
+
+    def _capacity(self, settings: ProvisioningSettings) -> Provisioner:
+        """Return what plans capacity."""
+        if self._provisioner is None:
+            from cotide_kube.official import connect
+            from cotide_operator.provisioning.controller import Provisioner, ProvisioningDependencies
+
+            ledger = self.settings.ledger
+            outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry, PROVISIONING)
+            around = ProvisioningDependencies(
+                client=self.client,
+                mirror=self.mirror,
+                clock=self.clock,
+                recorder=self.reporting.recorder,
+                telemetry=self.telemetry,
+                engine=lambda: self.loop.scheduler,
+                pods=self.intake.pods,
+                note=outcomes.note,
+                namespace=self.settings.leader_election.namespace,
+                drains=lambda: self._consolidator,
+                official=lambda: connect(self._options.kubeconfig, self._options.context, retries=False),
+                prometheus=None if self.settings.metrics_source is None else self.settings.metrics_source.prometheus,
+            )
+            self._provisioner = Provisioner(around, settings)
+        return self._provisioner
 
     def _around_consolidation(self) -> ConsolidationDependencies:
         from cotide_operator.consolidation.controller import ConsolidationDependencies
 
-        ledger = self.settings.ledger
+        ledger, capacity = self.settings.ledger, self.settings.provisioning
         outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry)
+        counts = capacity is not None and capacity.mode == "act"
         return ConsolidationDependencies(
             client=self.client,
             mirror=self.mirror,
@@ -411,6 +502,7 @@ class Operator:
             scheduler_name=self.settings.scheduler_name,
             risk_threshold=self.settings.qos.risk_threshold_probability,
             slot_seconds=self.settings.slot_seconds,
+            allowed=self._capacity(capacity).allowed if counts and capacity is not None else None,
         )
 
     async def _run_kopf(self, controllers: Controllers) -> None:
@@ -432,18 +524,29 @@ class Operator:
             telemetry=self.telemetry,
         )
 
-    def _room_of(self, node: str) -> int:
-        """Return the millicores of a node that the engine counts as free."""
+    def _resizer(self, feed: UsageFeed | None) -> PhaseResizer:
+        return PhaseResizer(
+            self.client,
+            self.mirror,
+            self._room_of,
+            self.intake.expect_size,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            usage_of=feed.usage_of if feed is not None else lambda _: None,
+        )
+
+    def _room_of(self, node: str) -> Amounts:
+        """Return what of a node the engine counts as free."""
         columns = self.loop.scheduler.state.columns
         row = columns.row_of.get(node)
-        return 0 if row is None else columns.free_of(CPU, row)
+        return Amounts(0, 0) if row is None else Amounts(columns.free_of(CPU, row), columns.free_of(MEMORY, row))
 
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())
         return HealthServer(
             self.telemetry,
             self.board,
-            self._missing,
+            self._unready,
             self._refresh,
             access=access,
             notes=self._notes,
@@ -497,15 +600,40 @@ class Operator:
         else:
             self.loop.tell(told)
 
-    def _make_retraining(self) -> Retraining | None:
+    def _kept_in(self, store: str) -> LearnedStore | None:
+        """Return where what is learned outlives this process; None in memory only."""
+        if store == "directory" and self.settings.models.directory is not None:
+            return DirectoryStore(self.settings.models.directory / LEARNED)
+        if store == "configMaps":
+            return ConfigMapStore(self.client, self.settings.leader_election.namespace)
+        return None
+
+    def _make_phase_learning(self) -> PhaseLearning | None:
+        settings = self.settings.phases
+        if not settings.learn:
+            return None
+        kept = self._kept_in(settings.store)
+        return PhaseLearning(settings, self.mirror, clock=self.clock, telemetry=self.telemetry, kept=kept)
+
+    def _make_habits(self, kept: LearnedStore | None) -> RunTimeHabits | None:
+        settings = self.settings.models.retraining
+        if not (settings.enabled and settings.run_time_habits):
+            return None
+        return RunTimeHabits(
+            self.calibration,
+            self.telemetry,
+            kept=kept,
+            keep_seconds=settings.keep_seconds,
+            namespaces=lambda: self.mirror.namespaces,
+            now=self.clock.now,
+            predictor=settings.run_time_predictor,
+            challenger=settings.run_time_challenger,
+        )
+
+    def _make_retraining(self, kept: LearnedStore | None) -> Retraining | None:
         settings = self.settings.models.retraining
         if not settings.enabled:
             return None
-        kept: LearnedStore | None = None
-        if settings.store == "directory" and self.settings.models.directory is not None:
-            kept = DirectoryStore(self.settings.models.directory / LEARNED)
-        elif settings.store == "configMaps":
-            kept = ConfigMapStore(self.client, self.settings.leader_election.namespace)
 
         def learn(learner: str) -> QosLearning:
             return QosLearning(
@@ -526,7 +654,7 @@ class Operator:
             telemetry=self.telemetry,
             learn=learn,
             kept=kept,
-            is_there=self.mirror.namespaces.__contains__,
+            is_there=lambda learner: not self.mirror.is_gone(learner),
         )
 
     async def _flush(self, ledger: LedgerFile) -> None:
@@ -561,8 +689,13 @@ class Operator:
             len(self.mirror.pods),
         )
 
-    def _missing(self) -> list[str]:
-        """What readiness still waits for. A standby that has listed everything is ready to take over."""
+    def _unready(self) -> list[str]:
+        """What /readyz waits for: who was ready as a standby is not taken out of service for taking over."""
+        takes_over = self._took_over is not None and time.monotonic() - self._took_over < TAKE_OVER_SECONDS
+        return self._unlisted() if takes_over else self._missing()
+
+    def _unlisted(self) -> list[str]:
+        """What a standby still waits for: one that has listed everything is ready to take over."""
         if self._following.stage:
             return [self._following.stage]
         missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
@@ -570,6 +703,11 @@ class Operator:
             missing.append("the admission webhook's certificate")
         if self.extender is not None and not self.extender.listening:
             missing.append("the extender's certificate")
+        return missing
+
+    def _missing(self) -> list[str]:
+        """What this replica still waits for before it does all that it is there for now."""
+        missing = self._unlisted()
         if missing or not self._leading:
             return missing
         if not self._deciding:

@@ -52,6 +52,8 @@ QUANTITY_PATTERN: Final = (
 """The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
 never beyond `limits.EXACT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is written."""
 COMPLETIONS_LIMIT: Final = INDEXES_MOST
+SHARE_MOST: Final = 1000.0
+"""Of a phase's share. Chosen: shares are parts of 1, of 100 or of 1,000."""
 
 _INT_OR_STRING: Final[JsonDict] = {
     "x-kubernetes-int-or-string": True,
@@ -154,7 +156,7 @@ class PhaseResources(Schema):
     memory: int | str = Field(
         default=0,
         json_schema_extra=_INT_OR_STRING,
-        description="Bytes: 2Gi. The largest of all phases is held throughout.",
+        description="Bytes: 2Gi; the largest of all phases if not given. Given back once no later phase needs it.",
     )
 
 
@@ -163,6 +165,20 @@ class JobPhase(Schema):
 
     name: str = Field(min_length=1, max_length=NAME_LIMIT, description="What the pod says in cotide.dev/phase.")
     resources: PhaseResources = Field(description="What its first container needs meanwhile.")
+    seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=SECONDS_MOST,
+        json_schema_extra=_NOT_NULL,
+        description="How long it takes with that; work that says no phase goes on to the next one then.",
+    )
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        le=SHARE_MOST,
+        json_schema_extra=_NOT_NULL,
+        description="The same as a part of the pod's run time, in proportion to the shares of the other phases.",
+    )
 
     @property
     def millicores(self) -> int:
@@ -254,6 +270,16 @@ class JobSpec(Schema):
             "spec.phases must have different names",
             ".phases",
             lambda spec: len({phase.name for phase in spec.phases}) == len(spec.phases),
+        ),
+        Rule(
+            "!has(self.phases) || !self.phases.exists(one, has(one.share))"
+            " || self.phases.all(one, has(one.share) && !has(one.seconds))",
+            "spec.phases must give share for all phases and no seconds, or share for none",
+            ".phases",
+            lambda spec: (
+                all(phase.share is None for phase in spec.phases)
+                or all(phase.share is not None and phase.seconds is None for phase in spec.phases)
+            ),
         ),
     )
 

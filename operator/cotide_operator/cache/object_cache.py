@@ -19,6 +19,10 @@ from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
+    AttachmentObject,
+    ClaimObject,
+    CsiDriverObject,
+    CsiNodeObject,
     LabelSelector,
     Metadata,
     NamespaceObject,
@@ -27,13 +31,31 @@ from cotide_kube.objects import (
     PodDisruptionBudgetObject,
     PodObject,
     PriorityClassObject,
+    StorageCapacityObject,
+    StorageClassObject,
+    VolumeObject,
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache.label_selectors import read_selector, selects
-from cotide_operator.cache.pod_interning import PodKeeping
+from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping
 from cotide_operator.cache.quarantine import Quarantine
 
-Kind = Literal["nodes", "priorityclasses", "namespaces", "workloads", "jobs", "poddisruptionbudgets", "pods"]
+Kind = Literal[
+    "nodes",
+    "priorityclasses",
+    "namespaces",
+    "workloads",
+    "jobs",
+    "poddisruptionbudgets",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses",
+    "csinodes",
+    "csidrivers",
+    "csistoragecapacities",
+    "volumeattachments",
+    "pods",
+]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SETTLE_SECONDS: Final = 0.01
 """Of one call of `settle`; chosen: a fifth of what one piece of work may take."""
@@ -50,7 +72,21 @@ class CustomObject(ApiStruct, frozen=True):
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Mirrored = PodObject | NodeObject | PriorityClassObject | PodDisruptionBudgetObject | NamespaceObject | CustomObject
+Mirrored = (
+    PodObject
+    | NodeObject
+    | PriorityClassObject
+    | PodDisruptionBudgetObject
+    | NamespaceObject
+    | CustomObject
+    | ClaimObject
+    | VolumeObject
+    | StorageClassObject
+    | CsiNodeObject
+    | CsiDriverObject
+    | StorageCapacityObject
+    | AttachmentObject
+)
 PATHS: Final[dict[Kind, str]] = {
     "nodes": "/api/v1/nodes",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
@@ -58,9 +94,16 @@ PATHS: Final[dict[Kind, str]] = {
     "workloads": "/apis/cotide.dev/v1alpha1/workloads",
     "jobs": "/apis/cotide.dev/v1alpha1/jobs",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+    "csinodes": "/apis/storage.k8s.io/v1/csinodes",
+    "csidrivers": "/apis/storage.k8s.io/v1/csidrivers",
+    "csistoragecapacities": "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "volumeattachments": "/apis/storage.k8s.io/v1/volumeattachments",
     "pods": "/api/v1/pods",
 }
-KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping}
+KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping, "nodes": NodeKeeping}
 """Makers of what turns a decoded object into the one that is kept."""
 TYPES: Final[dict[Kind, type[Any]]] = {
     "nodes": NodeObject,
@@ -69,6 +112,13 @@ TYPES: Final[dict[Kind, type[Any]]] = {
     "workloads": CustomObject,
     "jobs": CustomObject,
     "poddisruptionbudgets": PodDisruptionBudgetObject,
+    "persistentvolumeclaims": ClaimObject,
+    "persistentvolumes": VolumeObject,
+    "storageclasses": StorageClassObject,
+    "csinodes": CsiNodeObject,
+    "csidrivers": CsiDriverObject,
+    "csistoragecapacities": StorageCapacityObject,
+    "volumeattachments": AttachmentObject,
     "pods": PodObject,
 }
 
@@ -111,7 +161,8 @@ class ObjectCache:
 
     Attributes
     ----------
-    pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs :
+    pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs, persistentvolumeclaims,
+    persistentvolumes, storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments :
         latest object by ``namespace/name`` (or name): views, which only `apply` changes.
     quarantine :
         what made a part of the operator raise; see its module.
@@ -134,6 +185,13 @@ class ObjectCache:
         self.namespaces: Mapping[str, NamespaceObject] = self._views["namespaces"]
         self.workloads: Mapping[str, CustomObject] = self._views["workloads"]
         self.jobs: Mapping[str, CustomObject] = self._views["jobs"]
+        self.persistentvolumeclaims: Mapping[str, ClaimObject] = self._views["persistentvolumeclaims"]
+        self.persistentvolumes: Mapping[str, VolumeObject] = self._views["persistentvolumes"]
+        self.storageclasses: Mapping[str, StorageClassObject] = self._views["storageclasses"]
+        self.csinodes: Mapping[str, CsiNodeObject] = self._views["csinodes"]
+        self.csidrivers: Mapping[str, CsiDriverObject] = self._views["csidrivers"]
+        self.csistoragecapacities: Mapping[str, StorageCapacityObject] = self._views["csistoragecapacities"]
+        self.volumeattachments: Mapping[str, AttachmentObject] = self._views["volumeattachments"]
         self.pods_version = ""
         self.quarantine = Quarantine()
         self._synced: set[Kind] = set()
@@ -157,6 +215,10 @@ class ObjectCache:
     def missing(self) -> list[Kind]:
         """Return the kinds that were not listed yet."""
         return [kind for kind in KINDS if kind not in self._synced]
+
+    def is_gone(self, namespace: str) -> bool:
+        """Whether a namespace is not there; nothing is gone before the namespaces were listed."""
+        return "namespaces" in self._synced and namespace not in self.namespaces
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener(kind, key)`` after each change, in the loop's own thread; it must not block."""
@@ -256,6 +318,10 @@ class ObjectCache:
             if time.perf_counter() >= until:
                 break
         return bool(self._unsettled)
+
+    def look_again(self, kind: Kind, key: str) -> None:
+        """Tell the listeners of an object that did not change: what is made of it did."""
+        self._tell(kind, key)
 
     def set_aside(self, kind: Kind, key: str, place: str, error: BaseException | str) -> None:
         """Set an object aside at the version that is here."""

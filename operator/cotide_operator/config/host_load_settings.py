@@ -30,6 +30,12 @@ class HostLoadSettings(Section):
     quantile: float = 0.9
     """The quantile of the coming slot's peak that is planned with; chosen: overloads are rare, and no tenth of the node
     is given away for the last one (docs/host-load.md has what each costs)."""
+    predictor: Literal["mixture", "sigma-percentile"] = "mixture"
+    """What forecasts the usage of online pods: our mixture of experts, or the larger of mean + N standard deviations
+    and a percentile with a half-life of a day (docs/host-load.md has both on the same series)."""
+    challenger: Literal["mixture", "sigma-percentile"] | None = None
+    """Forecasts in shadow, and takes over after a day of slots over which it was better beyond noise; None: nobody.
+    Costs what a predictor costs."""
     history_seconds: float = Field(default=86_400.0, gt=0)
     """How far back usage is asked for after a restart; a day holds a service's daily rhythm."""
     refit_seconds: float = Field(default=21_600.0, gt=0)
@@ -42,6 +48,12 @@ class HostLoadSettings(Section):
         if value not in QUANTILES:
             raise ValueError(f"must be one of {', '.join(f'{quantile:g}' for quantile in QUANTILES)}")
         return value
+
+    @model_validator(mode="after")
+    def _challenges_another(self) -> HostLoadSettings:
+        if self.challenger == self.predictor:
+            raise ValueError("challenger must not be the predictor itself")
+        return self
 
 
 class ReclaimedSettings(Section):

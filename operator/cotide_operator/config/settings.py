@@ -14,7 +14,14 @@ from typing import Any, Final, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from cotide_core.config import DEPTH_MAX, ExplorationConfig, HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.config import (
+    DEPTH_MAX,
+    FAIR_HALF_LIFE_SECONDS,
+    ExplorationConfig,
+    HierarchicalConfig,
+    PlansConfig,
+    SchedulerConfig,
+)
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
@@ -27,6 +34,7 @@ from cotide_operator.config.host_load_settings import (
     ReclaimedSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
+from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import Section
 from cotide_operator.config.tenancy_settings import TenancySettings
@@ -52,6 +60,7 @@ __all__ = [
     "Settings",
     "SimulatedTimeSettings",
     "TenancySettings",
+    "VolumeSettings",
     "engine_config",
     "parse_settings",
     "read_settings",
@@ -82,6 +91,7 @@ class QueueSettings(Section):
     unschedulable_flush_seconds: float = Field(default=_ENGINE.unschedulable_flush_seconds, gt=0)
     age_back_seconds: float = Field(default=_ENGINE.age_back_seconds, ge=0)
     overtaking_seconds: float = Field(default=_ENGINE.overtaking_seconds, ge=0)
+    fair_half_life_seconds: float = Field(default=FAIR_HALF_LIFE_SECONDS, gt=0)
     max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1)
     max_pods: int = Field(default=_ENGINE.max_queue, ge=1)
 
@@ -103,6 +113,10 @@ class PlansSettings(Section):
 
 EVERY: Final = "*"
 """Of a list of namespaces: all of them."""
+
+
+RunTimePredictor = Literal["habits", "exponential-smoothing", "regression", "fmkf", "mlkf"]
+"""As `cotide_predictors.run_time.habits.live_catalogue` has them, which takes seconds to load."""
 
 
 class RetrainingSettings(Section):
@@ -131,14 +145,31 @@ class RetrainingSettings(Section):
     exploration_probability: float = Field(default=0.3, ge=0.0, le=0.5)
     """Highest probability of a violation that is tried; chosen: above it a refusal is hardly uncertain."""
     store: Literal["directory", "configMaps", "memory"] = "directory"
-    """Where samples and trust outlive the process: beside the models (a volume), in two ConfigMaps of the operator's
-    namespace (a digest), or nowhere."""
+    """Where samples, trust and run times outlive the process: beside the models (a volume), in ConfigMaps of the
+    operator's namespace (a digest), or nowhere."""
     keep_seconds: float = Field(default=300.0, gt=0)
     """Wall seconds between two writes of it; chosen."""
+    run_time_habits: bool = True
+    """Whether run times are learned from what pods of the same namespace, owner, image, type and size took, and told
+    to the engine in the namespaces where that was at least as accurate as the completion model."""
+    run_time_predictor: RunTimePredictor = "habits"
+    """What learns them: the mixture of past runs, exponential smoothing, the on-line regression or one of two Kalman
+    filters (docs/predictor-lab.md has all on the same logs)."""
+    run_time_challenger: RunTimePredictor | None = None
+    """Forecasts in shadow, and takes over after 48 hours with runs over which it was better beyond noise; None: nobody.
+    Costs what a predictor costs."""
     own_models_most: int = Field(default=64, ge=0)
     """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
     kept_models: int = Field(default=5, ge=2)
     """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
+
+    @model_validator(mode="after")
+    def _challenges_another(self) -> RetrainingSettings:
+        if self.run_time_challenger == self.run_time_predictor:
+            raise ValueError("runTimeChallenger must not be runTimePredictor itself")
+        if self.run_time_challenger is not None and not self.run_time_habits:
+            raise ValueError("runTimeChallenger needs runTimeHabits: nothing is learned of run times without it")
+        return self
 
 
 class ModelSettings(Section):
@@ -189,6 +220,13 @@ class LedgerSettings(Section):
     directory: Path
 
 
+class VolumeSettings(Section):
+    """What is done about claims that wait for their pod's node."""
+
+    bind_timeout_seconds: float = Field(default=600.0, gt=0, le=3000)
+    """Wall seconds that a volume has to be made; then another node is tried. kube-scheduler's default."""
+
+
 class SimulatedTimeSettings(Section):
     """A clock shared with fake nodes; for emulation only."""
 
@@ -231,8 +269,10 @@ class Settings(Section):
     admission: AdmissionSettings = AdmissionSettings()
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
+    volumes: VolumeSettings = VolumeSettings()
     provisioning: ProvisioningSettings | None = None
     consolidation: ConsolidationSettings = ConsolidationSettings()
+    phases: PhaseSettings = PhaseSettings()
 
     @property
     def shadow(self) -> bool:
@@ -294,6 +334,8 @@ class Settings(Section):
             raise _disagreement(
                 "reclaimed.jobPods", "needs reclaimed.publish: no node would offer what the pods ask for"
             )
+        self._phases_can_be_learned()
+        self._prices_can_be_asked()
         if self.admission.enabled and not self.publishes_reclaimed:
             raise _disagreement(
                 "admission.enabled", "needs reclaimed.publish: no node would offer what the pods ask for"
@@ -304,7 +346,9 @@ class Settings(Section):
             ("admission.enabled", self.admission.enabled),
             ("extender.enabled", self.extender.enabled),
             ("consolidation.enabled", self.consolidation.enabled),
+            ("provisioning.mode", self.provisioning is not None and self.provisioning.mode == "act"),
             ("models.retraining.enabled", self.models.retraining.enabled),
+            ("phases.learn", self.phases.learn),
         ):
             if self.shadow and on:
                 raise _disagreement(section, "must be off in shadow, where nothing is written")
@@ -317,6 +361,25 @@ class Settings(Section):
         if self.host_load.refit_seconds < self.slot_seconds:
             raise _disagreement("hostLoad.refitSeconds", "must not be below slotSeconds: there would be no new record")
         return self
+
+    def _prices_can_be_asked(self) -> None:
+        prices = None if self.provisioning is None else self.provisioning.energy_prices
+        if prices is None or prices.file is not None:
+            return
+        if self.metrics_source is None or self.metrics_source.prometheus is None:
+            raise _disagreement("provisioning.energyPrices", "its queries need metricsSource.prometheus to be asked")
+
+    def _phases_can_be_learned(self) -> None:
+        if not self.phases.learn:
+            return
+        if self.metrics_source is None:
+            raise _disagreement("phases.learn", "needs a metricsSource: phases are learned from measured usage")
+        if self.job_pods_reclaim:
+            raise _disagreement(
+                "phases.learn", "needs reclaimed.jobPods off: what asks for reclaimed capacity can't be resized"
+            )
+        if self.phases.store == "directory" and self.models.directory is None:
+            raise _disagreement("phases.store", "needs models.directory to be kept in")
 
 
 def _disagreement(field: str, sentence: str) -> PydanticCustomError:
@@ -341,12 +404,14 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         unschedulable_flush_seconds=settings.queue.unschedulable_flush_seconds,
         age_back_seconds=settings.queue.age_back_seconds,
         overtaking_seconds=settings.queue.overtaking_seconds,
+        fair_half_life_seconds=_half_life(settings),
         max_decisions_per_cycle=settings.queue.max_decisions_per_cycle,
         assume_timeout_seconds=ASSUME_TIMEOUT_WALL_SECONDS * max(1.0, settings.speed),
         max_queue=settings.queue.max_pods,
         hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
         exploration=_exploration(settings.models.retraining),
+        packs=settings.consolidation.enabled and settings.consolidation.packs,
     )
 
 
@@ -355,6 +420,12 @@ def _exploration(retraining: RetrainingSettings) -> ExplorationConfig | None:
     if not retraining.enabled or not retraining.exploration_share:
         return None
     return ExplorationConfig(retraining.exploration_share, retraining.exploration_probability)
+
+
+def _half_life(settings: Settings) -> float | None:
+    """Return what was changed, or None: a ledger's header says only what is not the default."""
+    seconds = settings.queue.fair_half_life_seconds
+    return None if seconds == FAIR_HALF_LIFE_SECONDS else seconds
 
 
 def _plans(settings: Settings) -> PlansConfig | None:

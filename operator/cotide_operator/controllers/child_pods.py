@@ -18,7 +18,7 @@ from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, format_amount
 from cotide_kube.objects import Metadata, PodObject
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
+from cotide_operator.apis.names import JOB_LABEL, LEARNED_PHASES_ANNOTATION, TRACKING_FINALIZER
 from cotide_operator.apis.types import (
     API_VERSION,
     INDEX_LABEL,
@@ -38,6 +38,7 @@ from cotide_operator.cache.object_cache import controller_of
 from cotide_operator.reclaimed.pod_requests import reclaimed
 from cotide_operator.translation.gangs import GANG_ANNOTATION, MIN_MEMBER_ANNOTATION, TIMEOUT_ANNOTATION
 from cotide_operator.translation.kubelet_refusals import exceeded_its_own_limit
+from cotide_operator.translation.pod_phases import NO_PHASES, Phases, written
 
 Manifest = dict[str, Any]
 
@@ -186,11 +187,13 @@ def job_pod(
     workload_class: WorkloadClass,
     scheduler_name: str,
     reclaim: bool = False,
+    learned: Phases = NO_PHASES,
 ) -> Manifest:
     """Return the manifest of a Job's pod.
 
     With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`; not where it has
-    phases, which `scheduling.phase_resizer` follows.
+    phases, which `scheduling.phase_resizer` follows. With learned phases it asks for what its template says, from
+    which it is resized.
 
     Raises
     ------
@@ -230,6 +233,8 @@ def job_pod(
         _ask_for_largest(pod["spec"]["containers"][0], spec)
     elif reclaim:
         pod["spec"] = reclaimed(pod["spec"])
+    elif learned:
+        pod["metadata"]["annotations"][LEARNED_PHASES_ANNOTATION] = written(learned)
     return pod
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -34,6 +34,7 @@ from cotide_operator.controllers.status_builder import ReconcileContext, job_sta
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
+from cotide_operator.translation.pod_phases import NO_PHASES, Phases
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class JobController:
         scheduler_name: str,
         refresh_seconds: float,
         reclaim: bool = False,
+        learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES,
     ) -> None:
         self._mirror = mirror
         self._board = board
@@ -89,6 +91,7 @@ class JobController:
         self._clock = clock
         self._scheduler_name = scheduler_name
         self._reclaim = reclaim
+        self._learned = learned
         self._children = ChildPodWriter(client, mirror)
         self._tracking = JobFinalizers(client, mirror, self._children)
         self._record = JobStatusReader(client)
@@ -207,6 +210,8 @@ class JobController:
             return False
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
 
+        learned = self._learned(job, spec)
+
         def manifest(index: int, retry: int) -> Manifest:
             return job_pod(
                 job.metadata,
@@ -216,6 +221,7 @@ class JobController:
                 workload_class=workload_class,
                 scheduler_name=self._scheduler_name,
                 reclaim=self._reclaim,
+                learned=learned,
             )
 
         if places:

@@ -18,7 +18,8 @@ the lease, so that a leader has stopped before another starts. A leader that did
 paused, is held by `permit`, which is asked before each request that it sends.
 
 A lease that is given up says in an annotation what the next leader must have seen of the pods, see `handover`; whoever
-takes it takes that off. What others wrote on the lease stays.
+takes it takes that off. Another annotation tells which nodes refused pods, see `node_backoffs`: whoever takes the lease
+leaves it there until it knows better itself. What others wrote on the lease stays.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import LeaseObject, LeaseSpec
 from cotide_kube.timestamps import format_micro_timestamp
 from cotide_operator.config.settings import LeaderElectionSettings
+from cotide_operator.leaderelection.node_backoffs import NODE_BACKOFFS_ANNOTATION
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,6 +83,8 @@ class LeaderElector:
     ----------
     inherited : what the last holder had bound up to when it gave the lease up, until it was seen here; empty when it
         said nothing.
+    backoffs : the annotation that tells which nodes refused pods: as the last holder left it, then what whoever leads
+        here makes of it.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class LeaderElector:
         """When the request began that renewed the lease last."""
         self.leading = False
         self.inherited = ""
+        self.backoffs = ""
 
     @property
     def lease_seconds(self) -> float:
@@ -208,7 +213,9 @@ class LeaderElector:
                 await self._write(stored, self.identity)
             elif self._free(stored.lease):
                 # Kept before it is taken off: the answer may be lost, and at the next look the lease is ours already.
-                self.inherited = stored.lease.metadata.annotations.get(BOUND_UP_TO_ANNOTATION, "")
+                annotations = stored.lease.metadata.annotations
+                self.inherited = annotations.get(BOUND_UP_TO_ANNOTATION, "")
+                self.backoffs = annotations.get(NODE_BACKOFFS_ANNOTATION, "")
                 await self._write(stored, self.identity)
             else:
                 self._say(f"standing by: {stored.lease.spec.holder_identity} leads")
@@ -260,16 +267,16 @@ class LeaderElector:
     def _body(
         self, stored: _Stored | None, holder: str, duration_seconds: int | None = None, bound_up_to: str = ""
     ) -> dict[str, Any]:
-        """Return the lease as it shall be: of what is stored, only our own fields and our annotation change."""
+        """Return the lease as it shall be: of what is stored, only our own fields and our annotations change."""
         now = format_micro_timestamp(time.time())
         before = stored.lease.spec if stored is not None else LeaseSpec()
         whole = stored.whole if stored is not None else {}
         ours_already = before.holder_identity == holder
         metadata = {**(whole.get("metadata") or {})}
         metadata |= {"name": self._settings.lease_name, "namespace": self._settings.namespace}
-        annotations = {**(metadata.pop("annotations", None) or {}), BOUND_UP_TO_ANNOTATION: bound_up_to}
-        if not bound_up_to:
-            del annotations[BOUND_UP_TO_ANNOTATION]
+        ours = {BOUND_UP_TO_ANNOTATION: bound_up_to, NODE_BACKOFFS_ANNOTATION: self.backoffs}
+        annotations = {**(metadata.pop("annotations", None) or {}), **ours}
+        annotations = {name: text for name, text in annotations.items() if text or name not in ours}
         if annotations:
             metadata["annotations"] = annotations
         return {

@@ -9,16 +9,19 @@ sign once a second while it runs, and after `HUNG_SECONDS` without one nothing i
     deciding loop --sign, once a second--> this thread --renew--> API server
                   <--LeadershipLost-------'
 
-Invariant: everything of the elector runs in the thread's loop but `permit`, `leading` and `inherited`, which are single
-reads and writes.
+With each sign comes what the deciding loop has learned of nodes that refuse pods, which the next renewal writes.
+
+Invariant: everything of the elector runs in the thread's loop but `permit`, `leading`, `inherited` and `backoffs`,
+which are single reads and writes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from cotide_kube.client import KubeClient
@@ -30,6 +33,8 @@ HUNG_SECONDS: Final = 60.0
 """Chosen: a hundred times the longest block that the alerts let pass, and two probes of a kubelet."""
 SIGN_SECONDS: Final = 1.0
 CONNECTIONS: Final = 2
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -55,6 +60,7 @@ class LeaseThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name="lease", daemon=True)
         self._sign = time.monotonic()
+        self._learned: Callable[[], str | None] = lambda: None
 
     @property
     def leading(self) -> bool:
@@ -69,6 +75,11 @@ class LeaseThread:
     @inherited.setter
     def inherited(self, version: str) -> None:
         self.elector.inherited = version
+
+    @property
+    def backoffs(self) -> str:
+        """What is known of nodes that refused pods, see `LeaderElector`."""
+        return self.elector.backoffs
 
     @property
     def lease_seconds(self) -> float:
@@ -102,8 +113,15 @@ class LeaseThread:
         """Return when this replica leads; tries for ever."""
         await self._there(self.elector.acquire())
 
-    async def hold(self) -> None:
-        """Renew until cancelled; raises `LeadershipLost`."""
+    async def hold(self, learned: Callable[[], str | None] = lambda: None) -> None:
+        """Renew until cancelled; raises `LeadershipLost`.
+
+        Parameters
+        ----------
+        learned : what the lease shall tell of nodes that refused pods, None for what it tells already; called in the
+            deciding loop.
+        """
+        self._learned = learned
         self._sign = time.monotonic()
         signs = asyncio.create_task(self._give_signs(), name="sign of life for the lease")
         try:
@@ -113,6 +131,7 @@ class LeaseThread:
 
     async def release(self, bound_up_to: str = "") -> None:
         """Give the lease up, see `LeaderElector.release`."""
+        self._learn()
         await self._there(self.elector.release(bound_up_to))
 
     async def _end(self) -> None:
@@ -123,9 +142,19 @@ class LeaseThread:
         await asyncio.gather(*left, return_exceptions=True)
         await self._client.__aexit__(None, None, None)
 
+    def _learn(self) -> None:
+        try:
+            learned = self._learned()
+        except Exception:  # noqa: BLE001 - what trips us here must not cost the sign of life, and with it the lease
+            _LOG.exception("the lease does not tell which nodes refused pods")
+            return
+        if learned is not None:
+            self.elector.backoffs = learned
+
     async def _give_signs(self) -> None:
         while True:
             self._sign = time.monotonic()
+            self._learn()
             await asyncio.sleep(SIGN_SECONDS)
 
     def _is_alive(self) -> bool:

@@ -2,8 +2,8 @@
 
 Started by the assembly in the operator's own event loop, so that a stuck loop fails its liveness probe by not
 answering. Invariants: /readyz says 200 only while everything was listed and this replica is able to act (a standby is
-ready too: it must be allowed to wait for its turn), and otherwise names what is missing; what names pods is shown only
-to callers whom the API server lets see it, and is worked out beside the loop, a page at a time.
+ready too: it must be allowed to wait for its turn, and to take over), and otherwise names what is missing; what names
+pods is shown only to callers whom the API server lets see it, and is worked out beside the loop, a page at a time.
 """
 
 from __future__ import annotations

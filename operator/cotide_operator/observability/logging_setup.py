@@ -6,11 +6,14 @@ speak from WARNING up only.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+_LOG = logging.getLogger(__name__)
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 Format = Literal["text", "json"]
@@ -44,3 +47,15 @@ def set_up(level: str, style: Format) -> None:
     root.setLevel(logging.WARNING)
     for package in ("cotide_operator", "cotide_node_agent", "cotide_kube"):
         logging.getLogger(package).setLevel(level.upper())
+
+
+def tell_of_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Say in one line that a connection broke: an exception handler of a loop; all but connections it tells in full.
+
+    Whoever's request was on the connection hears of it anyway. uvloop tells of it once more, with a trace, when TLS had
+    something to send on a connection that was closed meanwhile, as after a stop of the whole process.
+    """
+    if "transport" in context and isinstance(context.get("exception"), OSError | RuntimeError):
+        _LOG.warning("a connection broke: %s: %s", context.get("message", ""), context["exception"])
+    else:
+        loop.default_exception_handler(context)

@@ -22,6 +22,10 @@ EXTENDER_BUCKETS: Final = tuple(0.00025 * 2**exponent for exponent in range(12))
 """A quarter of a millisecond to half a second; chosen."""
 PLAN_BUCKETS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Of a plan of consolidation; chosen."""
+RATIO_BUCKETS: Final = (0.25, 0.5, 0.8, 0.9, 1.1, 1.25, 2.0, 4.0)
+"""Of what was over what was expected; chosen."""
+BOOT_BUCKETS: Final = (10.0, 30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0)
+"""Of a machine's boot; chosen."""
 QOS_TRUST: Final = ("Learning", "Trusted", "FallenBack")
 """How a service's latency forecasts may stand; the words of its Workload's conditions."""
 
@@ -43,6 +47,9 @@ class Metrics:
         self._show_admission()
         self._show_extender()
         self._show_consolidation()
+        self._show_phases()
+        self._show_provisioning()
+        self._count_provisioning()
         self._show_replica()
         self._count_faults()
 
@@ -124,6 +131,30 @@ class Metrics:
         )
         self.forecast_bias = self._gauge(
             "forecast_bias_share", "Mean of forecast - load over the recent slots, shares of the node.", "forecaster"
+        )
+        self.peak_predictors = self._gauge(
+            "host_load_predictor_info", "Who forecasts the usage of online pods, and who does in shadow: 1.",
+            "predictor", "role",
+        )  # fmt: skip
+        self.peak_loss = self._gauge(
+            "host_load_predictor_loss",
+            "Mean pinball loss at hostLoad.quantile in the challenge under way, shares of the node.",
+            "predictor", "resource",
+        )  # fmt: skip
+        self.peak_challenges = self._counter(
+            "host_load_challenges_total", "Days of slots over which a challenger was judged: promoted, kept.", "outcome"
+        )
+        self.run_time_predictors = self._gauge(
+            "run_time_predictor_info", "Who forecasts run times from past runs, and who does in shadow: 1.",
+            "predictor", "role",
+        )  # fmt: skip
+        self.run_time_loss = self._gauge(
+            "run_time_predictor_loss",
+            "Mean loss (1 - accuracy) over the hours of the challenge under way, namespaces alike.",
+            "predictor",
+        )
+        self.run_time_challenges = self._counter(
+            "run_time_challenges_total", "48 hours over which a challenger was judged: promoted, kept.", "outcome"
         )
         self.qos_violations = self._counter("qos_violations_total", "Service slots over the limit.", "workload")
         self.qos_predictions = self._counter(
@@ -207,6 +238,32 @@ class Metrics:
         )
         self.admission_certificate_expiry.set(math.nan)
 
+    def _show_phases(self) -> None:
+        """Make what tells of pods that are resized to what their phase needs."""
+        self.phase_resizes = self._counter(
+            "phase_resizes_total",
+            "Sizes of phases: asked for; infeasible by their kubelet and taken back; refused for good; unanswered.",
+            "outcome",
+        )
+        self.phase_length_ratio = self._histogram(
+            "phase_length_ratio", "Length of a phase that ended, over the length that was expected.", RATIO_BUCKETS
+        )
+        self.phase_runs = self._counter(
+            "phase_runs_total",
+            "Pods that ended: taught the phases of their type, or were measured too little.",
+            "outcome",
+        )
+        self.phase_types = self._gauge(
+            "phase_types", "Types of Jobs by what their learned phases are: learning, trusted, fallen back.", "state"
+        )
+        self.phase_forecast = self._gauge(
+            "phase_forecast_share",
+            "Of the last runs: part of their time in which a rule kept less than was used (under), part of their "
+            "maximum that it kept (held); learned phases beside one mean level and the maximum.",
+            "rule",
+            "what",
+        )
+
     def _show_consolidation(self) -> None:
         """Make what tells of nodes that are freed, and of what was predicted of them."""
         self.consolidation_nodes = self._gauge(
@@ -237,6 +294,78 @@ class Metrics:
         )
         self.consolidation_plan_seconds = self._histogram(
             "consolidation_plan_seconds", "Wall seconds of one plan, in its thread.", PLAN_BUCKETS
+        )
+
+    def _show_provisioning(self) -> None:
+        """Make what tells of machines that are wanted and there, and of what was foreseen."""
+        self.provisioning_nodes = self._gauge(
+            "provisioning_nodes",
+            "Nodes by type: open, freeing, freed, stopping, coming (ordered), and away (lost, or somebody else's).",
+            "type",
+            "state",
+        )
+        self.provisioning_wanted = self._gauge(
+            "provisioning_wanted_nodes",
+            "Nodes wanted: for pods that are there, for those foreseen, kept on for now; resting: after failed boots.",
+            "type",
+            "why",
+        )
+        self.provisioning_pods = self._gauge(
+            "provisioning_pods", "Pods that need room: those there, and what is foreseen for a boot ahead.", "what"
+        )
+        self.provisioning_hopeless = self._gauge(
+            "provisioning_hopeless_pods", "Pods that wait although no machine type would help them."
+        )
+        self.provisioning_factor = self._gauge(
+            "provisioning_overprovisioning_ratio", "What is kept on over what is asked for, as packing has taught."
+        )
+        self.provisioning_plan_cost = self._gauge(
+            "provisioning_plan_cost", "Energy, rent and switching over the last plan's horizon, in money."
+        )
+        self.provisioning_energy_price = self._gauge(
+            "provisioning_energy_price", "Money for a kilowatt-hour that holds now, without what carbon is priced at."
+        )
+        self.provisioning_carbon_intensity = self._gauge(
+            "provisioning_carbon_grams_per_kilowatt_hour", "Carbon dioxide of a kilowatt-hour that holds now."
+        )
+        self.provisioning_prices_stale = self._gauge(
+            "provisioning_energy_prices_stale", "1 while price and carbon of energy are older than they may be."
+        )
+        self.provisioning_plan_time = self._gauge(
+            "provisioning_plan_timestamp_seconds", "When the plan that holds was made."
+        )
+        self.provisioning_plan_seconds = self._histogram(
+            "provisioning_plan_seconds", "Wall seconds of one plan of capacity, in its thread.", PLAN_BUCKETS
+        )
+        self.provisioning_boot_seconds = self._histogram(
+            "provisioning_boot_seconds", "From the order of a machine until its node was seen.", BOOT_BUCKETS
+        )
+
+    def _count_provisioning(self) -> None:
+        """Make what counts plans, orders and what machines use."""
+        self.provisioning_plans = self._counter(
+            "provisioning_plans_total", "Plans of capacity: planned, refused (the last one stays), failed.", "result"
+        )
+        self.provisioning_orders = self._counter(
+            "provisioning_orders_total", "Orders of machines by what became of them, in their events' words.", "type",
+            "outcome",
+        )  # fmt: skip
+        self.provisioning_stopped = self._counter(
+            "provisioning_stopped_total", "Nodes that were handed over to be switched off.", "type"
+        )
+        self.provisioning_forecasts = self._counter(
+            "provisioning_forecasts_total",
+            "Forecasts of the pods that need room by what came: below_p50, below_p95, above_p95.",
+            "outcome",
+        )
+        self.provisioning_energy = self._counter(
+            "provisioning_energy_joules_total", "Energy of the machines that are on, by their types' watts.", "type"
+        )
+        self.provisioning_cost = self._counter(
+            "provisioning_cost_total", "Money for energy, rent and switching.", "type"
+        )
+        self.provisioning_carbon = self._counter(
+            "provisioning_carbon_grams_total", "Carbon dioxide of that energy.", "type"
         )
 
     def _show_replica(self) -> None:

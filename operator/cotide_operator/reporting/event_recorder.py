@@ -92,6 +92,10 @@ class EventRecorder:
         """Say something of a node."""
         self._write_soon(_About("Node", name, uid), kind, reason, message)
 
+    def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
+        """Say something of an order of a node, of the ConfigMap that holds it."""
+        self._write_soon(_About("ConfigMap", key, ""), kind, reason, f"{order}: {message}", topic=order)
+
     def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
         self._write_soon(_About("Pod", key, uid), kind, reason, message)
 

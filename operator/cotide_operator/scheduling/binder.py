@@ -14,7 +14,7 @@ else's, so it stays posted: to post it again does no harm, and its answer says w
 
 Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
 never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
-in `evictor`.
+in `evictor`, and what comes before a binding whose pod has claims that wait for it in `volume_binder`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
+from cotide_operator.scheduling.volume_binder import VolumeBinder
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,6 +102,8 @@ class Binder:
         Who carries evictions out.
     concurrency : int
         Bindings in flight.
+    volumes : VolumeBinder, optional
+        Who sees to claims that wait for their pod's node; without it there are none.
     """
 
     def __init__(
@@ -111,11 +114,15 @@ class Binder:
         evictor: Evictor,
         *,
         concurrency: int = 32,
+        volumes: VolumeBinder | None = None,
     ) -> None:
         self._client = client
         self._mirror = mirror
         self._listeners = tuple(listeners)
         self._evictor = evictor
+        self._volumes = volumes
+        self._preparing: dict[str, tuple[asyncio.Task[None], Bind, BindNote | None]] = {}
+        """Bindings that wait for volumes, by uid: they take no worker, and nothing that is decided waits for them."""
         self._concurrency = concurrency
         self._waiting: deque[tuple[Bind | Evict, BindNote | None]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -188,6 +195,9 @@ class Binder:
                 self._refuse(instruction, under_way, note, retry=True)
                 return
             self._under_way.add(instruction.uid)
+        self._queue(instruction, note)
+
+    def _queue(self, instruction: Bind | Evict, note: BindNote | None) -> None:
         self._waiting.append((instruction, note))
         self._drained.clear()
         if self.backlog >= self._concurrency * ROOM_PER_BIND:
@@ -205,6 +215,10 @@ class Binder:
     def close(self) -> None:
         """Post nothing more from this moment on; what is in flight goes on."""
         self._closed = True
+        for task, bind, waiting_note in list(self._preparing.values()):
+            task.cancel()
+            self._refuse(bind, _STOPPED, waiting_note, retry=False)
+        self._preparing.clear()
         while self._waiting:
             instruction, note = self._waiting.popleft()
             self._refuse(instruction, _STOPPED, note, retry=False)
@@ -230,8 +244,13 @@ class Binder:
                 await turn
             instruction, note = self._waiting.popleft()
             self._in_flight += 1
+            prepared = True
             try:
-                if isinstance(instruction, Bind):
+                if isinstance(instruction, Bind) and self._volumes is not None and self._volumes.concerns(instruction):
+                    prepared = False
+                    task = asyncio.create_task(self._prepare(self._volumes, instruction, note), name="volumes")
+                    self._preparing[instruction.uid] = task, instruction, note
+                elif isinstance(instruction, Bind):
                     await self._bind(instruction, note)
                 else:
                     self._report(await self._evictor.carry_out(instruction))
@@ -243,8 +262,23 @@ class Binder:
                 self._refuse(instruction, _TRIPPED, note, retry=True)
             finally:
                 self._in_flight -= 1
-                self._under_way.discard(instruction.uid)
+                if prepared:
+                    self._under_way.discard(instruction.uid)
                 self._settle()
+
+    async def _prepare(self, volumes: VolumeBinder, bind: Bind, note: BindNote | None) -> None:
+        """See to the volumes of a binding, which then has its turn again."""
+        try:
+            refused = await volumes.prepare(bind)
+        except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
+            self._mirror.set_aside("pods", bind.key, "volume binder", error)
+            refused = _TRIPPED, True
+        del self._preparing[bind.uid]
+        if refused is None:
+            self._queue(bind, note)
+            return
+        self._under_way.discard(bind.uid)
+        self._refuse(bind, refused[0], note, retry=refused[1])
 
     def _settle(self) -> None:
         if self.backlog < self._concurrency * ROOM_PER_BIND // 2:

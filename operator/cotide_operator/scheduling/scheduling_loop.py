@@ -23,7 +23,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cotide_core.cycle import Scheduler
-from cotide_core.events import BindRefused, Event, EvictRefused, ModelsChanged, Pod, Tick
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    EvictRefused,
+    ModelsChanged,
+    NodeBackoffRestored,
+    Pod,
+    Tick,
+)
+from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import Instruction
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.state.cluster_state import ClusterState
@@ -121,6 +130,22 @@ class Watcher(Protocol):
         ...
 
 
+class Foresight(Protocol):
+    """Who forecasts pods as they come, with what the engine's own models say beside it (the habits of owners)."""
+
+    def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
+        """Return what the engine is to be told behind the events of a cycle."""
+        ...
+
+    def decided(self, instructions: Sequence[Instruction]) -> None:
+        """Take the instructions of a cycle."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Tell a new engine what the one before it knew."""
+        ...
+
+
 class SchedulingLoop:
     """Owns the engine and drives it.
 
@@ -130,8 +155,8 @@ class SchedulingLoop:
         Nobody else may call its `handle`.
     mirror, intake, binder, outcomes, clock :
         See their modules.
-    record, watcher : optional
-        Ledger and sample collector.
+    record, watcher, foresight : optional
+        Ledger, sample collector and run times.
     remake : callable, optional
         Makes the engine that follows one which failed; without it such a failure is the loop's.
     """
@@ -146,6 +171,7 @@ class SchedulingLoop:
         clock: Clock,
         record: Record | None = None,
         watcher: Watcher | None = None,
+        foresight: Foresight | None = None,
         remake: Callable[[], Scheduler] | None = None,
     ) -> None:
         self.scheduler = scheduler
@@ -155,6 +181,7 @@ class SchedulingLoop:
         self._clock = clock
         self._record = record
         self._watcher = watcher
+        self._foresight = foresight
         self._inbox: list[Event] = []
         self._in_hand = False
         """Whether events were taken that the engine has not handled yet, or whose outcome is not carried out."""
@@ -236,6 +263,15 @@ class SchedulingLoop:
                 next_publication = started + max(PUBLISH_SECONDS, spent * PUBLISH_SHARE)
             await self._pause(binder, next_publication)
 
+    def backoffs(self) -> list[NodeBackoffRestored]:
+        """Return what the engine knows of nodes that refused pods."""
+        return self.scheduler.state.backoffs(self._now)
+
+    def is_calm(self) -> bool:
+        """Whether nothing is to be decided now: what keeps everybody waiting for a moment may be done."""
+        busy = self._inbox or self._in_hand or self._awaited or self._intake.waiting
+        return not busy and not self.scheduler.pending()["active"]
+
     async def translate_ahead(self) -> None:
         """Translate pods while there is time for it: while lists come, and while another replica leads."""
         while not self.cycles:
@@ -267,10 +303,13 @@ class SchedulingLoop:
         await turn.give_way()
         if self._stopped:
             return
+        events += self._intake.take_wishes()
         events += self._inbox
         self._inbox = []
         awaited, self._awaited = self._awaited, []
         self._now = now = max(self._now, self._clock.now())
+        if self._foresight is not None:
+            events += self._foresight.ahead(events, self.scheduler.completion_forecaster)
         if not events:
             events.append(Tick())
         started = time.perf_counter()
@@ -278,7 +317,7 @@ class SchedulingLoop:
             instructions = self.scheduler.handle(events, now)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._awaited += awaited
-            self._recover(error)
+            self._recover(error, events)
             return
         self._failures = 0
         self._cycle_seconds = time.perf_counter() - started
@@ -286,6 +325,8 @@ class SchedulingLoop:
             self._record.entry(now, events, instructions)
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
+        if self._foresight is not None:
+            self._foresight.decided(instructions)
         self.cycles += 1
         await turn.give_way()
         self._outcomes.events(events, self._intake.take_arrivals())
@@ -299,7 +340,7 @@ class SchedulingLoop:
             if not handled.done():  # whoever waited may have been cancelled
                 handled.set_result(None)
 
-    def _recover(self, error: Exception) -> None:
+    def _recover(self, error: Exception, events: Sequence[Event]) -> None:
         """Set aside what the engine failed over, and begin with a new engine, which is told everything else.
 
         What it had decided and the API server has not carried out yet is decided again; the binder, which still has it
@@ -318,8 +359,12 @@ class SchedulingLoop:
         if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
             raise error
         mirror.set_aside(kind, key, ENGINE, error)
+        # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
+        self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
         self.scheduler = self._remake()
         self._intake.restart()
+        if self._foresight is not None:
+            self._foresight.begin_anew()
         if self._models is not None:
             self._inbox.insert(0, self._models)
         if self._record is not None:

@@ -9,8 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from cotide_core.events import HostPort, NodeTerm, Toleration
-from cotide_core.limits import FIELDS_NAMED, GATES_MOST, HOST_PORTS_MOST, REQUIREMENTS_MOST, TOLERATIONS_MOST
-from cotide_kube.objects import Affinity, PodSpec
+from cotide_core.limits import (
+    CLAIMS_MOST,
+    FIELDS_NAMED,
+    GATES_MOST,
+    HOST_PORTS_MOST,
+    IMAGE_CHARACTERS,
+    IMAGES_NAMED_MOST,
+    REQUIREMENTS_MOST,
+    TOLERATIONS_MOST,
+)
+from cotide_kube.objects import Affinity, PodSpec, Volume
 from cotide_operator.translation.node_terms import alternatives
 from cotide_operator.translation.pod_rules import REQUIRED, rule_faults
 
@@ -37,6 +46,22 @@ def tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
     return own + tuple(item for item in DEFAULT_TOLERATIONS if (item.key, item.effect) not in named)
 
 
+def asked_images(spec: PodSpec) -> tuple[str, ...]:
+    """Return the images of all containers, init containers included, sorted; of too many containers none.
+
+    Each counts as often as it is named; a name that is too long is kept as an empty one, which no node has.
+    """
+    containers = (*spec.init_containers, *spec.containers)
+    if len(containers) > IMAGES_NAMED_MOST:
+        return ()
+    return tuple(sorted(_with_tag(one.image) if len(one.image) <= IMAGE_CHARACTERS else "" for one in containers))
+
+
+def _with_tag(name: str) -> str:
+    """Return a name with the tag that is meant where none is written; the host of a registry may have a port."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     """Return the host ports that a pod takes; with ``hostNetwork`` each container port is one."""
     ports = [
@@ -55,15 +80,38 @@ def unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
         paths += _unsupported_affinity(spec.affinity)
     paths += rule_faults(spec)
     paths += _too_many(spec)
+    paths += _disks(spec)
+    if spec.resource_claims:
+        paths.append("spec.resourceClaims")
+    return _named(paths)
+
+
+def claim_fields(spec: PodSpec) -> tuple[str, ...]:
+    """Return the paths of volumes that are claims: without the claims themselves nobody can judge them."""
+    paths = []
     for index, volume in enumerate(spec.volumes):
         if volume.persistent_volume_claim is not None:
             paths.append(f"spec.volumes[{index}].persistentVolumeClaim")
         if volume.ephemeral is not None:
             paths.append(f"spec.volumes[{index}].ephemeral")
-    if spec.resource_claims:
-        paths.append("spec.resourceClaims")
+    return _named(paths)
+
+
+def _disks(spec: PodSpec) -> list[str]:
+    """Return the paths of volumes that name a disk of which a node, or the cluster, may hold one writer only."""
+    kinds = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
+    fields = ("gce_persistent_disk", "aws_elastic_block_store", "iscsi", "rbd")
+    return [
+        f"spec.volumes[{index}].{kind}"
+        for index, volume in enumerate(spec.volumes)
+        for kind, name in zip(kinds, fields, strict=True)
+        if getattr(volume, name) is not None
+    ]
+
+
+def _named(paths: list[str]) -> tuple[str, ...]:
     if len(paths) > FIELDS_NAMED:
-        paths[FIELDS_NAMED:] = [f"{len(paths) - FIELDS_NAMED} more"]
+        return (*paths[:FIELDS_NAMED], f"{len(paths) - FIELDS_NAMED} more")
     return tuple(paths)
 
 
@@ -75,8 +123,13 @@ def _too_many(spec: PodSpec) -> list[str]:
         ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
         ("hostPorts", len(host_ports(spec)), HOST_PORTS_MOST),
         ("spec.schedulingGates", len(spec.scheduling_gates), GATES_MOST),
+        ("claims in spec.volumes", sum(map(_is_claim, spec.volumes)), CLAIMS_MOST),
     )
     return [f"{name} (more than {most} entries)" for name, count, most in counts if count > most]
+
+
+def _is_claim(volume: Volume) -> bool:
+    return volume.persistent_volume_claim is not None or volume.ephemeral is not None
 
 
 def _selected(spec: PodSpec) -> int:

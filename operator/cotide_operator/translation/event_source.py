@@ -34,6 +34,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
+from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
 from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
@@ -41,6 +42,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
+from cotide_operator.translation.pod_phases import asked_by, with_size
 from cotide_operator.translation.pod_rules import selects_namespaces
 from cotide_operator.translation.pod_times import PodTimes, Sightings
 from cotide_operator.translation.pods_and_nodes import (
@@ -52,6 +54,8 @@ from cotide_operator.translation.pods_and_nodes import (
     translate_workload,
 )
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
+from cotide_operator.translation.volumes import KINDS as VOLUME_KINDS
+from cotide_operator.translation.volumes import VolumeReader
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,6 +89,7 @@ class EventSource:
     Attributes
     ----------
     pods : the pods as the engine was told of them, by key.
+    volumes : what their claims demand.
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class EventSource:
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
         self._surroundings: dict[tuple[Kind, str], Any] = {}
+        self.volumes = VolumeReader(mirror)
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
         self._pods: dict[str, Pod] = {}
@@ -117,6 +123,8 @@ class EventSource:
         """Pods whose labels alone changed before."""
         self._selects_namespaces = False
         """Whether a pod selects namespaces by label: from then on labels of namespaces are told."""
+        self._wishes: dict[str, tuple[str, Amounts]] = {}
+        """Sizes that were asked for and are not shown yet, with the pod's uid."""
         for kind in KINDS:  # the lists may have begun before we were there
             for key in list(mirror.objects(kind)):
                 self.mark(kind, key)
@@ -186,6 +194,42 @@ class EventSource:
             del changed[key]
             self._guarded(kind, key, tell, events)
 
+    def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
+        """Count a pod with a size that is being asked for, until the watch shows it; None: as it is shown, again.
+
+        Whoever asks counts the room that the engine knows as free; the engine must not bind anybody into it meanwhile.
+        """
+        if size is not None:
+            self._wishes[key] = (uid, size)
+        elif self._wishes.pop(key, None) is not None:
+            self._changed["pods"][key] = None
+
+    def take_wishes(self) -> list[Event]:
+        """Return the events of sizes that were asked for since the last collection."""
+        events: list[Event] = []
+        for key in list(self._wishes):
+            told, pod = self._pods.get(key), self._mirror.pods.get(key)
+            if told is None or pod is None or told.phase in _ENDED:
+                del self._wishes[key]
+                continue
+            wished = self._with_wish(key, told, pod)
+            if wished.requests != told.requests:
+                self._pods[key] = wished
+                events.append(PodUpserted(wished))
+        return events
+
+    def _with_wish(self, key: str, told: Pod, pod: PodObject) -> Pod:
+        """Return a pod with the size that was asked for where it does not show yet; it may have it already."""
+        wish = self._wishes.get(key)
+        if wish is None:
+            return told
+        uid, size = wish
+        shown = asked_by(pod) if pod.spec.containers else size
+        if uid != told.uid or all(has >= want for has, want in zip(shown, size, strict=True)):
+            del self._wishes[key]
+            return told
+        return with_size(told, pod, size)
+
     def take_arrivals(self) -> list[Pod]:
         """Return the pods of ours that were told for the first time, unbound, since the last call."""
         arrivals, self._arrivals = self._arrivals, []
@@ -229,8 +273,19 @@ class EventSource:
                 self._ahead.repeat(key)
         elif kind in ("nodes", "workloads"):
             self._changed[kind][key] = None
+        elif kind in VOLUME_KINDS:
+            self._mark_volumes(kind, key)
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
+
+    def _mark_volumes(self, kind: Kind, key: str) -> None:
+        """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
+        for node in self.volumes.nodes_concerned(kind, key):
+            self._changed["nodes"][node] = None
+        for pod in self.volumes.concerned(kind, key):
+            self._changed["pods"][pod] = None
+            if self._ahead is not None:
+                self._ahead.repeat(pod)
 
     def _observe(self, pod: PodObject, key: str) -> PodTimes:
         return self._sightings.observe(pod, live=self._live, job_status=self._job_status(key))
@@ -251,7 +306,8 @@ class EventSource:
             return None
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
-        return translate_pod(pod, affiliation(pod, self._mirror), seen, self._scheduler_name)
+        around = affiliation(pod, self._mirror)
+        return translate_pod(pod, around, seen, self._scheduler_name, self.volumes.facts(pod))
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""
@@ -319,7 +375,7 @@ class EventSource:
             if self._nodes.pop(name, None) is not None:
                 events.append(NodeDeleted(name))
             return
-        told = translate_node(node, self._clock.from_wall)
+        told = translate_node(node, self._clock.from_wall, self.volumes.limits_of(name), self.volumes.attached_to(name))
         if self._nodes.get(name) != told:
             for fault in node_faults(node):
                 _LOG.warning("node %s: %s", name, fault)
@@ -347,13 +403,14 @@ class EventSource:
             before = None
         if pod is None:
             self._sightings.forget(key)
+            self.volumes.forget(key)
             self._relabelled.pop(key, None)
             return
         ahead = self._ahead.take(key) if self._ahead is not None else None
         if ahead is None:
             # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
             known = self._sightings.of(pod) if self._live else None
-            told = self._translate(pod, known or self._observe(pod, key))
+            told = self._with_wish(key, self._translate(pod, known or self._observe(pod, key)), pod)
         else:
             seen, told = ahead
             self._sightings.keep(key, seen)

@@ -1,7 +1,8 @@
 """What a pod's owner says about its eviction, from annotations that other programs know, too.
 
-Called by `translation`; `faults` by `event_source`, which says once what could not be read. Pure. Invariant: what can't
-be read counts as not written, as in the programs that these annotations come from.
+Called by `translation`; `faults` by `event_source`, which says once what could not be read; `is_mirror` by `explain`
+and `consolidation`, too. Pure. Invariant: what can't be read counts as not written, as in the programs that these
+annotations come from.
 
 Sources: https://karpenter.sh/docs/concepts/disruption/#pod-level-controls,
 https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md (safe-to-evict),
@@ -20,6 +21,9 @@ DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+"""On the mirror of a static pod: a file on its node is the pod, and deleting the mirror ends nothing
+(https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/)."""
 _READ: Final = frozenset(
     (
         DO_NOT_DISRUPT_ANNOTATION,
@@ -74,6 +78,11 @@ def faults(annotations: Mapping[str, str]) -> list[str]:
         sentence = "is no whole number of 32 bits, and counts as not written"
         found.append(f"annotation {DELETION_COST_ANNOTATION}: {text[:40]!r} {sentence}")
     return found
+
+
+def is_mirror(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod mirrors a static one. Who only writes the annotation gains nothing: kubelets delete such a pod."""
+    return MIRROR_ANNOTATION in annotations
 
 
 def _cost(text: str | None) -> int | None:

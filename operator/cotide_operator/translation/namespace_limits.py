@@ -15,11 +15,16 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.events import Namespace
-from cotide_core.limits import EXACT, QUANTITY_CHARACTERS
+from cotide_core.limits import EXACT, NUMBER_CHARACTERS, QUANTITY_CHARACTERS
 from cotide_core.state.namespace_use import MAX_BATCH_CPU, MAX_BATCH_MEMORY, MAX_QUEUED_PODS
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import NamespaceObject
 
+FAIR_WEIGHT: Final = "cotide.dev/fair-weight"
+"""Annotation: what the namespace is due beside others under the policy ``fair``."""
+WEIGHT_LEAST: Final = 0.001
+WEIGHT_MOST: Final = 1000.0
+"""Chosen: a namespace of a million times another's weight has everything."""
 MAX_PRIORITY: Final = "cotide.dev/max-priority"
 """Annotation: highest pod priority that counts for the order of the queue; what is above counts as this."""
 MAX_JOB_PRIORITY: Final = "cotide.dev/max-job-priority"
@@ -41,9 +46,10 @@ def translate_namespace(namespace: NamespaceObject, *, labels: bool = False) -> 
     memory_bytes = _read(annotations, MAX_BATCH_MEMORY)
     queued = _read(annotations, MAX_QUEUED_PODS)
     told = tuple(sorted(namespace.metadata.labels.items())) if labels else ()
-    if millicores is None and memory_bytes is None and queued is None and not told:
+    weight = _weight(annotations.get(FAIR_WEIGHT)) or 1.0
+    if millicores is None and memory_bytes is None and queued is None and not told and weight == 1.0:
         return None
-    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued, told)
+    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued, told, weight)
 
 
 def max_priorities(namespace: NamespaceObject) -> tuple[int | None, int | None]:
@@ -61,7 +67,22 @@ def limit_faults(namespace: NamespaceObject) -> list[str]:
             kind = "whole number" if annotation in _INTEGERS else "quantity"
             said = text[:QUANTITY_CHARACTERS]
             found.append(f"annotation {annotation}: {said!r} is no {kind}; until it is corrected it counts as 0")
+    weight = namespace.metadata.annotations.get(FAIR_WEIGHT)
+    if weight is not None and _weight(weight) is None:
+        said = weight[:QUANTITY_CHARACTERS]
+        found.append(
+            f"annotation {FAIR_WEIGHT}: {said!r} is no number from {WEIGHT_LEAST:g} to {WEIGHT_MOST:g}; it counts as 1"
+        )
     return found
+
+
+def _weight(text: str | None) -> float | None:
+    """Return a weight; None for none, and for what is none."""
+    try:
+        weight = float(text) if text is not None and len(text) <= NUMBER_CHARACTERS else 0.0
+    except ValueError:
+        return None
+    return weight if WEIGHT_LEAST <= weight <= WEIGHT_MOST else None
 
 
 def _read(annotations: Mapping[str, str], annotation: str) -> int | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from cotide_core.events import NodeTerm, Requirement
-from cotide_kube.objects import MatchExpression, NodeSelector, NodeSelectorTerm
+from cotide_kube.objects import LabelSelector, MatchExpression, NodeSelector, NodeSelectorTerm
 
-_MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
+MATCHES_NOTHING: Final = NodeTerm(labels=(Requirement("", "In"),))
 """What an empty term means: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/."""
 
 
@@ -18,17 +18,23 @@ def alternatives(required: NodeSelector | None) -> tuple[NodeTerm, ...]:
     """Return the alternatives of a node selector; empty when there is none."""
     if required is None:
         return ()
-    return tuple(node_term(term) for term in required.node_selector_terms) or (_MATCHES_NOTHING,)
+    return tuple(node_term(term) for term in required.node_selector_terms) or (MATCHES_NOTHING,)
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
     """Return one term."""
     if not (term.match_expressions or term.match_fields):
-        return _MATCHES_NOTHING
+        return MATCHES_NOTHING
     return NodeTerm(
         labels=tuple(_requirement(expression) for expression in term.match_expressions),
         fields=tuple(_requirement(expression) for expression in term.match_fields),
     )
+
+
+def selected(selector: LabelSelector) -> NodeTerm:
+    """Return what nodes must have that a label selector selects; one without labels selects all, as no term does."""
+    pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return NodeTerm(labels=(*pairs, *(_requirement(expression) for expression in selector.match_expressions)))
 
 
 def _requirement(expression: MatchExpression) -> Requirement:

@@ -15,8 +15,15 @@ import msgspec
 from cotide_core.events import HostPort, NodeTerm, PodRules, Toleration
 from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
 from cotide_core.state.remembered import Remembered
-from cotide_kube.objects import PodSpec, PodStatus
-from cotide_operator.translation.constraints import host_ports, node_terms, tolerations, unsupported_fields
+from cotide_kube.objects import PodSpec, PodStatus, Volume
+from cotide_operator.translation.constraints import (
+    asked_images,
+    claim_fields,
+    host_ports,
+    node_terms,
+    tolerations,
+    unsupported_fields,
+)
 from cotide_operator.translation.pod_requests import effective_requests, resized
 from cotide_operator.translation.pod_rules import pod_rules, rule_faults
 
@@ -40,6 +47,9 @@ class SpecFacts:
     gates: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
     rules: PodRules | None = None
+    claims: tuple[str, ...] = ()
+    """Paths of its claims, which say nothing by themselves: see `volumes`."""
+    images: tuple[str, ...] = ()
 
 
 class SpecReader:
@@ -86,11 +96,16 @@ def _key(spec: PodSpec) -> bytes:
             spec.tolerations,
             spec.topology_spread_constraints,
             spec.scheduling_gates,
-            spec.volumes,
+            [(one.persistent_volume_claim is not None, one.ephemeral is not None, _disk(one)) for one in spec.volumes],
             spec.resource_claims,
             spec.host_network,
         )
     )
+
+
+def _disk(volume: Volume) -> int:
+    disks = (volume.gce_persistent_disk, volume.aws_elastic_block_store, volume.iscsi, volume.rbd)
+    return next((number for number, disk in enumerate(disks, start=1) if disk is not None), 0)
 
 
 def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
@@ -103,7 +118,13 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
     if unsupported:  # no node is looked for: what it asks of one may be more than anybody can look at
         # Where the pod is placed already, by whomever, it keeps others off all the same.
         rules = None if rule_faults(spec) else pod_rules(spec)
-        return SpecFacts(requests=requests.amounts, host_ports=taken, unsupported=unsupported, rules=rules)
+        return SpecFacts(
+            requests=requests.amounts,
+            host_ports=taken,
+            unsupported=unsupported,
+            rules=rules,
+            claims=claim_fields(spec),
+        )
     return SpecFacts(
         requests=requests.amounts,
         host_ports=taken,
@@ -112,4 +133,6 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         tolerations=tolerations(spec),
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         rules=pod_rules(spec),
+        claims=claim_fields(spec),
+        images=asked_images(spec),
     )

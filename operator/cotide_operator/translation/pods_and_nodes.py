@@ -12,16 +12,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass, classify
 from cotide_core.errors import InputError
-from cotide_core.events import Node, Pod, PodPhase, Taint, Workload
+from cotide_core.events import Node, NodeImage, Pod, PodPhase, PodRules, Taint, Workload
 from cotide_core.limits import (
+    EXACT,
+    IMAGE_CHARACTERS,
+    IMAGE_NAMES_MOST,
     INDEXES_MOST,
     INT32_MOST,
     LABEL_CHARACTERS,
     LATENCY_MILLISECONDS_MOST,
+    NODE_IMAGES_MOST,
     NODE_LABELS_MOST,
     NODE_RESOURCES_MOST,
     NODE_TAINTS_MOST,
@@ -39,15 +44,16 @@ from cotide_core.units import (
     bounded_amount,
     resource_amount,
 )
-from cotide_kube.objects import Metadata, NodeObject, PodObject, PodSpec, Quantity
+from cotide_kube.objects import Metadata, NodeImageObject, NodeObject, PodObject, PodSpec, Quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
-from cotide_operator.translation.eviction_annotations import wishes
+from cotide_operator.translation.eviction_annotations import is_mirror, wishes
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
+from cotide_operator.translation.volumes import VolumeFacts
 
 TYPE_ANNOTATION: Final = "cotide.dev/type"
 INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"
@@ -62,6 +68,9 @@ DEFAULT_JOB_PRIORITY: Final = 100
 JOB_PRIORITY_MAX: Final = 1000
 NEVER: Final = "Never"
 """``preemptionPolicy`` of a pod for which nobody is evicted."""
+NO_VOLUMES: Final = VolumeFacts()
+IMAGES_KEPT: Final = 8192
+"""Images of nodes whose names are kept once (chosen: some MB; nodes have most of theirs in common)."""
 REMEMBERED: Final = 1024
 """Surroundings, and answers about them, that are kept; chosen: many pods share theirs, one takes a microsecond."""
 
@@ -149,7 +158,9 @@ def _owner_kind(metadata: Metadata) -> str | None:
 
 
 def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
-    """Return the class of a pod as it is now."""
+    """Return the class of a pod as it is now; a static pod is online whatever it says, since nobody can evict it."""
+    if pod.spec.node_name and is_mirror(pod.metadata.annotations):
+        return WorkloadClass.ONLINE
     return _class(
         pod.metadata.labels.get(CLASS_LABEL),
         around.owner_class,
@@ -188,9 +199,17 @@ def _class(
 
 
 def translate_pod(
-    pod: PodObject, around: PodOwnership, seen: PodTimes, scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    pod: PodObject,
+    around: PodOwnership,
+    seen: PodTimes,
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME,
+    volumes: VolumeFacts | None = None,
 ) -> Pod:
     """Return what the engine must know of a pod.
+
+    Parameters
+    ----------
+    volumes : what its claims demand; without it a pod that names claims is Misconfigured.
 
     A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read
     (no API server lets one through) or is beyond any node is a Misconfigured pod, never one that asks for nothing.
@@ -204,6 +223,8 @@ def translate_pod(
     priority = min(INT32_MOST, max(-INT32_MOST - 1, priority))
     node = spec.node_name or None
     to_place = ours and node is None
+    claims = facts.claims if volumes is None else ()
+    held = volumes or NO_VOLUMES
     gang, lacks = gang_of(metadata.namespace, metadata.labels, annotations, around.job_succeeded)
     return Pod(
         key=key_of(metadata),
@@ -231,7 +252,7 @@ def translate_pod(
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
         gates=facts.gates if to_place else (),
-        unsupported=facts.unsupported + lacks if to_place else (),
+        unsupported=facts.unsupported + claims + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,
@@ -242,10 +263,21 @@ def translate_pod(
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
         preempts=spec.preemption_policy != NEVER,
         labels=_labels(metadata.labels),
-        # A placed pod keeps others off by its anti-affinity, whoever placed it.
-        rules=facts.rules if to_place or (facts.rules is not None and facts.rules.anti_affinity) else None,
+        rules=facts.rules if to_place or concerns_others(facts.rules) else None,
+        volume_terms=held.volume_terms if to_place else (),
+        open_claims=held.open_claims if to_place else (),
+        attachments=held.attachments,
+        sole_claims=held.sole_claims,
+        blocked=held.blocked if to_place else "",
         gang=gang if ours else None,
+        image=spec.containers[0].image[:IMAGE_CHARACTERS] if spec.containers else "",
+        images=facts.images if to_place else (),
     )
+
+
+def concerns_others(rules: PodRules | None) -> bool:
+    """Whether a placed pod, whoever placed it, keeps others off or would have them near or elsewhere."""
+    return rules is not None and bool(rules.anti_affinity or rules.affinity or rules.pod_preferences)
 
 
 def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -319,12 +351,18 @@ def annotation_faults(annotations: Mapping[str, str]) -> list[str]:
     return found
 
 
-def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float) -> Node:
+def translate_node(
+    node: NodeObject,
+    from_wall: Callable[[float], float] = float,
+    attach_limits: tuple[tuple[str, int], ...] = (),
+    attached: tuple[tuple[str, str], ...] = (),
+) -> Node:
     """Return what the engine must know of a node; one that is being deleted takes no more pods.
 
     Parameters
     ----------
     from_wall : maps epoch seconds of the machine to the operator's clock.
+    attach_limits, attached : see `events.Node`; its CSINode and VolumeAttachments say them.
     """
     metadata, spec, status = node.metadata, node.spec, node.status
     too_much = len(metadata.labels) > NODE_LABELS_MOST or len(spec.taints) > NODE_TAINTS_MOST
@@ -339,7 +377,26 @@ def translate_node(node: NodeObject, from_wall: Callable[[float], float] = float
         ready=ready == "True",
         cordoned_until_seconds=_moment(metadata.annotations.get(CORDON_ANNOTATION), from_wall),
         pressures=pressures(status.conditions),
+        attach_limits=attach_limits,
+        attached=attached,
+        images=node_images(status.images),
     )
+
+
+def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
+    """Return what a node has, once for each name, sorted; of a name that is there twice the size that comes first."""
+    sizes: dict[str, NodeImage] = {}
+    for image in images[:NODE_IMAGES_MOST]:  # a kubelet reports the largest first
+        for one in _named(image):
+            sizes.setdefault(one.name, one)
+    return tuple(sizes[name] for name in sorted(sizes))
+
+
+@lru_cache(IMAGES_KEPT)
+def _named(image: NodeImageObject) -> tuple[NodeImage, ...]:
+    size = min(max(0, image.size_bytes), EXACT)
+    names = image.names[:IMAGE_NAMES_MOST]
+    return tuple(NodeImage(intern(name), size) for name in names if 0 < len(name) <= IMAGE_CHARACTERS)
 
 
 def node_faults(node: NodeObject) -> list[str]:

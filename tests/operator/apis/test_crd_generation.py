@@ -88,7 +88,7 @@ def test_every_cel_rule_names_its_field_and_only_fields_that_exist() -> None:
         for path, node in walk(schema(resource))
         for rule in node.get("x-kubernetes-validations", ())
     ]
-    assert len(rules) == 8  # the name of both, phases and twice the gang of the Job, three of the Workload's spec
+    assert len(rules) == 9  # the name of both, twice phases and the gang of the Job, three of the Workload's spec
     for path, rule in rules:
         assert "spec." in rule["message"] or "metadata.name" in rule["message"], rule
         if "fieldPath" in rule:

@@ -9,9 +9,9 @@ import pytest
 from manifests import container, pod_object
 from msgspec.structs import replace
 
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache import pod_interning as pod_keeping
-from cotide_operator.cache.pod_interning import PodKeeping
+from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping
 
 
 def pod(name: str = "p", node: str = "", volume: str = "", **metadata: Any) -> PodObject:
@@ -52,7 +52,7 @@ def test_volumes_that_tie_a_pod_stay_in_their_places_with_their_claims() -> None
     came = msgspec.convert({"metadata": {"name": "a"}, "spec": {"volumes": [{"name": "x"}, claim]}}, PodObject)
     kept = PodKeeping()(came).spec.volumes
     assert [one.persistent_volume_claim is not None for one in kept] == [False, True]
-    assert kept[1] == came.spec.volumes[1]
+    assert kept[1].persistent_volume_claim == came.spec.volumes[1].persistent_volume_claim
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -62,3 +62,14 @@ def test_sharing_that_begins_anew_loses_nothing(monkeypatch: pytest.MonkeyPatch,
     for number in range(8):
         came = pod(f"p{number}", f"n{number % 2}", labels={"app": f"a{number % 3}"})
         assert keep(came) == replace(came, status=replace(came.status, pod_ip=""))
+
+
+def test_nodes_share_their_images_and_keep_all_else() -> None:
+    image = {"names": ["web:1", "web@sha256:1"], "sizeBytes": 100}
+    came = [
+        msgspec.convert({"metadata": {"name": name}, "status": {"images": [image]}}, NodeObject) for name in ("a", "b")
+    ]
+    keep = NodeKeeping()
+    one, other = map(keep, came)
+    assert [one, other] == came
+    assert one.status.images[0] is other.status.images[0]

@@ -50,11 +50,15 @@ MISTAKES = [
     ("hierarchical:\n  nominationSeconds: 30\n", "c.yaml:3: hierarchical: nominationSeconds must not be below evictionTimeoutSeconds"),
     ("hostLoad: {quantile: 0.95}\n", "c.yaml:3: hostLoad.quantile: must be one of 0.5, 0.9, 0.99"),
     ("hostLoad: {quantile: high}\n", "c.yaml:3: hostLoad.quantile: input should be a valid number"),
+    ("hostLoad: {predictor: oracle}\n", "c.yaml:3: hostLoad.predictor: input should be 'mixture' or 'sigma-percentile'"),
+    ("hostLoad: {challenger: mixture}\n", "c.yaml:3: hostLoad: challenger must not be the predictor itself"),
     ("hostLoad: {historySeconds: 200}\n", "c.yaml:3: hostLoad.historySeconds: must not be below slotSeconds"),
     ("slotSeconds: 600\nhostLoad:\n  quantile: 0.5\n  refitSeconds: 300\n", "c.yaml:6: hostLoad.refitSeconds: must not be below slotSeconds"),
     ("hostLoad:\n  enabled: true\n", "c.yaml:4: hostLoad.enabled: needs a metricsSource"),
     ("policy: hierarchical\nhostLoad: {enabled: false}\nreclaimed: {publish: true}\n", "c.yaml:5: reclaimed.publish: needs hostLoad"),
     ("reclaimed: {jobPods: true}\n", "c.yaml:3: reclaimed.jobPods: needs reclaimed.publish"),
+    ("provisioning:\n  machineTypes: [{name: a, cpu: '4', memory: 1Gi, count: 1}]\n  energyPrices: {priceQuery: up}\n", "c.yaml:5: provisioning.energyPrices: its queries need metricsSource.prometheus"),
+    ("provisioning:\n  machineTypes: [{name: a, cpu: '4', memory: 1Gi, count: 1}]\n  actuator:\n    scales: {a: apis/x}\n", "provisioning.actuator.scales.a"),
     ("policy: hierarchical\nreclaimed: {publish: false, jobPods: true}\n", "c.yaml:4: reclaimed.jobPods: needs reclaimed.publish"),
     ("reclaimed: {minimumChangeShare: 5}\n", "c.yaml:3: reclaimed.minimumChangeShare: input should be less than or equal to 1"),
     ("reclaimed: {patchesPerSecond: 0}\n", "c.yaml:3: reclaimed.patchesPerSecond: input should be greater than 0"),
@@ -126,7 +130,7 @@ def test_every_engine_knob_comes_through() -> None:
     text = (
         "policy: fifo-guarded\nseed: 7\nqos: {riskThresholdProbability: 0.2}\n"
         "queue: {backoffInitialSeconds: 2, backoffMaxSeconds: 20, unschedulableFlushSeconds: 30, ageBackSeconds: 40,"
-        " overtakingSeconds: 50, maxDecisionsPerCycle: 60, maxPods: 70}\n"
+        " overtakingSeconds: 50, maxDecisionsPerCycle: 60, maxPods: 70, fairHalfLifeSeconds: 80}\n"
         "simulatedTime: {originSeconds: 100, speed: 20}\n"
     )
     assert engine_config(parse_settings(HEAD + text)) == SchedulerConfig(
@@ -142,6 +146,7 @@ def test_every_engine_knob_comes_through() -> None:
         # an unconfirmed binding is a matter of wall time: an hour is 72,000 s of a clock that runs 20 times as fast
         assume_timeout_seconds=72_000,
         max_queue=70,
+        fair_half_life_seconds=80,
     )
 
 
@@ -266,3 +271,9 @@ def test_whose_pods_are_cotides_own_is_not_for_the_extender_and_binding_needs_to
         parse_settings(HEAD + "extender: {schedulerNames: [cotide]}\n")
     with pytest.raises(InputError, match=r"extender: binds needs clientAuthority"):
         parse_settings(HEAD + "extender: {enabled: true, binds: true}\n")
+
+
+def test_pods_are_packed_only_where_nodes_are_freed_and_nobody_says_otherwise() -> None:
+    assert not engine_config(parse_settings(HEAD)).packs
+    assert engine_config(parse_settings(HEAD + "consolidation: {enabled: true}\n")).packs
+    assert not engine_config(parse_settings(HEAD + "consolidation: {enabled: true, packs: false}\n")).packs

@@ -36,6 +36,8 @@ NOT_EXERCISED: Final = {
     ("", "namespaces", "get"),  # only where the lease's namespace may be missing
     ("metrics.k8s.io", "pods", "list"),  # metricsSource: kubernetes
     ("", "events", "patch"),  # a repeated event
+    ("", "persistentvolumeclaims", "patch"),  # claims that wait for their pod; so is the next
+    ("", "persistentvolumes", "patch"),
     ("cotide.dev", "jobs/finalizers", "update"),
     ("cotide.dev", "workloads/finalizers", "update"),  # asked for by an admission plugin, never called
 }

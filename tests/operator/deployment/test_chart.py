@@ -56,20 +56,21 @@ def by_name(documents: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def kustomized(overlay: str) -> dict[tuple[str, str], dict[str, Any]]:
-    folder = str(DEPLOY / "overlays" / overlay)
-    built = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
-    found = by_name(built.stdout)
+    found = built(f"overlays/{overlay}")
     del found["Namespace", "cotide-system"]  # helm makes the release's
     return found
 
 
+def built(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
+    command = ["kubectl", "kustomize", str(DEPLOY / folder)]
+    return by_name(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def rendered(chart: Path, *options: str, namespace: str = "cotide-system") -> dict[tuple[str, str], dict[str, Any]]:
     command = ["helm", "template", "cotide", str(chart), "--namespace", namespace, "--include-crds"]
-    built = subprocess.run(
-        [*command, "--kube-version", "1.35.0", *options], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    return by_name(built.stdout)
+    done = subprocess.run([*command, "--kube-version", "1.35.0", *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return by_name(done.stdout)
 
 
 def test_its_values_are_those_of_the_overlay_for_production(chart: Path) -> None:
@@ -87,7 +88,16 @@ def test_its_values_are_those_of_the_overlay_for_production(chart: Path) -> None
 def test_no_template_names_a_namespace_of_its_own(chart: Path) -> None:
     texts = [path.read_text(encoding="utf-8") for path in (chart / "templates").iterdir()]
     assert len(texts) > 15
-    assert not [text for text in texts if "cotide-system" in text or "@" in text]
+    assert not [text for text in texts if "cotide-system" in text or re.search(r"@[A-Z]+@", text)]
+
+
+def test_the_rights_to_free_nodes_are_those_of_deploy_consolidation_where_there_is_such_a_section(chart: Path) -> None:
+    for (kind, name), wanted in built("consolidation").items():
+        text = (chart / "templates" / f"{kind.lower()}-{name}.yaml").read_text(encoding="utf-8")
+        first, _, rest = text.partition("\n")
+        assert first == '{{- if hasKey .Values.configuration "consolidation" }}'
+        body = rest.removesuffix("{{- end }}\n").replace("{{ .Release.Namespace }}", "cotide-system")
+        assert yaml.safe_load(body) == wanted
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="needs the helm binary: docs/testing.md")
@@ -103,6 +113,12 @@ class TestRendered:
         settings = found["ConfigMap", "cotide-configuration"]["data"]["cotide.yaml"]
         assert settings["admission"].pop("serviceNamespace") == "cotide-system"
         assert found == wanted
+
+    def test_with_a_section_for_consolidation_it_is_the_overlay_and_deploy_consolidation(self, chart: Path) -> None:
+        found = rendered(chart, "--set", "configuration.consolidation.enabled=true")
+        settings = found["ConfigMap", "cotide-configuration"]["data"]["cotide.yaml"]
+        assert settings.pop("consolidation") == {"enabled": True}
+        assert found == {**kustomized("prod"), **built("consolidation")}
 
     def test_another_namespace_is_named_everywhere(self, chart: Path) -> None:
         assert "cotide-system" not in yaml.safe_dump([*rendered(chart, namespace="elsewhere").values()])

@@ -78,7 +78,17 @@ def test_the_shipped_configurations_are_accepted(path: Path) -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs the kubectl binary")
 @pytest.mark.parametrize(
     "folder",
-    ["crds", "rbac", "base", "admission", "node-agent", "overlays/kind", "overlays/prod", "overlays/reclaimed"],
+    [
+        "crds",
+        "rbac",
+        "base",
+        "admission",
+        "consolidation",
+        "node-agent",
+        "overlays/kind",
+        "overlays/prod",
+        "overlays/reclaimed",
+    ],
 )
 def test_kubectl_builds_it(folder: str) -> None:
     built = subprocess.run(

@@ -245,6 +245,22 @@ async def test_who_comes_second_inherits_nothing_of_the_first(scene: Scene) -> N
     assert other.inherited == "23"
 
 
+async def test_what_a_leader_knows_of_nodes_outlasts_its_kill_and_its_successors_start(scene: Scene) -> None:
+    one, two, three = (scene.candidate(name)[0] for name in ("one", "two", "three"))
+    await one.acquire()
+    one.backoffs = "[1]"
+    await one._renew()
+    await two.acquire()  # one is gone without a word: its lease ran out
+    assert two.backoffs == "[1]"
+    assert (await whole(scene))["metadata"]["annotations"] == {"cotide.dev/node-back-offs": "[1]"}
+    await two.release()  # before it learned anything
+    await three.acquire()
+    assert three.backoffs == "[1]"
+    three.backoffs = ""  # all nodes are open again
+    await three._renew()
+    assert (await whole(scene))["metadata"].get("annotations", {}) == {}
+
+
 async def test_a_lease_that_is_left_to_expire_is_neither_renewed_nor_given_up(scene: Scene) -> None:
     one, time = scene.candidate("one")
     await one.acquire()

@@ -66,6 +66,34 @@ async def test_a_loop_that_hangs_for_good_loses_it(monkeypatch: pytest.MonkeyPat
         await lease.stop()
 
 
+async def test_what_is_learned_reaches_the_lease_and_a_failure_of_it_costs_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease_thread, "SIGN_SECONDS", 0.0)
+    lease, _ = electing(monkeypatch)
+    lease.elector.backoffs = "as the last leader left it"
+    told: list[str | None] = [None, "first", "second"]
+    seen: list[str] = []
+
+    def learned() -> str | None:
+        seen.append(lease.backoffs)
+        return told.pop(0)  # and then there is nothing to take, which raises
+
+    await lease.start()
+    try:
+        await lease.acquire()
+        holding = asyncio.create_task(lease.hold(learned))
+        while len(seen) < 6:
+            await asyncio.sleep(0)
+        assert seen[:4] == ["as the last leader left it", "as the last leader left it", "first", "second"]
+        assert "the lease does not tell which nodes refused pods" in caplog.text
+        lease.permit()
+        assert not holding.done()
+        holding.cancel()
+    finally:
+        await lease.stop()
+
+
 async def test_the_thread_ends_with_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     lease, _ = electing(monkeypatch)
     await lease.start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +14,10 @@ from manifests import pod_object
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, PodUpserted, Tick
+from cotide_core.events import Event, NodeBackoffRestored, PodUpserted, Tick
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.instructions import Bind
+from cotide_core.forecasts import CompletionForecaster
+from cotide_core.instructions import Bind, Instruction
 from cotide_kube import turns
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
@@ -107,6 +110,32 @@ def test_whoever_reads_the_state_reads_that_of_the_new_engine() -> None:
     assert state.node("n1") is not None
 
 
+def test_a_new_engine_leaves_a_node_alone_that_refused_pods() -> None:
+    found = operator()
+    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cycle()
+    refused = {"phase": "Failed", "reason": "NodeShutdown"}
+    failed = pod_object("a", namespace="shop", resourceVersion="2", spec={"nodeName": "n1"}, status=refused)
+    found.mirror.apply("pods", "MODIFIED", failed)
+    found.cycle()
+    for one in (pod("bad"), pod("c")):
+        found.mirror.apply("pods", "ADDED", one)
+    found.cycle()  # fails over the pod
+    found.cycle()
+    assert found.heard.bound == ["shop/a"]
+
+
+def test_what_the_last_leader_told_of_nodes_outlasts_a_failure_of_the_first_cycle() -> None:
+    found = operator()
+    found.loop.tell(NodeBackoffRestored("n1", "NodeShutdown", time.time() + 200.0))
+    for one in (pod("bad"), pod("c")):
+        found.mirror.apply("pods", "ADDED", one)
+    found.cycle()  # fails before it hears of the node
+    found.cycle()
+    assert found.heard.bound == []
+    assert [one.node for one in found.loop.backoffs()] == ["n1"]
+
+
 def test_a_failure_that_names_no_object_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     found = operator()
     monkeypatch.setattr(Fragile, "_expire", lambda *_: 1 / 0)
@@ -170,3 +199,29 @@ def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next
         await waiting
 
     asyncio.run(both())
+
+
+class Foretold:
+    """Tells nothing and notes how it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
+        self.asked.append(forecaster.model_id)
+        return [Tick()] if len(events) > 2 else []
+
+    def decided(self, instructions: Sequence[Instruction]) -> None:
+        self.asked.append("decided")
+
+    def begin_anew(self) -> None:
+        self.asked.append("anew")
+
+
+def test_run_times_are_asked_for_before_each_call_and_told_anew_to_a_new_engine() -> None:
+    found = operator()
+    found.loop._foresight = told = Foretold()
+    found.mirror.apply("pods", "ADDED", pod("bad"))
+    found.cycle()  # fails over the pod
+    found.cycle()
+    assert told.asked == ["heuristic", "anew", "heuristic", "decided"]

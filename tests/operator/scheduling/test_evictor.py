@@ -176,6 +176,13 @@ async def test_owners_who_say_never_after_the_decision_are_heard(bench: Bench) -
     assert bench.said == []
 
 
+async def test_a_static_pod_is_never_asked_to_go_whatever_its_label_says(bench: Bench) -> None:
+    bench.pod("a", annotations={"kubernetes.io/config.mirror": "1f2e"})  # its label says gratis
+    despite = Evict("ns/a", "u-a", "n", "why", EvictCause.OVERLOADED, override=True)
+    assert await bench.carry_out(despite) == {"a": (403, False)}
+    assert bench.said == []
+
+
 async def test_who_is_gone_replaced_or_going_needs_no_eviction(bench: Bench) -> None:
     bench.pod("going", deletionTimestamp="2026-11-20T13:00:00Z")
     bench.pod("replaced", uid="another")

@@ -14,7 +14,7 @@ from manifests import pod_object
 
 from cotide_core.errors import InputError
 from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, EXACT, INT32_MOST, NOTE_BYTES, SECONDS_MOST
-from cotide_core.units import bounded_amount, parse_quantity, resource_amount
+from cotide_core.units import _parsed, bounded_amount, parse_quantity, resource_amount
 from cotide_kube.decoding import Malformed, ObjectDecoder, shallow
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.timestamps import format_micro_timestamp, format_timestamp, parse_timestamp
@@ -96,8 +96,23 @@ def test_cutting_by_depth_agrees_with_a_recursive_definition(value, depth):
     assert json.loads(shallow(json.dumps(value).encode(), depth)) == cut(value, 0)
 
 
+PLAIN_NOTE = '{"v":1,"uid":"u","at":1.0,"reason":"r","message":"m","attempts":1,"x":'
+
+
+def test_a_plain_note_is_one_whatever_else_stands_in_it():
+    assert decode_past(PLAIN_NOTE + "[]}") == ("u", 1, 0)
+    assert decode(PLAIN_NOTE + "[]}", "shop/p").decision.attempts == 1
+
+
 @pytest.mark.parametrize(
-    "note", ['{"v":1,"uid":"u","x":' + "[" * 10_000, "[" * 2_000, '{"v":1,"uid":"u","x":"' + "y" * 10**6]
+    "note",
+    [
+        PLAIN_NOTE + "[" * 10_000,
+        PLAIN_NOTE + "[" * 3_000 + "]" * 3_000 + "}",  # short enough to be read, and deeper than the stack
+        "[" * 2_000,
+        PLAIN_NOTE + '"' + "y" * NOTE_BYTES + '"}',  # a note in every other respect
+    ],
+    ids=["cut", "deep", "no object", "long"],
 )
 def test_a_note_of_somebody_else_is_no_note(note):
     assert decode_past(note) is None
@@ -139,6 +154,14 @@ def test_a_hostile_quantity_is_exact_or_refused_and_costs_nothing(text):
         with contextlib.suppress(InputError):
             assert 0 <= bounded_amount(resource, text) <= EXACT
     assert time.process_time() - started < 1.0  # 26 s and 56 s when the text was read without a bound
+
+
+@pytest.mark.parametrize("text", ["9" * 65, "1e" + "9" * 63, " " * 64 + "1"])
+def test_a_text_longer_than_any_quantity_is_not_even_remembered(text):
+    before = _parsed.cache_info()
+    with pytest.raises(InputError, match=f"has {len(text)} characters, a quantity at most 64"):
+        parse_quantity(text)
+    assert _parsed.cache_info() == before
 
 
 @given(
@@ -225,7 +248,7 @@ def test_what_is_no_number_is_no_time():
 
 
 @pytest.mark.parametrize(
-    "text", ["0-9999999999", "0-" + "9" * 5_000, "9999999999", "5-", "-", "1-2-3", "0-0," * 200_000, "٣"]
+    "text", ["0-9999999999", "9990-99999", "0-" + "9" * 5_000, "9999999999", "5-", "-", "1-2-3", "0-0," * 200_000, "٣"]
 )
 def test_indexes_of_a_status_are_those_that_a_job_can_have(text):
     assert all(0 <= index < 10_000 for index in read_indexes(text))
@@ -254,7 +277,7 @@ def test_more_resources_than_nodes_offer_are_named_and_memory_is_still_counted()
 
 
 def test_of_many_fields_at_fault_a_sentence_names_eight():
-    found = translated(pod({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}] * 10_000}))
+    found = translated(pod({"volumes": [{"iscsi": {}}] * 10_000}))
     assert len(found.unsupported) == 9
     assert found.unsupported[-1] == "9992 more"
 

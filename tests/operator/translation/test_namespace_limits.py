@@ -125,6 +125,19 @@ def test_such_slips_of_the_pen_are_told(text: str) -> None:
     assert len(fault) < 200
 
 
+def test_a_weight_is_a_number_from_a_thousandth_to_a_thousand_and_what_is_none_counts_as_one() -> None:
+    def weighing(text: str) -> NamespaceObject:
+        return msgspec.convert(
+            {"metadata": {"name": "ns", "annotations": {"cotide.dev/fair-weight": text}}}, NamespaceObject
+        )
+
+    assert translate_namespace(weighing("2.5")) == Namespace("ns", weight=2.5)
+    assert limit_faults(weighing("2.5")) == []
+    for text in ("0", "-1", "nan", "inf", "1001", "much", "9" * 100):
+        assert translate_namespace(weighing(text)) is None
+        assert "it counts as 1" in limit_faults(weighing(text))[0]
+
+
 def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_other_namespace() -> None:
     mirror = ObjectCache()
     source = EventSource(mirror, ScaledClock(), "cotide")

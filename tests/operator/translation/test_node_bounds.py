@@ -7,9 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
-from cotide_core.limits import NODE_LABELS_MOST, NODE_RESOURCES_MOST, NODE_TAINTS_MOST
+from cotide_core.events import NodeImage
+from cotide_core.limits import (
+    EXACT,
+    IMAGE_CHARACTERS,
+    IMAGE_NAMES_MOST,
+    IMAGES_NAMED_MOST,
+    NODE_IMAGES_MOST,
+    NODE_LABELS_MOST,
+    NODE_RESOURCES_MOST,
+    NODE_TAINTS_MOST,
+)
 from cotide_core.units import bounded_amount, parse_quantity, resource_amount
-from cotide_kube.objects import Metadata, NodeObject, NodeSpec, NodeStatus, TaintObject
+from cotide_kube.objects import (
+    Container,
+    Metadata,
+    NodeImageObject,
+    NodeObject,
+    NodeSpec,
+    NodeStatus,
+    PodSpec,
+    TaintObject,
+)
+from cotide_operator.translation.constraints import asked_images
 from cotide_operator.translation.pods_and_nodes import node_faults, translate_node
 
 
@@ -20,6 +40,37 @@ def test_of_too_many_resources_those_that_pods_are_sure_to_ask_for_are_counted()
     assert len(told) == NODE_RESOURCES_MOST
     assert (told["cpu"], told["pods"]) == (4000, 110)
     assert node_faults(node) == [f"20002 resources, at most {NODE_RESOURCES_MOST} are read: others are not counted"]
+
+
+def images_of(*images: NodeImageObject) -> tuple[NodeImage, ...]:
+    return translate_node(NodeObject(Metadata(name="n"), status=NodeStatus(images=images))).images
+
+
+def test_images_of_a_node_are_told_once_by_each_name_with_the_size_that_comes_first() -> None:
+    told = images_of(NodeImageObject(("web@sha256:1", "web:1"), 200), NodeImageObject(("db:1", "web:1"), 100))
+    assert told == (NodeImage("db:1", 100), NodeImage("web:1", 200), NodeImage("web@sha256:1", 200))
+    assert images_of(NodeImageObject(("a:1",), -1), NodeImageObject(("b:1",), 2**63 - 1)) == (
+        NodeImage("a:1", 0),
+        NodeImage("b:1", EXACT),
+    )
+
+
+def test_of_too_many_images_the_first_are_told_and_names_that_nobody_can_ask_for_are_not() -> None:
+    many = [NodeImageObject((f"i{number:03}:1",), 1000 - number) for number in range(NODE_IMAGES_MOST + 5)]
+    assert len(images_of(*many)) == NODE_IMAGES_MOST
+    assert images_of(*many)[-1].name == f"i{NODE_IMAGES_MOST - 1:03}:1"
+    assert images_of(NodeImageObject(("x" * (IMAGE_CHARACTERS + 1), ""), 1)) == ()
+    assert len(images_of(NodeImageObject(tuple(f"i:{number}" for number in range(100)), 1))) == IMAGE_NAMES_MOST
+
+
+def test_images_that_are_asked_for_have_the_tag_that_is_meant() -> None:
+    names = ("web", "host:5000/web", "host:5000/web:2", "web@sha256:1", "web:1", "x" * (IMAGE_CHARACTERS + 1))
+    spec = PodSpec(
+        containers=tuple(Container(image=name) for name in names), init_containers=(Container(image="web:1"),)
+    )
+    wanted = ("", "host:5000/web:2", "host:5000/web:latest", "web:1", "web:1", "web:latest", "web@sha256:1")
+    assert asked_images(spec) == wanted
+    assert asked_images(PodSpec(containers=(Container(image="a"),) * (IMAGES_NAMED_MOST + 1))) == ()
 
 
 @pytest.mark.parametrize(

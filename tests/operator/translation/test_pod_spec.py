@@ -17,6 +17,7 @@ def spec(**fields: object) -> PodSpec:
 
 VARIANTS = {
     "plain": {},
+    "other image": {"containers": [{"image": "web:2", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}}}]},
     "other request": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "251m"}}}]},
     "unreadable request": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "many"}}}]},
     "host port": {"containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}]}]},

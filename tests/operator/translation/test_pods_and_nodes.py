@@ -10,6 +10,7 @@ import pytest
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, Pod, PodPhase, Requirement, Taint, Toleration
+from cotide_core.limits import IMAGE_CHARACTERS
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject, PriorityClassObject
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.translation.constraints import DEFAULT_TOLERATIONS
@@ -186,6 +187,13 @@ def test_a_pod_of_another_scheduler_counts_as_usage_only() -> None:
     assert (pod.unsupported, pod.tolerations, pod.gates) == ((), (), ())
 
 
+def test_a_pod_tells_the_image_of_its_first_container_cut_to_what_is_read() -> None:
+    containers = [{"name": "main", "image": "r.example/etl:v1"}, {"name": "side", "image": "proxy"}]
+    assert translated(pod_object(spec={"containers": containers})).image == "r.example/etl:v1"
+    containers[0]["image"] = "x" * 10_000
+    assert len(translated(pod_object(spec={"containers": containers})).image) == IMAGE_CHARACTERS
+
+
 def test_annotations_describe_the_job_and_nonsense_in_them_is_no_value() -> None:
     annotations = {
         "cotide.dev/type": "wordcount",
@@ -250,6 +258,8 @@ CLASSES: list[tuple[str, PodObject, dict[str, Any], WorkloadClass]] = [
     ("a batch/v1 Job owns batch pods", pod_object(ownerReferences=owner("Job", "batch/v1")), {}, WorkloadClass.BATCH),
     ("a Job of another group is just an owner", pod_object(ownerReferences=owner("Job", "other.io/v1")), {}, WorkloadClass.ONLINE),
     ("the namespace caps even the label", pod_object(labels={"cotide.dev/class": "online"}), {"max_class": "batch"}, WorkloadClass.BATCH),
+    ("a static pod is online, for nobody can evict it", pod_object({"nodeName": "n"}, labels={"cotide.dev/class": "gratis"}, annotations={"kubernetes.io/config.mirror": "1f2e"}), {"max_class": "batch"}, WorkloadClass.ONLINE),
+    ("a pod without a node is no static one, whatever it writes", pod_object(annotations={"kubernetes.io/config.mirror": "1f2e"}), {"max_class": "batch"}, WorkloadClass.BATCH),
 ]  # fmt: skip
 
 

@@ -1,0 +1,86 @@
+"""What a leader knows of nodes that refused pods, as an annotation on the lease that the next leader reads.
+
+Used by `assembly`; `lease` writes it with each renewal, so that a kill costs no more than what came since the last, and
+no request is added. It is on the lease because nobody but the operator may write there: whoever may create pods could
+forge a note on a pod, and by `spec.nodeName` even a pod that a kubelet refuses, and so close nodes to others.
+
+Times are epoch seconds of the machine. Invariant: what can't be read is as good as not written, and no node is
+closed for longer than the engine itself would close it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from cotide_core.events import NodeBackoffRestored
+from cotide_core.limits import BACKOFFS_BYTES, BACKOFFS_MOST, EXACT
+from cotide_core.state.node_refusals import LONGEST_SECONDS
+from cotide_operator.clock import Clock
+
+_LOG = logging.getLogger(__name__)
+
+NODE_BACKOFFS_ANNOTATION: Final = "cotide.dev/node-back-offs"
+REFUSALS_MOST: Final = 32
+"""Refusals in a row that are taken over; chosen: after five more the back-off is the longest already."""
+
+
+class _Written(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    node: str
+    reason: str
+    until: float
+    refusals: int = 1
+    requests: tuple[tuple[str, int], ...] = ()
+    trying: str = ""
+
+
+def written(backoffs: Iterable[NodeBackoffRestored], clock: Clock) -> str:
+    """Return the annotation; empty for nothing. Of too many it holds those that last longest."""
+    lasting = sorted(backoffs, key=attrgetter("until_seconds"), reverse=True)[:BACKOFFS_MOST]
+    kept: list[bytes] = []
+    left = BACKOFFS_BYTES - 2
+    for one in lasting:
+        until = round(clock.to_wall(one.until_seconds), 3)
+        line = msgspec.json.encode(_Written(one.node, one.reason, until, one.refusals, one.requests, one.trying))
+        left -= len(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return f"[{b','.join(kept).decode()}]" if kept else ""
+
+
+def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
+    """Return what the last leader knew, but what it would have forgotten by now.
+
+    Parameters
+    ----------
+    text : the annotation; empty for none.
+    now : seconds of the clock.
+    """
+    if not text:
+        return []
+    try:
+        if len(text) > BACKOFFS_BYTES:
+            raise msgspec.DecodeError(f"{len(text)} characters, at most {BACKOFFS_BYTES} are read")
+        found = msgspec.json.decode(text, type=list[_Written])
+    except msgspec.DecodeError as error:
+        _LOG.warning(
+            "annotation %s of the lease can't be read, and counts as not written: %s", NODE_BACKOFFS_ANNOTATION, error
+        )
+        return []
+    return [told for one in found[:BACKOFFS_MOST] if (told := _told(one, clock.from_wall(one.until), now)) is not None]
+
+
+def _told(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
+    if not math.isfinite(until) or now - until > LONGEST_SECONDS:
+        return None
+    if not all(0 <= amount <= EXACT for _, amount in one.requests):
+        return None
+    refusals = min(REFUSALS_MOST, max(1, one.refusals))
+    until = min(until, now + LONGEST_SECONDS)
+    return NodeBackoffRestored(one.node, one.reason, until, refusals, one.requests, one.trying)

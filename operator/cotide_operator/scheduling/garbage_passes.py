@@ -1,0 +1,56 @@
+"""Passes of Python's garbage collector that never hold up the deciding loop for long.
+
+Set up by ``cotide operator`` once the first lists are in, and kept by `assembly` as a task. What has lived through a
+full pass is left out of the next ones (`gc.freeze`), so that a pass looks at what came since the last one and not at
+all that a cluster of 10,000 pods holds, which took half a second. What nobody refers to any more is freed at once as
+ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. Invariant: between
+two thorough passes no pass looks at more than some `FULL_OBJECTS` objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+THRESHOLDS: Final = (5_000, 4, 1)
+"""New objects between two collections of the youngest, how many of those before one of the younger, and of these before
+a full one. Chosen: while 10,000 pods come, all that is new stays, and a pass takes .4 us for each object, up to 1 us on
+a busy machine; one over 25,000 takes 5 to 20 ms, and a full one, over 50,000, 20 to 50."""
+FULL_OBJECTS: Final = (THRESHOLDS[2] + 1) * (THRESHOLDS[1] + 1) * THRESHOLDS[0]
+THOROUGH_SECONDS: Final = 24 * 3600.0
+"""From one thorough pass to the next at least (chosen: `benchmarks/soak.py` finds a day's churn flat without any)."""
+LOOK_SECONDS: Final = 30.0
+"""Between two looks for a calm moment (chosen)."""
+_LOG = logging.getLogger("cotide.garbage")
+
+
+def settle() -> None:
+    """Collect garbage as usual from now on, but never again look at what is there and what comes to last."""
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    if _keep_out not in gc.callbacks:
+        gc.callbacks.append(_keep_out)
+
+
+async def thorough_passes(is_calm: Callable[[], bool], every_seconds: float = THOROUGH_SECONDS) -> None:
+    """Look at everything once in a while, for ever, when nothing waits to be decided."""
+    last = time.monotonic()
+    while True:
+        await asyncio.sleep(min(LOOK_SECONDS, every_seconds))
+        if time.monotonic() - last < every_seconds or not is_calm():
+            continue
+        began = time.perf_counter()
+        gc.unfreeze()
+        found = gc.collect()
+        last = time.monotonic()
+        _LOG.info("thorough garbage collection: %d objects in %.0f ms", found, (time.perf_counter() - began) * 1e3)
+
+
+def _keep_out(phase: str, info: dict[str, int]) -> None:
+    """Leave out of later passes what has lived through a full one."""
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()

@@ -1,0 +1,85 @@
+"""Old objects are left out of full passes of the garbage collector, and looked at again when nothing is to be done."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from cotide_operator.scheduling import garbage_passes
+
+
+class Circle:
+    """Refers to itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
+    gc.collect()
+    yield
+    gc.callbacks[:] = callbacks
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    gc.collect()
+
+
+def test_what_lived_through_a_full_pass_is_not_looked_at_again() -> None:
+    garbage_passes.settle()
+    circle = Circle()
+    gone = weakref.ref(circle)
+    gc.collect()  # it lives: from now on it is left out
+    frozen = gc.get_freeze_count()
+    del circle
+    gc.collect()
+    assert gone() is not None
+    assert gc.get_freeze_count() >= frozen
+
+
+def test_a_circle_that_is_given_up_young_is_freed_as_ever() -> None:
+    garbage_passes.settle()
+    gone = weakref.ref(Circle())
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_full_pass_is_bounded_by_what_came_since_the_last() -> None:
+    young, younger, full = garbage_passes.THRESHOLDS
+    assert garbage_passes.FULL_OBJECTS == young * (younger + 1) * (full + 1) == 50_000
+    garbage_passes.settle()
+    assert gc.get_threshold() == garbage_passes.THRESHOLDS
+
+
+async def test_a_thorough_pass_frees_old_circles_at_a_calm_moment_only() -> None:
+    garbage_passes.settle()
+    circle = Circle()
+    gone = weakref.ref(circle)
+    gc.collect()
+    del circle
+    calm, asked = False, asyncio.Event()
+
+    def is_calm() -> bool:
+        asked.set()
+        return calm
+
+    passes = asyncio.create_task(garbage_passes.thorough_passes(is_calm, every_seconds=0.0))
+    try:
+        await asyncio.wait_for(asked.wait(), 10)
+        assert gone() is not None
+        calm = True
+        async with asyncio.timeout(10):
+            while gone() is not None:
+                await asyncio.sleep(0)
+    finally:
+        passes.cancel()
+
+
+def test_settling_twice_notes_the_passes_once() -> None:
+    garbage_passes.settle()
+    known = len(gc.callbacks)
+    garbage_passes.settle()
+    assert len(gc.callbacks) == known

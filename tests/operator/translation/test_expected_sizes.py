@@ -1,0 +1,92 @@
+"""A size that is being asked for counts before the watch shows it, and no longer than until then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from event_scene import Scene
+from manifests import container
+
+from cotide_core.events import Event, PodUpserted
+from cotide_core.phases.growth import Amounts
+
+WISH = Amounts(3000, 2**30)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    found = Scene()
+    see(found, "1", "ADDED")
+    found.intake.collect()
+    return found
+
+
+def see(scene: Scene, cpu: str, change: str = "MODIFIED", uid: str = "u1", phase: str = "Running", **more: Any) -> None:
+    asks = container(resources={"requests": {"cpu": cpu, "memory": "1Gi"}})
+    beside = container(name="beside", resources={"requests": {"cpu": "500m"}})
+    scene.pod(change, uid, phase=phase, nodeName="n", containers=[asks, beside], **more)
+
+
+def millicores(events: list[Event]) -> list[int]:
+    return [dict(event.pod.requests)["cpu"] for event in events if isinstance(event, PodUpserted)]
+
+
+def test_a_size_counts_as_soon_as_it_is_asked_for_and_once(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    assert millicores(scene.intake.take_wishes()) == [3500]
+    assert scene.intake.take_wishes() == []
+    assert dict(scene.intake.pods["ns/p"].requests) == {"cpu": 3500, "memory": 2**30}
+
+
+def test_what_the_watch_tells_meanwhile_does_not_take_it_back(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.intake.take_wishes()
+    see(scene, "1", labels={"a": "b"})
+    assert millicores(scene.intake.collect()) == []
+    assert dict(scene.intake.pods["ns/p"].requests)["cpu"] == 3500
+
+
+def test_it_counts_as_shown_once_it_is_shown(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.intake.take_wishes()
+    see(scene, "3")
+    assert scene.intake.collect() == []
+    see(scene, "2")
+    assert millicores(scene.intake.collect()) == [2500]
+
+
+def test_a_wish_that_was_refused_is_taken_back(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.intake.take_wishes()
+    scene.intake.expect_size("ns/p", "u1", None)
+    assert millicores(scene.intake.collect()) == [1500]
+    scene.intake.expect_size("ns/p", "u1", None)
+    assert not scene.intake.waiting
+
+
+def test_a_smaller_size_does_not_count_before_it_is_shown(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", Amounts(200, 2**20))
+    assert scene.intake.take_wishes() == []
+
+
+def test_a_pod_that_is_gone_is_not_told_again(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    see(scene, "1", "DELETED")
+    scene.intake.collect()
+    assert scene.intake.take_wishes() == []
+    assert scene.intake._wishes == {}
+
+
+def test_another_pod_of_its_name_does_not_inherit_it(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    see(scene, "1", uid="u2")
+    assert millicores(scene.intake.collect()) == [1500]
+    assert scene.intake.take_wishes() == []
+
+
+def test_a_pod_that_ended_is_not_told_again(scene: Scene) -> None:
+    scene.intake.expect_size("ns/p", "u1", WISH)
+    see(scene, "1", phase="Succeeded")
+    scene.intake.collect()
+    assert scene.intake.take_wishes() == []
