@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak fuzz check docs demo demo-bars bench crds wheel chart kind clean
+.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,10 +76,29 @@ test-poison: setup ## Poison pills among ordinary objects, on the emulator and o
 soak: setup ## An hour of a day's churn: flat memory and metric series, or exit code 3 (ARGS="--seconds 300" for less)
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
+# Stopped anywhere, the same command goes on; a table and JSON are in build/interference.
+interference: setup ## Measure memcached beside batch on a real node, 20 minutes (needs root and Prometheus; ARGS="--repeats 2" for less)
+	@for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
+	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
+	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python benchmarks/interference.py $(ARGS); code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
 # Exit code 77: atheris has no wheel for this Python, as was said in one line.
 SECONDS_FUZZ = $(or $(SECONDS),60)
 fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N in all)
 	@$(BIN)/python tests/fuzz/fuzz.py $(SECONDS_FUZZ); code=$$?; if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
+# Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
+# twice: the second finds what the first left behind.
+NIGHTLY ?= test-real test-node test-node test-image test-chaos test-poison soak fuzz
+NIGHTLY_FUZZ_SECONDS  ?= 600
+NIGHTLY_IMAGE_SECONDS ?= 600
+nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)
+	@failed=; for step in $(NIGHTLY); do echo "== make $$step, $$(date +%H:%M:%S)"; \
+	  COTIDE_IMAGE_SECONDS=$(NIGHTLY_IMAGE_SECONDS) $(MAKE) --no-print-directory $$step SECONDS=$(NIGHTLY_FUZZ_SECONDS) \
+	    || failed="$$failed $$step"; done; \
+	if [ -n "$$failed" ]; then echo "nightly: failed:$$failed" >&2; exit 1; fi; echo "nightly: all passed"
 
 check: setup ## Lint, types and the import rules
 	$(BIN)/ruff check .
@@ -105,8 +124,14 @@ crds: setup ## Write deploy/crds from the models in code
 wheel: setup ## Build the wheel into dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
-chart: setup ## Make the Helm chart from the overlays into build/chart (needs kubectl)
-	$(BIN)/python deploy/chart/generate.py build/chart
+sbom: setup ## Write the parts list of the wheel and the image (CycloneDX) into build/sbom
+	@mkdir -p build/sbom
+	$(BIN)/cyclonedx-py requirements hashes.txt --pyproject pyproject.toml --mc-type application --output-reproducible \
+	  --output-format JSON --output-file build/sbom/cotide.cdx.json
+
+IMAGE ?=
+chart: setup ## Make the Helm chart from the overlays into build/chart (needs kubectl; IMAGE=REPOSITORY@DIGEST names another image)
+	$(BIN)/python deploy/chart/generate.py build/chart $(IMAGE)
 
 kind: ## Run the operator on a kind cluster (needs Docker, kind and kubectl; not part of the test suite)
 	bash deploy/kind.sh

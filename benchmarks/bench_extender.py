@@ -3,7 +3,8 @@
 ``calls`` serves the extender over HTTPS from a cache of N nodes (a tenth with a service) and asks it from another
 process, one pod after the other, each about as many nodes as kube-scheduler would (its own share of N): filter, and the
 assumption that follows. ``race`` runs kube-scheduler on a real API server with the same pods, alone and with the
-extender, in turn, several rounds; everything is timed by one watch (see `real_race`).
+extender, in turn, several rounds; everything is timed by one watch (see `real_race`). With ``--per-second`` pods come
+one by one to a kube-scheduler that has nothing else to do, and what counts is how long each waits for its node.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ from typing import Any
 
 import msgspec
 import uvloop
-from race_course import RATES, SERVICE_SHARE, clear, fill, node, node_name, pod, prepare, service_rates, standing_pod
+from race_course import (
+    RATES,
+    SERVICE_SHARE,
+    clear,
+    fill,
+    node,
+    node_name,
+    pod,
+    pour,
+    prepare,
+    service_rates,
+    standing_pod,
+)
 from race_watcher import PodWatch, cpu_seconds, machine
 from real_race import Course, bound, metrics, train
 
@@ -48,6 +61,8 @@ from cotide_operator.webhooks.extender.extender import Extender
 
 Json = dict[str, Any]
 QPS = 5000
+WARMING = 40
+"""Pods before those that are timed; chosen: connections, caches and compiled code are there by then."""
 
 
 def asked_about(nodes: int) -> int:
@@ -198,6 +213,8 @@ def start(course: Course, racer: str, authority: Authority, port: int) -> list[P
 
 async def heat(course: Course, racer: str, number: int, authority: Authority) -> Json:
     names = [f"{racer}-{number}-{i:05d}" for i in range(course.options.pods)]
+    if course.options.per_second:
+        return await trickle(course, racer, number, names, authority)
     course.watch.look_for(names)
     await fill(course.client, names, "default-scheduler")
     processes = start(course, racer, authority, free_port())
@@ -212,6 +229,25 @@ async def heat(course: Course, racer: str, number: int, authority: Authority) ->
     rate = (len(names) - 1) / (times[-1] - times[0])
     sys.stderr.write(f"{racer} {number}: {rate:.0f} pods/s, cpu s {list(used.values())}\n")
     return {"racer": racer, "round": number, "pods_per_second": round(rate, 1)}
+
+
+async def trickle(course: Course, racer: str, number: int, names: list[str], authority: Authority) -> Json:
+    """Let pods come one by one, after some that warm up whoever decides; return how long they waited."""
+    processes = start(course, racer, authority, free_port())
+    try:
+        warming = [f"warm-{name}" for name in names[:WARMING]]
+        for some in (warming, names):
+            course.watch.look_for(some)
+            await pour(course.client, some, "default-scheduler", course.options.per_second)
+            await bound(course, processes[-1], len(some))
+    finally:
+        for one in reversed(processes):
+            one.end()
+    waits = sorted(1000 * (course.watch.bound[name] - course.watch.created[name]) for name in names)
+    await clear(course.client)
+    p50, p90, p99 = (round(waits[int(share * len(waits))], 2) for share in (0.5, 0.9, 0.99))
+    sys.stderr.write(f"{racer} {number}: p50 {p50} ms, p90 {p90}, p99 {p99}\n")
+    return {"racer": racer, "round": number, "p50_ms": p50, "p90_ms": p90, "p99_ms": p99}
 
 
 async def race(plane: ControlPlane, options: argparse.Namespace, folder: Path) -> Json:
@@ -236,12 +272,17 @@ async def race(plane: ControlPlane, options: argparse.Namespace, folder: Path) -
                 watching.cancel()
         finally:
             await served.cleanup()
-    medians = {
-        racer: statistics.median(one["pods_per_second"] for one in runs if one["racer"] == racer)
-        for racer in ("kube-scheduler", "assisted")
-    }
+    if options.per_second:
+        found = {racer: _median(runs, racer, "p50_ms") for racer in ("kube-scheduler", "assisted")}
+        longer = round(found["assisted"] - found["kube-scheduler"], 2)
+        return {"rounds": runs, "median_p50_ms": found, "longer_ms": longer}
+    medians = {racer: _median(runs, racer, "pods_per_second") for racer in ("kube-scheduler", "assisted")}
     ratio = round(medians["assisted"] / medians["kube-scheduler"], 2)
     return {"rounds": runs, "median": medians, "ratio": ratio}
+
+
+def _median(runs: list[Json], racer: str, figure: str) -> float:
+    return round(statistics.median(one[figure] for one in runs if one["racer"] == racer), 2)
 
 
 def main() -> None:
@@ -250,6 +291,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=3000)
     parser.add_argument("--beside-services", action="store_true", help="calls: about nodes with a service only")
+    parser.add_argument("--per-second", type=float, default=0.0, help="race: pods come one by one, so many a second")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

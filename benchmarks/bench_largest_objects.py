@@ -32,11 +32,12 @@ from threading import Thread
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from cotide_cli.commands.operator_command import GC_OBJECTS_AT_FIRST, settle
+from cotide_cli.commands.operator_command import GC_OBJECTS_AT_FIRST
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.cache.reflectors import Informers
 from cotide_operator.config.settings import parse_settings
+from cotide_operator.scheduling.garbage_passes import settle
 from cotide_sim.apiserver.server import ApiServer
 
 BAR_MILLISECONDS: Final = 50.0

@@ -13,7 +13,9 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -27,33 +29,19 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support" / "builders"))
+
+from hand_clock import HandClock
+
 SLOT = 300.0
 PODS_A_NODE = 5
 GIB = 2**30
 
 
-class Clock:
-    """Moved by hand; the wall shows the same."""
-
-    speed = 1.0
-
-    def __init__(self) -> None:
-        self.seconds = 3_000_040.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def from_wall(self, wall_seconds: float) -> float:
-        return wall_seconds
-
-    def to_wall(self, clock_seconds: float) -> float:
-        return clock_seconds
-
-
 class Loop:
     """Has the engine handle what was told when somebody waits for it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: HandClock) -> None:
         self.scheduler = Scheduler(SchedulerConfig(policy="hierarchical"), HeuristicCatalogue())
         self._clock = clock
         self._inbox: list[Event] = []
@@ -67,7 +55,7 @@ class Loop:
 
 
 async def measure(nodes: int, slots: int) -> dict[str, float]:
-    clock = Clock()
+    clock = HandClock(3_000_040.0)
     loop = Loop(clock)
     asked = (("cpu", 200), ("memory", GIB))
     pods = {
@@ -94,7 +82,7 @@ async def measure(nodes: int, slots: int) -> dict[str, float]:
         started = time.process_time()
         await live.take(readings)
         reading.append(time.process_time() - started)
-        clock.seconds += SLOT
+        clock.wall += SLOT
         started = time.process_time()
         await live.end_slots()
         ending.append(time.process_time() - started)

@@ -149,7 +149,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("after", nargs="?", default="HEAD")
-    parser.add_argument("--data", type=Path, default=Path(given) if given else Path("nowhere"), help="real traces")
+    parser.add_argument(
+        "--data", type=lambda path: Path(path).resolve(), default=Path(given) if given else Path("nowhere"),
+        help="real traces",
+    )  # fmt: skip
     parser.add_argument("--logs", default=LOGS if given else "made-up", help="beginnings of names; 'made-up' for none")
     parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--runtime", default="request", help="request, clairvoyant, last-two or learned")

@@ -20,17 +20,16 @@ import contextlib
 import json
 import random
 import re
-import socket
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from operator_program import free_port, operator, until_ready
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
@@ -192,30 +191,6 @@ def verdict(samples: list[Sample]) -> tuple[dict[str, Any], list[str]]:
     return figures, grew
 
 
-@contextlib.asynccontextmanager
-async def operator(
-    folder: Path, server: ApiServer, config: str, port: int
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run an operator as a program."""
-    kubeconfig, file, log = folder / "kubeconfig", folder / "cotide.yaml", folder / "operator.log"
-    kubeconfig.touch(mode=0o600)
-    kubeconfig.write_text(server.kubeconfig(), encoding="utf-8")
-    file.write_text(config, encoding="utf-8")
-    arguments = ["operator", "--kubeconfig", str(kubeconfig), "--config", str(file), "--install-crds"]
-    arguments += ["--metrics-port", str(port), "--log-level", "warning"]
-    with log.open("wb") as sink:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cotide_cli", *arguments, stderr=sink)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), 30)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-
-
 async def soak(seconds: float, speed: float, pause: float, seed: int, folder: Path) -> tuple[dict[str, Any], int]:
     """Churn for so many wall seconds; return figures and exit code."""
     server = ApiServer()
@@ -225,7 +200,7 @@ async def soak(seconds: float, speed: float, pause: float, seed: int, folder: Pa
         interference=GeneratedInterference(), count=NODES, shape=NodeShape(millicores=8000), speed=speed,
         origin_seconds=origin, metrics_port=0,
     )  # fmt: skip
-    port = _free_port()
+    port = free_port()
     samples: list[Sample] = []
     async with (
         KubeClient(Credentials(server.url)) as client,
@@ -235,7 +210,7 @@ async def soak(seconds: float, speed: float, pause: float, seed: int, folder: Pa
         ) as program,
         aiohttp.ClientSession() as session,
     ):
-        await _ready(session, port, program)
+        await until_ready(session, port, program)
         churn = Churn(client, random.Random(seed))
         begun = time.monotonic()
         next_sample = begun
@@ -258,25 +233,9 @@ async def soak(seconds: float, speed: float, pause: float, seed: int, folder: Pa
     return figures, GREW if grew else 0
 
 
-async def _ready(session: aiohttp.ClientSession, port: int, program: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(120):
-        while program.returncode is None:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.2)
-
-
 async def _series(session: aiohttp.ClientSession, port: int) -> int:
     async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
         return sum(1 for line in (await answer.text()).splitlines() if not NOT_COUNTED.match(line))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from binaries import REQUIRED, Binaries, NotToBeHad, find, find_or_build, tell_on_stderr
+from hypothesis import HealthCheck, settings
 from repository import DATA
 
 from cotide_core.kernels.compiled import compiles
@@ -17,7 +18,11 @@ if BUILT is not None and shutil.which("kubectl") is None:
     # The one that was built with the control plane, so that no test is skipped for want of it.
     os.environ["PATH"] = f"{os.environ['PATH']}:{BUILT.kubectl.parent}"
 
-compiles()  # loads numba here, and not within the first test that calls a kernel: Hypothesis looks how long tests take
+compiles()  # loads numba here, and not within the first test that calls a kernel
+
+# How long an example takes, or its drawing, says how busy the machine is: laws hold or fail by what they find.
+settings.register_profile("cotide", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("cotide")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,9 +3,11 @@
 ::
 
     python deploy/chart/generate.py build/chart     # writes build/chart/cotide, for helm package or helm install
+    python deploy/chart/generate.py build/chart REGISTRY/cotide@sha256:...     # the same, of this image
 
-Called by ``make chart``. Needs kubectl. Templates are the objects of deploy/overlays/reclaimed, which hold those of all
-overlays, with the few fields that values set put in; `Chart.yaml` and `values.yaml` beside this file are copied.
+Called by ``make chart``, and with an image by the release. Needs kubectl. Templates are the objects of
+deploy/overlays/reclaimed, which hold those of all overlays, and those of deploy/consolidation, with the few fields that
+values set put in; `Chart.yaml` and `values.yaml` beside this file are copied.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import yaml
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
-OVERLAY: Final = ROOT / "deploy" / "overlays" / "reclaimed"
+SOURCES: Final = (ROOT / "deploy" / "overlays" / "reclaimed", ROOT / "deploy" / "consolidation")
 NAMESPACE: Final = "cotide-system"
 RELEASE: Final = "{{ .Release.Namespace }}"
 ADMISSION: Final = '{{- if dig "admission" "enabled" false .Values.configuration }}'
+CONSOLIDATION: Final = '{{- if hasKey .Values.configuration "consolidation" }}'
+"""Also where it is turned off again: the operator then uncordons what it held."""
 SEVERAL: Final = "{{- if gt (int .Values.replicas) 1 }}"
 CONFIGURATION: Final = """\
 {{- $configuration := deepCopy .Values.configuration }}
@@ -47,7 +51,8 @@ data:
 """A Lease and a webhook's Service stand where the release does, whatever the values say."""
 CONFIGURATION_FILE: Final = "configmap-cotide-configuration.yaml"
 VALUES: Final = {
-    "@IMAGE@": '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"',
+    "@IMAGE@": '"{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}'
+    ':{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"',
     "@PULL@": "{{ .Values.image.pullPolicy }}",
     "@REPLICAS@": "{{ .Values.replicas }}",
     "@RESOURCES@": "{{- toYaml .Values.resources | nindent 12 }}",
@@ -55,8 +60,11 @@ VALUES: Final = {
 }
 
 
-def main(target: Path) -> int:
-    """Write the chart into a folder named cotide below the target."""
+def main(target: Path, image: str = "") -> int:
+    """Write the chart into a folder cotide below the target, of an image ``REPOSITORY@DIGEST`` if one is named."""
+    if image and re.fullmatch(r"[\w./:-]+@sha256:[0-9a-f]{64}", image) is None:
+        sys.stderr.write(f"{image} is no image by digest: REPOSITORY@sha256:...\n")
+        return 2
     chart = target / "cotide"
     if chart.exists():
         shutil.rmtree(chart)
@@ -66,23 +74,41 @@ def main(target: Path) -> int:
     text = (HERE / "Chart.yaml").read_text(encoding="utf-8")
     version = project["version"]
     (chart / "Chart.yaml").write_text(f"{text}version: {version}\nappVersion: {version}\n", encoding="utf-8")
-    shutil.copy(HERE / "values.yaml", chart)
-    built = subprocess.run(["kubectl", "kustomize", str(OVERLAY)], capture_output=True, text=True, check=False)
-    if built.returncode != 0:
-        sys.stderr.write(f"kubectl kustomize {OVERLAY}: {built.stderr.strip()}\n")
-        return 1
-    for document in yaml.safe_load_all(built.stdout):
-        kind, name = document["kind"], document["metadata"]["name"]
-        if kind == "Namespace":
-            continue  # the release's: helm install --create-namespace
-        if kind == "CustomResourceDefinition":
-            (chart / "crds" / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-            continue
-        if kind == "ConfigMap":
-            name = "cotide-configuration"
-        (chart / "templates" / f"{kind.lower()}-{name}.yaml").write_text(template(document), encoding="utf-8")
+    (chart / "values.yaml").write_text(values(image), encoding="utf-8")
+    for source in SOURCES:
+        built = subprocess.run(["kubectl", "kustomize", str(source)], capture_output=True, text=True, check=False)
+        if built.returncode != 0:
+            sys.stderr.write(f"kubectl kustomize {source}: {built.stderr.strip()}\n")
+            return 1
+        for document in yaml.safe_load_all(built.stdout):
+            write(document, chart)
     sys.stdout.write(f"{chart}\n")
     return 0
+
+
+def values(image: str) -> str:
+    """Return the values, with an image's repository and digest in their lines if one is given."""
+    text = (HERE / "values.yaml").read_text(encoding="utf-8")
+    if image:
+        repository, _, digest = image.partition("@")
+        for line, name, value in (("cotide", "repository", repository), ('""', "digest", digest)):
+            if text.count(f"\n  {name}: {line}\n") != 1:
+                raise ValueError(f"values.yaml has no line for image.{name}")
+            text = text.replace(f"\n  {name}: {line}\n", f"\n  {name}: {value}\n")
+    return text
+
+
+def write(document: dict[str, Any], chart: Path) -> None:
+    """Write an object where it belongs in the chart."""
+    kind, name = document["kind"], document["metadata"]["name"]
+    if kind == "Namespace":
+        return  # the release's: helm install --create-namespace
+    if kind == "CustomResourceDefinition":
+        (chart / "crds" / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        return
+    if kind == "ConfigMap":
+        name = "cotide-configuration"
+    (chart / "templates" / f"{kind.lower()}-{name}.yaml").write_text(template(document), encoding="utf-8")
 
 
 def template(document: dict[str, Any]) -> str:
@@ -98,7 +124,9 @@ def template(document: dict[str, Any]) -> str:
     text = re.sub(r"^(\s*- )(\{\{ \.Release\.Namespace \}\})$", r'\1"\2"', text, flags=re.MULTILINE)
     for mark, value in VALUES.items():
         text = re.sub(rf" ?'?{mark}'?", lambda _, value=value: value if value[:3] == "{{-" else f" {value}", text)
-    condition = ADMISSION if name.startswith("cotide-admission") else SEVERAL if kind == "PodDisruptionBudget" else ""
+    condition = SEVERAL if kind == "PodDisruptionBudget" else ""
+    for prefix, one in (("cotide-admission", ADMISSION), ("cotide-consolidation", CONSOLIDATION)):
+        condition = one if name.startswith(prefix) else condition
     return f"{condition}\n{text}{{{{- end }}}}\n" if condition else text
 
 
@@ -115,4 +143,4 @@ def _deployment(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/chart")))
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/chart"), *sys.argv[2:3]))

@@ -16,10 +16,10 @@ from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECTIONS: Final = {
-    "Tutorial": ("tutorial",),
+    "Tutorial": ("tutorial", "adoption"),
     "How-to": (
         "operations", "kind", "monitoring", "admission", "reclaimed-capacity", "node-agent", "sweeps",
-        "emulator", "chaos", "testing",
+        "emulator", "chaos", "testing", "releases", "sizing",
     ),
     "Reference": (
         "reference-configuration", "reference-command", "reference-resources", "reference-metrics", "configuration",

@@ -6,6 +6,7 @@ Called by the commands. Invariant: both forms of data hold the same document; th
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -36,12 +37,23 @@ output_option = click.option(
 
 
 def as_text(data: Any, output: str) -> str:
-    """Return a document as indented JSON, or as YAML when `output` is ``yaml``; without a line break at the end."""
-    text = json.dumps(data, indent=2, ensure_ascii=False)
+    """Return a document as indented JSON, or as YAML when `output` is ``yaml``; without a line break at the end.
+
+    A figure that is not defined (nan, as an interval of one seed) or infinite is null: JSON knows neither.
+    """
+    text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)
     if output != "yaml":
         return text
     # By way of JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.
     return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(one) for key, one in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(one) for one in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def print_lines(lines: Sequence[Sequence[str]]) -> None:

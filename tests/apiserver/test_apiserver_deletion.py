@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from emulator_client import CRDS, GADGETS, MERGE, PODS, definition, pod, serving
+
+from cotide_sim.apiserver.controllers.disruption import BudgetCounter
+from cotide_sim.apiserver.storage.store import Entry
 
 
 async def test_bound_pod_goes_when_its_kubelet_lets_go_and_unbound_at_once() -> None:
@@ -93,6 +99,35 @@ async def test_eviction_respects_a_disruption_budget() -> None:
         assert call.headers["Retry-After"] == "10"
         assert answer["details"]["causes"][0]["reason"] == "DisruptionBudget"
         assert (await call("GET", f"{PODS}/b"))[1]["metadata"].get("deletionTimestamp") is None
+
+
+async def test_a_count_of_budgets_reads_a_pod_once_for_each_version_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets, read, decode = "/apis/policy/v1/namespaces/default/poddisruptionbudgets", list[str](), Entry.decode
+
+    def spy(entry: Entry) -> dict[str, Any]:
+        read.append(entry.name)
+        return decode(entry)
+
+    async with serving() as (server, call):
+        for name in ("a", "b", "c"):
+            await call("POST", PODS, pod(name, labels={"app": "web", "own": name}))
+        for name, labels in (("one", {"app": "web"}), ("two", {"own": "a"}), ("none", {"app": "other"})):
+            spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+            await call("POST", budgets, {"metadata": {"name": name}, "spec": spec})
+        counter = BudgetCounter(server.cluster)
+        monkeypatch.setattr(Entry, "decode", spy)
+        for expected in (["a", "b", "c"], [], ["b"]):
+            read.clear()
+            counter.refresh("default")
+            assert sorted(set(read) - {"one", "two", "none"}) == expected
+            assert len(read) == len(expected) + 3
+            if not expected:
+                ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+                await call("PATCH", f"{PODS}/b/status", ready, MERGE)
+        monkeypatch.undo()
+        found = {one["metadata"]["name"]: one["status"] for one in (await call("GET", budgets))[1]["items"]}
+    assert {name: one["currentHealthy"] for name, one in found.items()} == {"one": 1, "two": 0, "none": 0}
+    assert {name: one["expectedPods"] for name, one in found.items()} == {"one": 3, "two": 1, "none": 0}
 
 
 async def test_an_evicted_pod_says_so_before_it_goes() -> None:

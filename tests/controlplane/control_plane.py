@@ -186,12 +186,14 @@ class ControlPlane:
         }
         return self._pen.start("kube-controller-manager", [str(self._binaries.kube_controller_manager), *_flags(flags)])
 
-    def start_scheduler(self, config: Path | None = None) -> Process:
-        """Start kube-scheduler, with a KubeSchedulerConfiguration if one is given, which then says all."""
+    def start_scheduler(self, config: Path | None = None, **more: str) -> Process:
+        """Start kube-scheduler, with a KubeSchedulerConfiguration if one is given, which then says all but for more
+        flags, whose names have ``_`` for ``-``."""
         flags = {"kubeconfig": str(self.folder / "admin.kubeconfig"), "leader-elect": "false"}
         if config is not None:
             flags = {"config": str(config)}
         flags |= {"bind-address": LOOPBACK, "secure-port": "0"}
+        flags |= {name.replace("_", "-"): value for name, value in more.items()}
         return self._pen.start("kube-scheduler", [str(self._binaries.kube_scheduler), *_flags(flags)])
 
     def wait_for_accounts(self) -> None:

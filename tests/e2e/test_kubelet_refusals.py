@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from manifests import job_manifest
-from operator_world import ALONE, World
+from operator_world import ALONE, LEASE, PODS, QUICK_LEASE, World
 from servers import Server
 
 from cotide_kube.client import KubeClient
@@ -19,6 +19,8 @@ JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 NODE = "/api/v1/nodes/fake-0"
 TENFOLD = ALONE + "simulatedTime: {originSeconds: 0, speed: 10}\n"
 """The first back-off of 10 s is over after 1 s."""
+TENTH = "simulatedTime: {originSeconds: 0, speed: 0.1}\n"
+"""It lasts 100 s, far longer than a restart on a busy machine."""
 
 
 @pytest.fixture
@@ -59,3 +61,28 @@ async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_l
         await world.until("the Job runs", runs)
         assert fleet.residents.refused_total <= 2
         assert (await status()).get("failures", 0) == 0  # backoffLimit is 0: a refusal is no failure
+
+
+async def test_a_refusal_outlasts_a_restart(world: World) -> None:
+    await world.nodes(1)
+    async with world.operator(QUICK_LEASE + TENTH):
+        await world.pods(1, prefix="first")
+        await world.until_placed(1)
+        refused = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Node didn't have enough cpu"}
+        await world.client.patch(f"{PODS}/first0/status", {"status": refused})
+
+        async def written() -> bool:
+            lease = await world.client.get(LEASE)
+            told = lease["metadata"].get("annotations", {}).get("cotide.dev/node-back-offs", "")
+            return bool(lease["spec"]["holderIdentity"]) and "OutOfcpu" in told
+
+        await world.until("the lease tells of the node, as a kill would leave it", written)
+    async with world.operator(QUICK_LEASE + TENTH):
+        await world.pods(1, prefix="second")
+
+        async def said() -> bool:
+            conditions = (await world.client.get(f"{PODS}/second0"))["status"].get("conditions", [])
+            return any("refused a pod like this lately: OutOfcpu" in one.get("message", "") for one in conditions)
+
+        await world.until("the next leader leaves the node alone", said)
+        assert set(await world.placed()) == {"first0"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from operator_world import LEASE, QUICK_LEASE, World, watch_bindings
 from servers import Server
 
 from cotide_kube.client import KubeClient
+from cotide_operator.controllers.kopf_thread import KopfSupervisor
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.leaderelection.lease import LeadershipLost
 
@@ -36,6 +38,36 @@ async def test_only_the_leader_decides_and_a_stopped_leader_hands_over(world: Wo
     await world.until("the second decides", lambda: second.loop.cycles)
     await world.pods(2, prefix="q")
     await world.until_placed(4)
+    stop_second.set()
+    await two
+
+
+async def test_a_standby_that_was_ready_stays_so_while_it_takes_over_and_not_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(self: KopfSupervisor, reconciliation: object) -> None:
+        await asyncio.Event().wait()
+
+    async def readiness() -> tuple[int, str]:
+        address = f"http://127.0.0.1:{second.health.port}/readyz"
+        async with aiohttp.ClientSession() as session, session.get(address) as answer:
+            return answer.status, await answer.text()
+
+    await world.nodes(1)
+    stop_first, stop_second = asyncio.Event(), asyncio.Event()
+    first, second = world.make(QUICK_LEASE), world.make(QUICK_LEASE)
+    one = asyncio.create_task(first.run(stop_first))
+    await world.until("the first decides", lambda: (not first._missing() and first.loop.cycles) or one.done())
+    monkeypatch.setattr(KopfSupervisor, "run", hangs)
+    two = asyncio.create_task(second.run(stop_second))
+    await world.until("the second has listed everything", lambda: not second._missing() or two.done())
+    stop_first.set()
+    await one
+    await world.until("the second decides", lambda: second.loop.cycles)
+    assert second._missing() == ["kopf"]
+    assert await readiness() == (200, "ok\n")
+    monkeypatch.setattr("cotide_operator.assembly.TAKE_OVER_SECONDS", 0.0)
+    assert await readiness() == (503, "waiting for kopf\n")
     stop_second.set()
     await two
 

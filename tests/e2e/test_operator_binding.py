@@ -69,11 +69,11 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
 async def test_an_unsupported_constraint_keeps_a_pod_pending_and_names_the_field(world: World) -> None:
     await world.nodes(1)
     async with world.operator():
-        await world.pods(1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+        await world.pods(1, resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
 
         async def told() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
-            return any("spec.volumes[0].persistentVolumeClaim" in event["message"] for event in events)
+            return any("spec.resourceClaims" in event["message"] for event in events)
 
         await world.until("an event names the field", told)
         assert await world.placed() == {}

@@ -18,6 +18,8 @@ from binaries import Binaries
 from constraint_cases import RULES, nodes, placed, probes
 from control_plane import ControlPlane, control_plane
 from reference_scheduler import Json, Reference, key_of, reference
+from volume_cases import KINDS as VOLUME_KINDS
+from volume_cases import Storage, storage, users, volume_probes
 
 FIRST: Final = int(os.environ.get("COTIDE_CONSTRAINT_SEED", "0"))
 CLUSTERS: Final = int(os.environ.get("COTIDE_CONSTRAINT_CLUSTERS", "4"))
@@ -58,6 +60,42 @@ async def test_feasible_nodes_are_those_that_kube_scheduler_finds(judge: Referen
         await judge.clear()
         print(f"\nup to seed {seed}: cases {dict(cases)}\nof them neither all nor no node {dict(part)}", flush=True)
     assert all(cases[kind] == CLUSTERS * PROBES for kind in RULES)
+
+
+async def test_nodes_that_volumes_leave_are_those_that_kube_scheduler_finds(judge: Reference) -> None:
+    cases = Counter[str]()
+    part = Counter[str]()
+    for seed in range(FIRST, FIRST + CLUSTERS):
+        draw = Random(f"volumes {seed}")
+        made = nodes(draw)
+        stock = storage(draw, seed, [node["metadata"]["name"] for node in made])
+        asked = [pod for kind in VOLUME_KINDS for pod in volume_probes(draw, stock, kind, PROBES)]
+        await judge.fill(made, users(draw, stock))
+        await judge.store(stock)
+        stored = await judge.create(asked)
+        found, wanted = await judge.ours(stored), await judge.feasible(stored)
+        wrong = [pod for pod in stored if found[uid_of(pod)] != wanted[uid_of(pod)]]
+        told = [
+            (seed, volumes_of(pod, stock), sorted(found[uid_of(pod)]), sorted(wanted[uid_of(pod)])) for pod in wrong
+        ]
+        assert not told, "\n".join(map(str, told[:5]))
+        for pod in stored:
+            kind = pod["metadata"]["name"].rpartition("-")[0]
+            cases[kind] += 1
+            part[kind] += 0 < len(wanted[uid_of(pod)]) < len(made)
+        await judge.clear()
+        print(f"\nup to seed {seed}: cases {dict(cases)}\nof them neither all nor no node {dict(part)}", flush=True)
+    assert all(cases[kind] == CLUSTERS * PROBES for kind in VOLUME_KINDS)
+
+
+def volumes_of(pod: Json, stock: Storage) -> Json:
+    """What matters of a pod with claims."""
+    names = [
+        one["persistentVolumeClaim"]["claimName"] for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one
+    ]
+    claims = {name: stock.claims.get(name) for name in names}
+    volumes = {name: stock.volumes.get(one["spec"].get("volumeName", "")) for name, one in claims.items() if one}
+    return {"key": key_of(pod), "claims": claims, "volumes": volumes}
 
 
 def told_of(pod: Json) -> Json:

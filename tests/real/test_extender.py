@@ -128,11 +128,11 @@ async def test_an_operator_that_is_killed_and_comes_back_loses_no_pod_and_holds_
     extender = Extender(cluster.plane, tmp_path)
     names = [f"gone-{index}" for index in range(120)]
     async with cluster.nodes(10, "--cpu", "16"), extender.scheduler("assisted.yaml"):
-        for turn in range(3):
-            part = names[turn * 40 : (turn + 1) * 40]
+        for turn in range(10):
+            part = names[turn * 12 : (turn + 1) * 12]
             async with cluster.operator(ALONE + extender.settings(binds=False), name=f"operator-{turn}") as operator:
                 creating = asyncio.create_task(create(cluster, [pod(name, "batch", "1") for name in part]))
-                await until_placed(cluster, turn * 40 + 10)
+                await until_placed(cluster, turn * 12 + 3)
                 operator.end(signal.SIGKILL)
                 await creating
         placed = await until_placed(cluster, 120)

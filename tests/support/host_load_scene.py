@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hand_clock import HandClock
+
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
@@ -38,25 +40,6 @@ SHARE = 0.95
 
 
 @dataclass
-class HandClock:
-    """Runs ``speed`` times as fast as ``wall``; both agree at `EPOCH`."""
-
-    speed: float = 1.0
-    wall: float = EPOCH + INTO_SLOT
-    held: float = float("-inf")
-
-    def now(self) -> float:
-        self.held = max(self.held, self.from_wall(self.wall))
-        return self.held
-
-    def from_wall(self, wall_seconds: float) -> float:
-        return EPOCH + (wall_seconds - EPOCH) * self.speed
-
-    def to_wall(self, clock_seconds: float) -> float:
-        return EPOCH + (clock_seconds - EPOCH) / self.speed
-
-
-@dataclass
 class HandLoop:
     """Has the engine handle what was told when somebody waits for it."""
 
@@ -78,7 +61,7 @@ class HandLoop:
 
 class Scene:
     def __init__(self, *, speed: float = 1.0, tells_scores: bool = False, settling: float = 0.0) -> None:
-        self.clock = HandClock(speed, EPOCH + INTO_SLOT / speed)
+        self.clock = HandClock(EPOCH + INTO_SLOT / speed, speed, origin=EPOCH)
         self.telemetry, self.outlooks = Metrics(), Outlooks()
         self.put: list[NodeOutlook] = []
         self.outlooks.subscribe(self.put.extend)

@@ -60,6 +60,12 @@ class NodeGroups:
         lines = [line for line in file.read_text().splitlines() if not line.startswith("nr_throttled")]
         file.write_text("\n".join([*lines, f"nr_throttled {periods}"]) + "\n")
 
+    def confine(self, cpus: str) -> None:
+        """Hold all pods to some cpus, named as the kernel lists them."""
+        folder = self.mount / "cpuset" / self.kubepods if self.first else self.mount / self.kubepods
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ("cpuset.effective_cpus" if self.first else "cpuset.cpus.effective")).write_text(f"{cpus}\n")
+
     def quota_cpus(self, path: str) -> float | None:
         """What a group's quota lets it use; None without one."""
         if self.first:

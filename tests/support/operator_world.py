@@ -30,6 +30,8 @@ class World:
         self.server = server
         self.client = client
         self.until = server.until
+        self.kubeconfig: str | None = None
+        """For operators that use the official client, too."""
 
     async def nodes(self, count: int, cpu: str = "4") -> None:
         offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
@@ -81,7 +83,8 @@ class World:
                 await task
 
     def make(self, text: str = ALONE, *, install_crds: bool = True) -> Operator:
-        return Operator(settings(text), Options(metrics_port=0, install_crds=install_crds), self.server.credentials)
+        options = Options(self.kubeconfig, metrics_port=0, install_crds=install_crds)
+        return Operator(settings(text), options, self.server.credentials)
 
 
 def settings(text: str) -> Settings:

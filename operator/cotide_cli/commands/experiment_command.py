@@ -27,6 +27,11 @@ EXPERIMENTS: Final = {
         "platform_settings_experiment",
         "The hybrid platform's settings, chosen on all logs but the one they are judged on.",
     ),
+    "first-share": (
+        "backfilling",
+        "first_share_experiment",
+        "With which share of the processors the hybrid platform begins.",
+    ),
     "forecast-accuracy": (
         "backfilling",
         "forecast_accuracy_experiment",

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from cotide_operator.cache.reflectors import Informers
     from cotide_operator.config.settings import Settings
 
-GC_THRESHOLDS: Final = (5_000, 4, 200)
-"""New objects between two collections of the youngest, how many of those before one of the younger, and of these before
-a full one. Chosen: while 10,000 pods came, a pass took up to a microsecond for each object on a busy machine, so that
-one over 50,000 held the loop as long as any piece of work may; over 25,000 it is 5 to 20 ms. Full ones, which no bound
-holds, stay as rare as with 50,000, 10 and 10: after five million new objects."""
 GC_OBJECTS_AT_FIRST: Final = 2_000_000
 """The same until everything was listed; chosen above what 100,000 pods bring, all of which stays."""
 SWITCH_SECONDS: Final = 0.0005
@@ -88,8 +83,11 @@ def command(
 
 async def _operate(config: Path | None, changes: dict[str, Any], options: dict[str, Any]) -> None:
     """Follow the cluster, load the engine meanwhile, and run until a signal asks to stop."""
+    from cotide_operator.observability.logging_setup import tell_of_connections
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tell_of_connections)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     following = _follow(options)
@@ -120,6 +118,7 @@ def _follow(options: dict[str, Any]) -> Informers | None:
     from cotide_core.errors import CotideError
     from cotide_kube.credentials import load_credentials
     from cotide_operator.cache.reflectors import Informers
+    from cotide_operator.scheduling.garbage_passes import settle
 
     try:
         credentials = load_credentials(options["kubeconfig"], options["context"])
@@ -129,12 +128,6 @@ def _follow(options: dict[str, Any]) -> Informers | None:
     if not options["install_crds"]:  # before anything is written the whole configuration is checked
         following.begin()
     return following
-
-
-def settle() -> None:
-    """Collect garbage as usual from now on, but never again look at what the lists brought."""
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _load(config: Path | None, changes: dict[str, Any]) -> Settings:

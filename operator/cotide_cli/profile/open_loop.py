@@ -24,6 +24,7 @@ class LoadReport:
     p95_ms: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     requests_per_second: float
     requests: int
     unanswered: int
@@ -75,12 +76,13 @@ def report(
     """Return the report of a window's latencies (n,), in seconds."""
     if not len(found):
         raise ValueError("no request was due in the window: it is too short for the rate")
-    p50, p95, p99 = np.quantile(found, (0.5, 0.95, 0.99)) * 1000.0
+    p50, p95, p99, p999 = np.quantile(found, (0.5, 0.95, 0.99, 0.999)) * 1000.0
     done = len(found) - missing if answered is None else int(answered.sum())
     return LoadReport(
         p95_ms=max(float(p95), 1e-6),
         p50_ms=float(p50),
         p99_ms=float(p99),
+        p999_ms=float(p999),
         requests_per_second=done / seconds,
         requests=len(found),
         unanswered=missing,

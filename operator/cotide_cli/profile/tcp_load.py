@@ -1,8 +1,9 @@
 """An open-loop load generator for memcached and for any protocol whose answers end with a line.
 
 Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load``), so that it can have a core for
-itself: it polls without a pause, and never sleeps through an arrival. memcached is filled first, and each request is a
-hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks.
+itself: it polls without a pause, and never sleeps through an arrival. With a real-time priority on a core that others
+use, too, it may sleep (``--sleeps``): it is woken at once then, and starves nobody. memcached is filled first, and each
+request is a hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks.
 
 Prints one JSON line (`open_loop.LoadReport`), or one sentence on stderr and exit code 1. Invariant: a request is sent
 once it is due, whatever became of those before.
@@ -35,6 +36,8 @@ DRAIN_SECONDS: Final = 1.0
 """How long answers are waited for after the last request (chosen)."""
 TIMEOUT_SECONDS: Final = 10.0
 """For connecting and filling (chosen)."""
+AWAKE_SECONDS: Final = 50e-6
+"""How long before an arrival one that sleeps is awake again; chosen: a timer of a virtual machine is as late."""
 _CHUNK: Final = 1 << 18
 
 
@@ -116,7 +119,13 @@ def _has(connection: socket.socket, answers: BinaryIO, key: str) -> bool:
 
 
 def drive(
-    connections: Sequence[_Connection], due: Sequence[float], requests: Sequence[bytes], warm_up: float, harm: float
+    connections: Sequence[_Connection],
+    due: Sequence[float],
+    requests: Sequence[bytes],
+    warm_up: float,
+    harm: float,
+    *,
+    sleeps: bool = False,
 ) -> tuple[float, float, bool]:
     """Send requests when they are due until the last one is answered or nobody waits any more.
 
@@ -124,6 +133,7 @@ def drive(
     ----------
     due : seconds from the beginning, rising.
     harm : seconds; once more than `LATE_SHARE` of the window's requests took longer for sure, the rest is left out.
+    sleeps : until an answer comes or a request is due, instead of polling.
 
     Returns
     -------
@@ -155,6 +165,10 @@ def drive(
             turn += 1
             if one.unsent and one not in stuck:
                 stuck.append(one)
+        if sleeps and not stuck:
+            pause = (due[sent] if sent < count else last) - (clock() - begin) - AWAKE_SECONDS
+            if pause > 0:
+                select.select(list(at), (), (), pause)  # epoll counts in milliseconds
         for number, _ in poll.poll(0):
             one = at[number]
             now = clock() - begin
@@ -172,7 +186,15 @@ def drive(
 
 
 def measure(
-    target: str, rate: float, warm_up: float, seconds: float, *, request: str, harm: float, seed: int
+    target: str,
+    rate: float,
+    warm_up: float,
+    seconds: float,
+    *,
+    request: str,
+    harm: float,
+    seed: int,
+    sleeps: bool = False,
 ) -> LoadReport:
     """Measure one window."""
     scheme, _, address = target.partition("://")
@@ -186,7 +208,7 @@ def measure(
     if not (due >= warm_up).any():
         raise Refused(f"no request is due within {seconds:g} s at {rate:g}/s: the window is too short")
     gc.disable()
-    end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm)
+    end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm, sleeps=sleeps)
     found, missing = [], 0
     for one in connections:
         own = np.asarray(one.due)
@@ -209,10 +231,15 @@ def measure(
 @click.option("--request", default=r"PING\r\n")
 @click.option("--harm-ms", type=float, default=float("inf"))
 @click.option("--seed", type=int, default=0)
-def main(target: str, rate: float, seconds: float, warm_up: float, request: str, harm_ms: float, seed: int) -> None:
+@click.option("--sleeps", is_flag=True)
+def main(
+    target: str, rate: float, seconds: float, warm_up: float, request: str, harm_ms: float, seed: int, sleeps: bool
+) -> None:
     """Measure the p95 latency of TARGET (memcached://HOST:PORT or tcp://HOST:PORT) at RATE requests a second."""
     try:
-        found = measure(target, rate, warm_up, seconds, request=request, harm=harm_ms / 1000.0, seed=seed)
+        found = measure(
+            target, rate, warm_up, seconds, request=request, harm=harm_ms / 1000.0, seed=seed, sleeps=sleeps
+        )
     except (OSError, Refused) as error:
         click.echo(f"{target}: {error}", err=True)
         sys.exit(1)

@@ -58,7 +58,7 @@ def jobs_of(samples: CompletionSamples) -> JobBatch:
     return JobBatch(samples.types, samples.input_bytes, samples.requests_per_second, samples.cpu_pressure)
 
 
-class CompletionModel(Estimator):
+class CompletionModel(Estimator, model_files.FiledModel):
     """Run time of batch jobs from type, size and the contention on the node.
 
     Parameters
@@ -127,13 +127,6 @@ class CompletionModel(Estimator):
         }
         self.metrics_ = {"out_of_bag_median_relative_error": float(np.median(np.abs(np.expm1(residual))))}
         return self
-
-    @property
-    def model_id(self) -> str:
-        """The sha256 of the model's manifest."""
-        if not self._model_id:
-            self._model_id = model_files.fingerprint(self.to_files())
-        return self._model_id
 
     def knows(self, job_type: str) -> bool:
         """Whether the type was seen in training."""

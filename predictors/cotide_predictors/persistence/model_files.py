@@ -57,6 +57,23 @@ def fingerprint(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256(files[MANIFEST]).hexdigest()
 
 
+class FiledModel:
+    """A model that goes by its files; `fit` empties ``_model_id``."""
+
+    _model_id: str
+
+    def to_files(self) -> dict[str, bytes]:
+        """Return the model as files."""
+        raise NotImplementedError
+
+    @property
+    def model_id(self) -> str:
+        """The sha256 of the model's manifest."""
+        if not self._model_id:
+            self._model_id = fingerprint(self.to_files())
+        return self._model_id
+
+
 def unpack(files: Mapping[str, bytes]) -> Document:
     """Return the manifest after checking schema version, presence and sha256 of every payload.
 

@@ -52,8 +52,8 @@ class Envelope:
         """Whether its samples named no service."""
         return self.services == ("",)
 
-    def places_of(self, services: tuple[str, ...]) -> Integers:
-        """Return of each service its place here; S for one that was not seen."""
+    def indices_of(self, services: tuple[str, ...]) -> Integers:
+        """Return of each service its index here; S for one that was not seen."""
         if self.speaks_for_all:
             return np.zeros(len(services), np.int64)
         known = {name: index for index, name in enumerate(self.services)}
@@ -75,9 +75,9 @@ class EnvelopeCheck:
         self._unknown: Integers = np.zeros(0, np.int64)
 
     def who(self, mixes: MixBatch) -> Integers:
-        """Return (n,) place of each row's service in the envelope; S for one that was not seen."""
+        """Return (n,) index of each row's service in the envelope; S for one that was not seen."""
         if mixes.services is not self._services:
-            self._places = self._envelope.places_of(mixes.services)
+            self._places = self._envelope.indices_of(mixes.services)
             self._services = mixes.services
         if mixes.service is None:
             return np.full(len(mixes), self._places[0], np.int64)
@@ -107,7 +107,7 @@ class EnvelopeCheck:
 
 
 def learn_envelope(mixes: MixBatch, who: Integers, services: tuple[str, ...], types: tuple[str, ...]) -> Envelope:
-    """Return the envelope of n samples; ``who`` is the place of each one's service, and each service has some."""
+    """Return the envelope of n samples; ``who`` is the index of each one's service, and each service has some."""
     columns = np.column_stack(
         (
             mixes.requests_per_second,

@@ -11,30 +11,28 @@ from numpy.typing import NDArray
 from cotide_core.forecasts import MixBatch, QosAnswers
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.estimator import Estimator
-from cotide_predictors.persistence import model_files
+from cotide_predictors.persistence.model_files import FiledModel
 from cotide_predictors.qos.type_contention import TypeContention
 
 
-class LatencyModel(Estimator):
+def measured_latencies(mixes: MixBatch, milliseconds: Floats) -> Floats:
+    """Return (n,) latencies to learn from; a ValueError where they are not those of n mixes, finite and above 0."""
+    latency = np.asarray(milliseconds, dtype=np.float64)
+    if len(latency) != len(mixes) or not len(latency):
+        raise ValueError(f"{len(latency)} latencies for {len(mixes)} mixes; at least one of each is needed")
+    if not (np.isfinite(latency) & (latency > 0)).all():
+        raise ValueError("every latency must be a finite number of milliseconds > 0")
+    return latency
+
+
+class LatencyModel(Estimator, FiledModel):
     """A forecaster of broken limits."""
 
     contention_: TypeContention
-    _model_id: str
-
-    def to_files(self) -> dict[str, bytes]:
-        """Return the model as files."""
-        raise NotImplementedError
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
         """Return the probabilities, with whether each mix lies inside the training range, and the evidence."""
         raise NotImplementedError
-
-    @property
-    def model_id(self) -> str:
-        """The sha256 of the model's manifest."""
-        if not self._model_id:
-            self._model_id = model_files.fingerprint(self.to_files())
-        return self._model_id
 
     def knows(self, job_type: str) -> bool:
         """Whether the type was seen in training; an unknown one is treated as the worst known."""

@@ -26,7 +26,7 @@ from cotide_predictors.qos import manifest_form
 from cotide_predictors.qos.calibration import learn_sharpness
 from cotide_predictors.qos.envelope import FEATURES as RANGE
 from cotide_predictors.qos.envelope import Envelope, EnvelopeCheck
-from cotide_predictors.qos.latency_model import LatencyModel
+from cotide_predictors.qos.latency_model import LatencyModel, measured_latencies
 from cotide_predictors.qos.mix_features import FEATURES, LIMIT_COLUMN, feature_matrix
 from cotide_predictors.qos.mixes import cells_of, take_mixes, with_limit
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
@@ -96,11 +96,7 @@ class QosModel(LatencyModel):
     @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
         """Learn from (n,) measured p95 latencies > 0 of n mixes."""
-        latency = np.asarray(latency_milliseconds, dtype=np.float64)
-        if len(latency) != len(mixes) or not len(latency):
-            raise ValueError(f"{len(latency)} latencies for {len(mixes)} mixes; at least one of each is needed")
-        if not (np.isfinite(latency) & (latency > 0)).all():
-            raise ValueError("every latency must be a finite number of milliseconds > 0")
+        latency = measured_latencies(mixes, latency_milliseconds)
         limits = tuple(sorted(set(map(float, self.limits_milliseconds)) or set(mixes.limit_milliseconds.tolist())))
         if not all(np.isfinite(limit) and limit > 0 for limit in limits):
             raise ValueError("every limit must be a finite number of milliseconds > 0")

@@ -87,7 +87,7 @@ def learn_scales(mixes: MixBatch, who: Integers, latency_milliseconds: Floats, s
     Parameters
     ----------
     mixes : n measured mixes; each service has at least one.
-    who : (n,) place of each one's service.
+    who : (n,) index of each one's service.
     latency_milliseconds : (n,) > 0.
     services : how many there are.
     """
@@ -160,7 +160,7 @@ def common_law(columns: Floats, log_latency: Floats, whose: Integers, seen: Floa
 
     Parameters
     ----------
-    columns, log_latency, whose : (n, 10), (n,) and (n,) the place of each one's service.
+    columns, log_latency, whose : (n, 10), (n,) and (n,) the index of each one's service.
     seen : (S,) samples of each.
     """
     from scipy.optimize import nnls  # heavy, and only training needs it

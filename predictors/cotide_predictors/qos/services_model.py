@@ -28,7 +28,7 @@ from cotide_predictors.persistence import model_files
 from cotide_predictors.qos import manifest_form
 from cotide_predictors.qos.envelope import Envelope, EnvelopeCheck, learn_envelope
 from cotide_predictors.qos.held_out_scores import scores_by_service, scores_of
-from cotide_predictors.qos.latency_model import LatencyModel
+from cotide_predictors.qos.latency_model import LatencyModel, measured_latencies
 from cotide_predictors.qos.mix_features import feature_matrix, smooth_matrix
 from cotide_predictors.qos.mixes import cells_of, take_mixes
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
@@ -108,11 +108,7 @@ class ServicesQosModel(LatencyModel):
     @on_one_thread
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
         """Learn from (n,) measured p95 latencies > 0 of n mixes, each labelled by the limit noted with it."""
-        latency = np.asarray(latency_milliseconds, dtype=np.float64)
-        if len(latency) != len(mixes) or not len(latency):
-            raise ValueError(f"{len(latency)} latencies for {len(mixes)} mixes; at least one of each is needed")
-        if not (np.isfinite(latency) & (latency > 0)).all():
-            raise ValueError("every latency must be a finite number of milliseconds > 0")
+        latency = measured_latencies(mixes, latency_milliseconds)
         if not (np.isfinite(mixes.limit_milliseconds) & (mixes.limit_milliseconds > 0)).all():
             raise ValueError("every limit must be a finite number of milliseconds > 0")
         generator = np.random.default_rng(self.random_state)

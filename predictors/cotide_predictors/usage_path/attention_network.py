@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 
 from cotide_predictors.usage_path.inputs import INPUTS, WINDOW
 
-Variant = Literal["ann", "lstm", "lstm-inp", "lstm-inp-tp", "lstm-inp-tp-bias"]
-VARIANTS: Final[tuple[Variant, ...]] = ("ann", "lstm", "lstm-inp", "lstm-inp-tp", "lstm-inp-tp-bias")
-"""The rows of Table 7.4, in its order."""
+Variant = Literal["ann", "lstm", "lstm-inp", "lstm-tp", "lstm-inp-tp", "lstm-inp-tp-bias"]
+VARIANTS: Final[tuple[Variant, ...]] = ("ann", "lstm", "lstm-inp", "lstm-tp", "lstm-inp-tp", "lstm-inp-tp-bias")
+"""The rows of Table 7.4, in its order, and temporal attention alone, which its text names and its table leaves out."""
 HIDDEN: Final = 32
 """Units of encoder, decoder and the plain network's layer (chosen)."""
 SCORED: Final = 16

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cotide_core.events import Event, Node, NodeForecasted, NodeUpserted, NodeUsageSampled
+from cotide_core.events import Event, Node, NodeForecasted, NodeUpserted, NodeUsageSampled, PeakAhead
 from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_core.state.host_load import offered
@@ -37,11 +37,13 @@ class PeakRule:
     ----------
     quantile : of the forecast.
     horizon_slots : slots ahead whose peak is forecast.
+    ahead_slots : longer horizons whose peaks are told beside it, for policies that look as far as a job runs.
     reserve_share : of a node that is kept free above what is used now, without any forecast; None to forecast.
     """
 
     quantile: Quantile = "p90"
     horizon_slots: int = 1
+    ahead_slots: tuple[int, ...] = ()
     reserve_share: float | None = None
 
 
@@ -83,7 +85,10 @@ class SlotForecasts:
         self._share = capacity_share
         count, horizons = len(nodes), (rule.horizon_slots,)
         self._online = [
-            (SlotClock(count, slot_seconds=slot_seconds), HostLoadModel(count, horizons=horizons))
+            (
+                SlotClock(count, slot_seconds=slot_seconds),
+                HostLoadModel(count, horizons=(*horizons, *rule.ahead_slots)),
+            )
             for _ in range(RESOURCES)
         ]
         self._batch = [
@@ -111,10 +116,13 @@ class SlotForecasts:
                 online, batch = np.minimum(loads.used + reserve * self._capacity, self._capacity), loads.held
             self._forecast = online
             until = now + self._slot_seconds
-            events += [
-                NodeForecasted(node.name, until, *online[:, row].tolist(), *batch[:, row].tolist())
-                for row, node in enumerate(self._nodes)
-            ]
+            ahead = () if reserve is not None else self._rule.ahead_slots
+            further = [self._peaks(self._online, slots) for slots in ahead]
+            ends = [now + slots * self._slot_seconds for slots in ahead]
+            for row, node in enumerate(self._nodes):
+                (cpu, memory), (batch_cpu, batch_memory) = online[:, row].tolist(), batch[:, row].tolist()
+                peaks = tuple(PeakAhead(end, *peak[:, row].tolist()) for end, peak in zip(ends, further, strict=True))
+                events.append(NodeForecasted(node.name, until, cpu, memory, batch_cpu, batch_memory, peaks))
         if closed or self._forecast is None:
             events += self._published(loads)
         return events
@@ -129,8 +137,9 @@ class SlotForecasts:
                     ended = True
         return ended
 
-    def _peaks(self, clocks: list[tuple[SlotClock, HostLoadModel]]) -> Floats:
-        shares = [_at(model.forecast(self._rule.horizon_slots), self._rule.quantile) for _, model in clocks]
+    def _peaks(self, clocks: list[tuple[SlotClock, HostLoadModel]], slots: int = 0) -> Floats:
+        slots = slots or self._rule.horizon_slots
+        shares = [_at(model.forecast(slots), self._rule.quantile) for _, model in clocks]
         return np.stack(shares) * self._capacity
 
     def _published(self, loads: NodeLoads) -> list[Event]:

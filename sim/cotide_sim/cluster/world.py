@@ -38,6 +38,7 @@ from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_core.policies.catalogue import by_slack
 from cotide_core.units import CPU, MEMORY, PODS
+from cotide_predictors.run_time.habits.pod_run_times import PodRunTimes
 from cotide_sim.cluster.event_queue import Timeline
 from cotide_sim.cluster.machine import MachinePark, NodeUsage
 from cotide_sim.cluster.occupancy import Occupancy
@@ -92,6 +93,7 @@ class World:
     listener : told of each cycle (a ledger, a collector of samples); must not change anything.
     slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
     peak : what such a policy plans with as the peak of online pods.
+    run_times : forecasts run times from habits, as the live operator's does; None leaves them to the completion model.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class World:
         listener: Listener | None = None,
         slot_seconds: float = SLOT_SECONDS,
         peak: PeakRule | None = None,
+        run_times: PodRunTimes | None = None,
     ) -> None:
         self._plan = plan
         self._scheduler = Scheduler(config, catalogue)
@@ -134,6 +137,7 @@ class World:
             )
         self._published: dict[str, dict[str, int]] = {}
         self._listener = listener
+        self._run_times = run_times
         self._cycles = self._instructions = 0
 
     def run(self) -> Run:
@@ -190,7 +194,12 @@ class World:
 
     def _cycle(self) -> None:
         events, self._events = self._events, []
+        if self._run_times is not None:
+            told = self._run_times.arrived(events, self._scheduler.completion_forecaster)
+            events += [] if told is None else [told]
         instructions = self._scheduler.handle(events, self._now)
+        if self._run_times is not None:
+            self._run_times.decided(instructions)
         self._cycles += 1
         self._instructions += len(instructions)
         if self._listener is not None:

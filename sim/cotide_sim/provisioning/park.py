@@ -130,10 +130,13 @@ class MachinePark:
         return np.bincount(self.machines.kind[chosen], minlength=len(self.types)).astype(np.float64)
 
     def running(self) -> tuple[Integers, Floats]:
-        """Return the size class and the age in seconds of every task that runs."""
+        """Return the size class and the age in seconds of every task that runs.
+
+        One that ends at this very moment is among them: its machine gives its room back in the next step.
+        """
         started = self.tasks.started[: self.queues.scalar[1]]
         ends = started + self.tasks.run[: len(started)]
-        rows = np.flatnonzero((started >= 0) & (ends > self.now))
+        rows = np.flatnonzero((started >= 0) & (ends >= self.now))
         return self.tasks.label[rows], (self.now - started[rows]) / MILLISECONDS
 
     def kilowatt_hours(self) -> float:

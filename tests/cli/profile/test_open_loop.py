@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +45,10 @@ def test_arrivals_are_poisson_and_the_same_for_a_seed() -> None:
 
 
 def test_a_report_is_in_milliseconds() -> None:
-    """Latencies of 1 to 100 ms: the p95 lies between 95 and 96."""
+    """Latencies of 1 to 100 ms: the p95 lies between 95 and 96, the p99.9 between 99 and 100."""
     found = report(np.arange(1, 101) / 1000.0, 2, 0.5, 0.0001, cut=False)
     assert 95 < found.p95_ms < 96
+    assert 99 < found.p999_ms < 100
     assert found.requests_per_second == 196  # 98 answers in half a second
     assert found.lag_ms == 0.1
 
@@ -80,15 +83,37 @@ def line_server(delay: float = 0.0) -> Iterator[int]:
     loop.close()
 
 
-def test_tcp_load_sends_each_request_and_times_each_answer() -> None:
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_tcp_load_sends_each_request_and_times_each_answer(sleeps: bool) -> None:
     with line_server() as port:
         found = tcp_load.measure(
-            f"tcp://127.0.0.1:{port}", 200.0, 0.1, 0.5, request=r"PING\r\n", harm=float("inf"), seed=1
+            f"tcp://127.0.0.1:{port}", 200.0, 0.1, 0.5, request=r"PING\r\n", harm=float("inf"), seed=1, sleeps=sleeps
         )
     due = arrivals(200.0, 0.6, 1)
     assert found.requests == int((due >= 0.1).sum())
     assert found.unanswered == 0
-    assert 0 < found.p50_ms <= found.p95_ms <= found.p99_ms
+    assert 0 < found.p50_ms <= found.p95_ms <= found.p99_ms <= found.p999_ms
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_a_generator_that_may_sleep_does_so_until_shortly_before_the_next_arrival(
+    monkeypatch: pytest.MonkeyPatch, sleeps: bool
+) -> None:
+    """Ten arrivals in half a second: it never sleeps for longer than the longest gap, or than it waits for answers."""
+    asked: list[float] = []
+    wait = select.select
+
+    def noted(*arguments: Any) -> Any:
+        asked.append(arguments[-1])
+        return wait(*arguments)
+
+    monkeypatch.setattr(tcp_load.select, "select", noted)
+    with line_server() as port:
+        target = f"tcp://127.0.0.1:{port}"
+        tcp_load.measure(target, 20.0, 0.0, 0.5, request="x\\r\\n", harm=float("inf"), seed=1, sleeps=sleeps)
+    gaps = np.diff(arrivals(20.0, 0.5, 1), prepend=0.0)
+    assert bool(asked) is sleeps
+    assert all(0 < one < max(gaps.max(), tcp_load.DRAIN_SECONDS) for one in asked)
 
 
 def test_a_window_that_is_sure_to_be_above_the_harm_is_cut_short() -> None:

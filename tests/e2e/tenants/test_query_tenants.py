@@ -87,7 +87,8 @@ async def hold_b_while_a_lies(server: Server, client: KubeClient, operator: Oper
     await client.create(path("a"), service_manifest(namespace="a"))
 
     async def measured(namespace: str) -> bool:
-        return (await status_of(client, namespace)).get("rps") == 2400.0  # 2 pods x 1200
+        status = await status_of(client, namespace)
+        return status.get("rps") == 2400.0 and status.get("ready") == "2/2"  # 2 pods x 1200, both started
 
     await server.until("b is measured", lambda: measured("b"))
     before = await status_of(client, "b")

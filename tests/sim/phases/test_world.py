@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,12 @@ def test_task_level_runs_one_after_the_other_where_phases_overlap() -> None:
     assert outcome.longest_pause_seconds == 5.0
     # 2 x (10 s x 1 core + 5 s x 4 cores) in 20 s of 4 cores
     assert outcome.utilisation[0] == pytest.approx(60 / 80)
+
+
+def test_tasks_that_grow_together_are_dealt_to_different_nodes() -> None:
+    two = phased(Stage(0, NARROW, 2, reduces=False))
+    outcome = run(replace(two, capacity=np.repeat(two.capacity, 2, axis=0)), "phases")
+    assert (outcome.job_seconds.tolist(), outcome.longest_pause_seconds) == ([15.0], 0.0)
 
 
 def test_a_stage_opens_when_the_one_before_is_done() -> None:

@@ -91,6 +91,16 @@ def test_one_that_fits_nowhere_does_not_hold_up_those_behind_it():
     assert one.tasks.started.tolist() == [-1, 101_000]
 
 
+def test_a_task_that_ends_when_the_step_does_still_runs():
+    one = park([(0.0, 240.0, 0.5, 0.1)])
+    one.set_targets(np.array([1.0]))
+    one.run_until(300.0)  # 60 s of booting and 240 s of work.
+    labels, ages = one.running()
+    assert (labels.tolist(), ages.tolist()) == ([0], [240.0])
+    one.run_until(300.001)
+    assert one.running()[0].tolist() == []
+
+
 def test_turns_go_to_types_by_their_weights():
     one = park([(100.0 + n, 500.0, 0.01, 0.01) for n in range(9)], counts=(1, 1), capacity=((1.0, 1.0), (1.0, 1.0)))
     one.use_rule(kernel.ROUND_ROBIN, np.array([[2 / 3, 1 / 3]]))

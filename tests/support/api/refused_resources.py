@@ -53,6 +53,24 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
         _job_spec(phases=[{"name": "map", "resources": {"cpu": "1"}}, {"name": "map", "resources": {"cpu": 2}}]),
         "spec.phases: Invalid value: spec.phases must have different names",
     ),
+    "a share beside seconds": (
+        "jobs",
+        "j",
+        _job_spec(phases=[{"name": "map", "resources": {"cpu": "1"}, "share": 0.5, "seconds": 60}]),
+        "spec.phases: Invalid value: spec.phases must give share for all phases and no seconds, or share for none",
+    ),
+    "a share of some phases": (
+        "jobs",
+        "j",
+        _job_spec(phases=[{"name": "a", "resources": {"cpu": 1}, "share": 1}, {"name": "b", "resources": {"cpu": 2}}]),
+        "spec.phases: Invalid value: spec.phases must give share for all phases and no seconds, or share for none",
+    ),
+    "a phase that takes no time": (
+        "jobs",
+        "j",
+        _job_spec(phases=[{"name": "map", "resources": {"cpu": "1"}, "seconds": 0}]),
+        "spec.phases[0].seconds: Invalid value: 0: spec.phases[0].seconds in body should be greater than 0",
+    ),
     "a phase without cpu": (
         "jobs",
         "j",

@@ -105,3 +105,20 @@ def _ours(kind: str, name: str, namespace: str | None, spec: Manifest) -> Manife
 def owner(job: str, uid: str = "o") -> Manifest:
     """The reference by which a pod names the Job that owns it."""
     return {"apiVersion": COTIDE, "kind": "Job", "name": job, "uid": uid, "controller": True}
+
+
+def machine_deployments() -> Manifest:
+    """Return a definition of Cluster API's kind that makes nodes, as far as its scale subresource goes."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    version = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": paths},
+    }
+    names = {"plural": "machinedeployments", "singular": "machinedeployment", "kind": "MachineDeployment"}
+    spec = {"group": "cluster.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
+    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return {**kind, "metadata": {"name": "machinedeployments.cluster.x-k8s.io"}, "spec": spec}

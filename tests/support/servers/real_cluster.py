@@ -112,10 +112,12 @@ class RealCluster:
         leads: bool = True,
         through: str = "",
         account: str = "cotide-operator",
+        source: Path | None = None,
     ) -> AsyncIterator[Process]:
         """Run an operator with its ServiceAccount's token; it must end well unless the test killed it.
 
-        ``through`` is the address of what stands between it and the server, if anything does.
+        ``through`` is the address of what stands between it and the server, if anything does; ``source`` the tree of
+        another version of the program.
         """
         token = await self.plane.token("cotide-system", account)
         kubeconfig = self.plane.kubeconfig(f"cotide-{name}", token=token, url=through)
@@ -123,7 +125,7 @@ class RealCluster:
         config.write_text(HEAD + text, encoding="utf-8")
         port = free_port()
         arguments = ["--kubeconfig", str(kubeconfig), "--config", str(config), "--metrics-port", str(port)]
-        process = self._start(name, arguments, "operator")
+        process = self._start(name, arguments, "operator", source)
         try:
             await self.until("the operator is ready", lambda: self._ready(process, port))
             if leads:
@@ -145,8 +147,11 @@ class RealCluster:
                 return answer.status == 200
         return False
 
-    def _start(self, name: str, arguments: list[str], command: str = "nodes") -> Process:
+    def _start(self, name: str, arguments: list[str], command: str = "nodes", source: Path | None = None) -> Process:
         environment = {"KUBECONFIG": "", "PYTHONUNBUFFERED": "1"}
+        if source is not None:
+            packages = [str(source / one) for one in ("operator", "predictors", "sim")]
+            environment["PYTHONPATH"] = os.pathsep.join(packages)
         return self.plane.pen.start(name, [sys.executable, "-m", "cotide_cli", command, *arguments], environment)
 
     def kubectl(self, *arguments: str, namespaced: bool = True) -> str:

@@ -31,12 +31,22 @@ IN_NAMESPACES: Final = (
     "/apis/cotide.dev/v1alpha1/namespaces/{}/workloads",
     "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
     "/api/v1/namespaces/{}/secrets",
     "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
     "/api/v1/namespaces/{}/events",
 )
 """What tests and operators leave, owners before what they own."""
-IN_THE_CLUSTER: Final = ("/api/v1/nodes", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
+IN_THE_CLUSTER: Final = (
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/storage.k8s.io/v1/csinodes",
+    "/apis/storage.k8s.io/v1/csidrivers",
+    "/apis/storage.k8s.io/v1/volumeattachments",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+)
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 

@@ -6,6 +6,7 @@ Called by `pod_subresources` (evictions) and `reactions` (a budget or one of its
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cotide_sim.apiserver.cluster import Cluster
@@ -17,10 +18,18 @@ from cotide_sim.apiserver.storage.store import Entry
 _FINISHED = ("Succeeded", "Failed")
 
 
-def selects(budget: Json, pod: Entry) -> bool:
-    """Say whether a budget covers a pod; policy/v1: an empty selector covers all, an absent one none."""
+def _selector_of(budget: Json) -> Callable[[Entry], bool]:
+    """Return what says whether a budget covers a pod; policy/v1: an empty selector covers all, an absent one none."""
     requirements = label_selector_of((budget.get("spec") or {}).get("selector"))
-    return requirements is not None and all(requirement(pod.labels) for requirement in requirements)
+    if requirements is None:
+        return lambda _pod: False
+    return lambda pod: all(requirement(pod.labels) for requirement in requirements)
+
+
+def _unfinished(cluster: Cluster, namespace: str) -> list[Entry]:
+    pods = cluster.collection("pods")
+    phase = list(pods.resource.selectable).index("status.phase")
+    return [pod for pod in pods.entries(namespace) if pod.fields[phase] not in _FINISHED]
 
 
 def _healthy(pod: Json) -> bool:
@@ -36,19 +45,11 @@ def _scaled(bound: Any, total: int) -> int:
     return int(bound)
 
 
-def counts(cluster: Cluster, budget: Json) -> dict[str, int]:
+def _counts(budget: Json, covered: Sequence[Entry], healthy: int) -> dict[str, int]:
     """Return the status counts of a budget.
 
     The expected number is the number of pods that the budget covers: no controllers with replicas run here.
     """
-    pods = cluster.collection("pods")
-    phase = list(pods.resource.selectable).index("status.phase")
-    covered = [
-        pod.decode()
-        for pod in pods.entries(budget["metadata"]["namespace"])
-        if pod.fields[phase] not in _FINISHED and selects(budget, pod)
-    ]
-    healthy = sum(map(_healthy, covered))
     spec = budget.get("spec") or {}
     if spec.get("maxUnavailable") is not None:
         desired = max(0, len(covered) - _scaled(spec["maxUnavailable"], len(covered)))
@@ -62,11 +63,39 @@ def counts(cluster: Cluster, budget: Json) -> dict[str, int]:
     }
 
 
-def refresh(cluster: Cluster, entry: Entry) -> None:
+class BudgetCounter:
+    """Counts all budgets of a namespace in one go.
+
+    A pod is read once for each version of it, and a selector is asked once for all pods with the same labels: with 40
+    budgets over 3,000 pods a count that looks at each pod for each budget takes longer than the time between two.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._health: dict[str, dict[str, tuple[int, bool]]] = {}
+        """By namespace and uid: the version of the pod that was read, and whether it is healthy."""
+
+    def refresh(self, namespace: str) -> None:
+        """Write the status of each budget whose counts changed."""
+        alike: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
+        before, now = self._health.pop(namespace, {}), dict[str, tuple[int, bool]]()
+        for pod in _unfinished(self._cluster, namespace):
+            alike.setdefault(tuple(pod.labels.items()), []).append(pod)
+        for entry in list(self._cluster.collection("poddisruptionbudgets.policy").entries(namespace)):
+            budget = entry.decode()
+            covers = _selector_of(budget)
+            covered = [pod for pods in alike.values() if covers(pods[0]) for pod in pods]
+            for pod in covered:
+                known = now.get(pod.uid) or before.get(pod.uid)
+                now[pod.uid] = known if known and known[0] == pod.version else (pod.version, _healthy(pod.decode()))
+            _write(self._cluster, entry, budget, _counts(budget, covered, sum(now[pod.uid][1] for pod in covered)))
+        if now:
+            self._health[namespace] = now
+
+
+def _write(cluster: Cluster, entry: Entry, budget: Json, figures: dict[str, int]) -> None:
     """Write a budget's status, if it changed."""
     budgets = cluster.collection("poddisruptionbudgets.policy")
-    budget = entry.decode()
-    figures = counts(cluster, budget)
     status = {"observedGeneration": budget["metadata"].get("generation", 1), **figures}
     allowed = figures["disruptionsAllowed"] > 0
     old = budget.get("status") or {}
@@ -97,7 +126,7 @@ def allow_eviction(cluster: Cluster, pod: Entry, *, dry_run: bool = False) -> No
     covering = [
         entry
         for entry in cluster.collection("poddisruptionbudgets.policy").entries(pod.namespace)
-        if selects(entry.decode(), pod)
+        if _selector_of(entry.decode())(pod)
     ]
     obj = pod.decode()
     status = obj.get("status") or {}
@@ -107,7 +136,9 @@ def allow_eviction(cluster: Cluster, pod: Entry, *, dry_run: bool = False) -> No
         raise Refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget, which the eviction "
                       "subresource does not support.")  # fmt: skip
     budget = covering[0].decode()
-    figures = counts(cluster, budget)
+    covers = _selector_of(budget)
+    covered = [one for one in _unfinished(cluster, pod.namespace) if covers(one)]
+    figures = _counts(budget, covered, sum(_healthy(one.decode()) for one in covered))
     # An unhealthy pod may go while the budget is met without it (policy IfHealthyBudget, the default).
     always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     if not _healthy(obj) and (always or figures["currentHealthy"] >= figures["desiredHealthy"] > 0):

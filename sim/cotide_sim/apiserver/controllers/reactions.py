@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cotide_sim.apiserver.cluster import Cluster
-from cotide_sim.apiserver.controllers import disruption
+from cotide_sim.apiserver.controllers.disruption import BudgetCounter
 from cotide_sim.apiserver.controllers.garbage import Garbage
 from cotide_sim.apiserver.registry.custom_kinds import resource_of
 from cotide_sim.apiserver.registry.resources import Json
@@ -41,6 +41,7 @@ class Reactions:
         """Namespaces that are going."""
         self._budgets: set[str] = set()
         """Namespaces whose disruption budgets must count again."""
+        self._counter = BudgetCounter(cluster)
         self._counted_at = -COUNT_SECONDS
         self._counting = False
         self._written: deque[tuple[float, str, str, int]] = deque()
@@ -164,8 +165,7 @@ class Reactions:
         self._counted_at = self.clock()
         budgets, self._budgets = self._budgets, set()
         for namespace in budgets:
-            for entry in self._cluster.collection(_BUDGETS).entries(namespace):
-                disruption.refresh(self._cluster, entry)
+            self._counter.refresh(namespace)
 
     def expire_events(self) -> None:
         """Delete the events that were last written longer ago than the server keeps them."""
