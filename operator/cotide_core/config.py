@@ -16,6 +16,9 @@ DEPTH_MAX: Final = 65_536
 SLACK_POLICIES: Final = ("hierarchical", "predictive")
 """Policies whose capacity is forecast slack: their knobs are written out. A test holds it to the policies' parts."""
 
+RUN_TIME_POLICIES: Final = ("predictive",)
+"""Policies that look as far as a job runs. A test holds it to the policies' parts."""
+
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalConfig:
@@ -42,6 +45,8 @@ class HierarchicalConfig:
         batch or gratis pod for a while.
     overload_overrides_owners : whether gratis pods leave an overloaded node even where their owner or a disruption
         budget says no: else one tenant's word sends the pods of others away in their place.
+    relieves_rising : whether pods leave a node also where a service holds its limit and is forecast to break it (see
+        `rising_relief`); for policies that relieve latencies, where request rates are forecast.
     """
 
     victims: str = "cheapest"
@@ -60,6 +65,7 @@ class HierarchicalConfig:
     flap_window_seconds: float = 1800.0
     cordon_seconds: float = 600.0
     overload_overrides_owners: bool = False
+    relieves_rising: bool = False
 
     def __post_init__(self) -> None:
         if self.victims not in ("cheapest", "random"):
