@@ -29,8 +29,6 @@ def mixes_of(
     services: Integers,
     summed: Floats,
     service_rates: Floats,
-    summed_ahead: Floats,
-    rates_ahead: Floats,
     service_limits: Floats,
     service_numbers: Integers,
     type_counts: Integers,
@@ -49,10 +47,10 @@ def mixes_of(
     shapes : (S, 6) see `guard_answers`.
     arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
         nobody measured.
-    services, summed : (N,) online pods with a promise on each row, and their requests/s.
-    service_rates, service_limits, service_numbers : (K, N) of each of them; a rate below 0 was not measured, and is
-        not in the sum.
-    summed_ahead, rates_ahead : (H, N) and (H, K, N) the same at their highest up to the end of each horizon.
+    services : (N,) online pods with a promise on each row.
+    summed : (1 + H, N) their requests/s, now and at their highest up to the end of each horizon.
+    service_rates : (1 + H, K, N) those of each of them; a rate below 0 was not measured, and is not in the sum.
+    service_limits, service_numbers : (K, N) of each of them.
     type_counts, type_bytes : (T, N)
     batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
 
@@ -77,14 +75,13 @@ def mixes_of(
         promise = shapes[index, PROMISE]
         there = services[row]
         horizon = shapes[index, HORIZON]
-        present = summed[row] if horizon == 0 else summed_ahead[horizon - 1, row]
+        present = summed[horizon, row]
         rate = max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
-        mark_unmeasured(unmeasured[first:], service_rates[:there, row], promise >= 0, arriving[index, 0])
+        mark_unmeasured(unmeasured[first:], service_rates[0, :there, row], promise >= 0, arriving[index, 0])
         for one in range(there):
-            told = service_rates[one, row] if horizon == 0 else rates_ahead[horizon - 1, one, row]
-            own = max(0.0, told)
+            own = max(0.0, service_rates[horizon, one, row])
             single[0, first + one] = own
             single[1, first + one] = max(0.0, joint - own)
             single[2, first + one] = service_limits[one, row]

@@ -51,8 +51,6 @@ def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, row
         tables.shapes,
         tables.arriving,
         columns.service_counts,
-        columns.service_rates,
-        columns.promised_rates,
         columns.rates_ahead,
         columns.promised_ahead,
         columns.promised_limits,
@@ -103,9 +101,7 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
         there = columns.services[row]
         own = next(one for one in there if one.key == departure.key)
         horizon = departure.horizon
-        ahead = max(0.0, own.rate_within(horizon - 1)) if horizon else 0.0
-        rate = ahead if horizon else own.requests_per_second or 0.0
-        summed = columns.rates_ahead[horizon - 1, row] if horizon else columns.service_rates[row]
+        rate = max(0.0, own.rate_within(horizon))
         others_unknown = any(one.requests_per_second is None for one in there if one is not own)
         unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
         numbers[index] = columns.workload_number(own.workload)
@@ -116,7 +112,7 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
             counts[index, one.type_column] -= 1
             input_bytes[index, one.type_column] -= one.pod.input_bytes
         pressure = batch / max(1, int(columns.allocatable[CPU_COLUMN, row]))
-        others = max(0.0, float(summed) - rate)
+        others = max(0.0, float(columns.rates_ahead[horizon, row]) - rate)
         single[:, index] = rate, others, own.limit_milliseconds, pressure
     requests, others_requests, limits, pressures = single
     return MixBatch(

@@ -63,7 +63,7 @@ def _compile() -> None:
     by_service(0, none, marks, table)
     least_risky(real, 0.0, 0.0)
     ahead = np.zeros((1, 1, 1))
-    mixes_of(none, none, shapes, table, whole, real, table, table, ahead, table, counts, counts, counts, whole, whole)
+    mixes_of(none, none, shapes, table, whole, table, ahead, table, counts, counts, counts, whole, whole)
 
 
 class QosGuard:
