@@ -51,7 +51,7 @@ from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
 from cotide_operator.models.qos_learning import QosLearning
-from cotide_operator.models.rate_foresight import Foresights, RateForesight
+from cotide_operator.models.rate_foresight import RateForesight
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.models.store import ModelStore
@@ -68,6 +68,7 @@ from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.foresights import Foresights
 from cotide_operator.scheduling.garbage_passes import thorough_passes
 from cotide_operator.scheduling.phase_resizer import PhaseResizer
 from cotide_operator.scheduling.scheduling_loop import Foresight, SchedulingLoop, records
@@ -162,7 +163,7 @@ class Operator:
         self._phase_learning = self._make_phase_learning()
         self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
-        around = ReportingDependencies(
+        dependencies = ReportingDependencies(
             self.client,
             self.lane,
             self.clock,
@@ -172,7 +173,7 @@ class Operator:
             self.calibration,
             self.telemetry,
         )
-        self.reporting = make_reporting(config, settings.slot_seconds, around)
+        self.reporting = make_reporting(config, settings.slot_seconds, dependencies)
         self._aside = QuarantineReporter(
             self.client,
             self.lane,
@@ -469,7 +470,7 @@ class Operator:
 
             ledger = self.settings.ledger
             outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry, PROVISIONING)
-            around = ProvisioningDependencies(
+            dependencies = ProvisioningDependencies(
                 client=self.client,
                 mirror=self.mirror,
                 clock=self.clock,
@@ -483,7 +484,7 @@ class Operator:
                 official=lambda: connect(self._options.kubeconfig, self._options.context, retries=False),
                 prometheus=None if self.settings.metrics_source is None else self.settings.metrics_source.prometheus,
             )
-            self._provisioner = Provisioner(around, settings)
+            self._provisioner = Provisioner(dependencies, settings)
         return self._provisioner
 
     def _around_consolidation(self) -> ConsolidationDependencies:

@@ -25,7 +25,7 @@ def test_services_span_the_latencies_and_rates_that_are_claimed() -> None:
 
 def test_only_clock_source_and_pauses_of_the_overlay_change() -> None:
     before = yaml.safe_load(OVERLAY.read_text(encoding="utf-8"))
-    after = configuration(Path("/tmp/x"), "http://127.0.0.1:1/metrics", 0.0, 240.0)
+    after = configuration(Path("day"), "http://127.0.0.1:1/metrics", 0.0, 240.0)
     parse_settings(yaml.safe_dump(after))
     changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
     assert changed == {"models", "metricsSource", "simulatedTime"}

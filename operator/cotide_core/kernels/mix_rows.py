@@ -43,15 +43,14 @@ def mixes_of(
 
     Parameters
     ----------
-    indices, rows : (P,) of each pair: the place of its shape, and the row.
+    indices, rows : (P,) of each pair: the index of its shape, and the row.
     shapes : (S, 6) see `guard_answers`.
     arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
         nobody measured.
     services : (N,) online pods with a promise on each row.
     summed : (1 + H, N) their requests/s, now and at their highest up to the end of each horizon.
     service_rates : (1 + H, K, N) those of each of them; a rate below 0 was not measured, and is not in the sum.
-    service_limits, service_numbers : (K, N) of each of them.
-    type_counts, type_bytes : (T, N)
+    service_limits, service_numbers : (K, N). type_counts, type_bytes : (T, N).
     batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
 
     Returns
@@ -75,8 +74,7 @@ def mixes_of(
         promise = shapes[index, PROMISE]
         there = services[row]
         horizon = shapes[index, HORIZON]
-        present = summed[horizon, row]
-        rate = max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
+        present, rate = summed[horizon, row], max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
         mark_unmeasured(unmeasured[first:], service_rates[0, :there, row], promise >= 0, arriving[index, 0])

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cotide_core.events import Event
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import Instruction
 from cotide_operator.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from cotide_operator.scheduling.scheduling_loop import Foresight
 
 HORIZONS_SLOTS: Final = (1, 3, 12, 36)
 """The coming slot, and those of the host-load forecasts: with slots of five minutes up to three hours."""
@@ -76,24 +73,3 @@ class RateForesight:
         trusted = self._rates.trusted_share(self._level)
         if math.isfinite(trusted):
             self._telemetry.rate_trusted.set(trusted)
-
-
-class Foresights:
-    """Several, asked one after the other."""
-
-    def __init__(self, *all_of_them: Foresight) -> None:
-        self._all = all_of_them
-
-    def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
-        """Return what the engine is to be told by all of them."""
-        return [event for one in self._all for event in one.ahead(events, forecaster)]
-
-    def decided(self, instructions: Sequence[Instruction]) -> None:
-        """Hand the instructions of a cycle on."""
-        for one in self._all:
-            one.decided(instructions)
-
-    def begin_anew(self) -> None:
-        """Say that a new engine follows."""
-        for one in self._all:
-            one.begin_anew()

@@ -62,11 +62,11 @@ class RateExperts:
         found = np.empty((len(self.last), len(EXPERTS)))
         found[:, 0] = self.last
         found[:, 1] = self.last + self._step
-        for place, season in ((2, DAY_SLOTS), (4, WEEK_SLOTS)):
+        for column, season in ((2, DAY_SLOTS), (4, WEEK_SLOTS)):
             peak, then = self._season(season, slots)
-            found[:, place] = np.where(np.isfinite(peak), peak, self.last)
+            found[:, column] = np.where(np.isfinite(peak), peak, self.last)
             moved = peak + self.last - then
-            found[:, place + 1] = np.where(np.isfinite(moved), moved, self.last)
+            found[:, column + 1] = np.where(np.isfinite(moved), moved, self.last)
         return found
 
     def reset(self, rows: NDArray[np.intp]) -> None:

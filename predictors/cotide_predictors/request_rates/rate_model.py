@@ -89,8 +89,8 @@ class RateModel:
 
     def peaks(self, level: float) -> Floats:
         """Return (H, n) the forecast peaks at a level, requests/s; nan for services without any record."""
-        place = self.levels.index(level)
-        return np.maximum(0.0, np.expm1(np.stack([one.newest(place) for one in self._each])))
+        column = self.levels.index(level)
+        return np.maximum(0.0, np.expm1(np.stack([one.newest(column) for one in self._each])))
 
     def last(self) -> Floats:
         """Return (n,) the rate of the newest slot that has one, requests/s; nan without any."""
@@ -99,13 +99,13 @@ class RateModel:
 
     def trusted(self, level: float) -> Booleans:
         """Return (H, n) whether a forecast scores better than the last value."""
-        place = self.levels.index(level)
-        return np.stack([one.trusted(place) for one in self._each])
+        column = self.levels.index(level)
+        return np.stack([one.trusted(column) for one in self._each])
 
     def scores(self, level: float) -> tuple[RateScores, ...]:
         """Return the scores of each horizon."""
-        place = self.levels.index(level)
-        return tuple(one.scores(place) for one in self._each)
+        column = self.levels.index(level)
+        return tuple(one.scores(column) for one in self._each)
 
     def reset(self, rows: Sequence[int]) -> None:
         """Forget services that are gone, so that their rows may serve others."""
@@ -161,28 +161,28 @@ class _Horizon:
         self._scales[known] += SCALE_RATE * (errors[known] - self._scales[known])
         self._mixture.record(peak, np.where(np.isfinite(locations), locations, 0.0), scales, mixed, each)
 
-    def newest(self, place: int) -> Floats:
+    def newest(self, column: int) -> Floats:
         """Return the newest forecast at a level, in logarithms."""
         if not self._pending:
             return np.full(len(self._masses), np.nan)
-        return self._pending[-1][2][:, place]
+        return self._pending[-1][2][:, column]
 
-    def trusted(self, place: int) -> Booleans:
+    def trusted(self, column: int) -> Booleans:
         """Return (n,) whether the forecast's loss is below the last value's."""
         total = float(self._masses.sum())
         if total < LEAST_PEAKS:
             return np.zeros(len(self._masses), np.bool_)
-        own, pooled = self._losses[:, place], self._losses[:, place].sum(axis=1) / total
+        own, pooled = self._losses[:, column], self._losses[:, column].sum(axis=1) / total
         made, last = own + POOL_PEAKS * pooled[:, None]
         return np.asarray(made < last)
 
-    def scores(self, place: int) -> RateScores:
+    def scores(self, column: int) -> RateScores:
         """Return the scores over all services."""
         total = float(self._masses.sum())
         if not total:
             return RateScores(0.0, np.nan, np.nan, np.nan)
-        made, last = (self._losses[:, place].sum(axis=1) / total).tolist()
-        return RateScores(total, made, last, float(self._covered[place].sum()) / total)
+        made, last = (self._losses[:, column].sum(axis=1) / total).tolist()
+        return RateScores(total, made, last, float(self._covered[column].sum()) / total)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these services: their pending forecasts will not be scored."""
@@ -207,8 +207,8 @@ class _Horizon:
         self._masses = self._masses * decay + known
         self._losses *= decay
         self._covered *= decay
-        for place, level in enumerate(self._levels.tolist()):
-            for index, said in enumerate((mixed[:, place], last)):
+        for column, level in enumerate(self._levels.tolist()):
+            for index, said in enumerate((mixed[:, column], last)):
                 over = peak[known] - said[known]
-                self._losses[index, place, known] += np.maximum(level * over, (level - 1.0) * over)
-            self._covered[place, known] += peak[known] <= mixed[known, place]
+                self._losses[index, column, known] += np.maximum(level * over, (level - 1.0) * over)
+            self._covered[column, known] += peak[known] <= mixed[known, column]
