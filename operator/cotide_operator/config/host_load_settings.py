@@ -127,11 +127,12 @@ class OverloadSettings(Section):
 class HierarchicalSettings(Section):
     """The policies ``hierarchical`` and ``predictive``: how much is planned with, and how batch makes room."""
 
-    victims: Literal["cheapest", "random"] = "cheapest"
-    """Whom batch evicts: the fewest gratis pods with the least work lost, or host and victims drawn as printed
-    (Jiang et al., Algorithm 1)."""
-    gratis_subtracts: Literal["highest", "both"] = "highest"
-    """What gratis pods find is reduced by the higher of what is held and what is predicted, or by both."""
+    victims: Literal["cheapest", "random", "none"] | None = None
+    """Whom batch evicts: the fewest gratis pods with the least work lost, host and victims drawn as printed
+    (Jiang et al., Algorithm 1), or nobody. None: ``cheapest``, and ``none`` under ``predictive``."""
+    gratis_subtracts: Literal["highest", "both", "held"] | None = None
+    """What gratis pods find is reduced by the higher of what is held and what is predicted, by both, or by what is
+    held. None: ``highest``, and ``held`` under ``predictive``."""
     capacity_share: float = Field(default=_ENGINE.capacity_share, gt=0, le=1)
     """Of a node's allocatable cpu and memory that may be planned with."""
     nomination_seconds: float = Field(default=_ENGINE.nomination_seconds, gt=0)

@@ -22,6 +22,7 @@ from cotide_core.config import (
     HierarchicalConfig,
     PlansConfig,
     SchedulerConfig,
+    slack_knobs,
 )
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
@@ -460,10 +461,11 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
     wall = max(1.0, settings.speed)
     """Clock seconds per wall second, for what waits for a network or a kubelet."""
     section, overload, source = settings.hierarchical, settings.overload, settings.metrics_source
-    stale = HierarchicalConfig().usage_stale_seconds if source is None else source.stale_after_seconds
+    usual = slack_knobs(settings.policy)
+    stale = usual.usage_stale_seconds if source is None else source.stale_after_seconds
     return HierarchicalConfig(
-        victims=section.victims,
-        gratis_subtracts=section.gratis_subtracts,
+        victims=section.victims or usual.victims,
+        gratis_subtracts=section.gratis_subtracts or usual.gratis_subtracts,
         capacity_share=section.capacity_share,
         usage_stale_seconds=stale * wall,
         nomination_seconds=section.nomination_seconds * wall,

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.config import HierarchicalConfig
+from cotide_core.config import slack_knobs
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
@@ -131,7 +131,7 @@ class World:
         self._events += [NodeUpserted(node) for node in bare]
         self._forecasts = None
         if by_slack(config.policy):
-            knobs = config.hierarchical or HierarchicalConfig()
+            knobs = config.hierarchical or slack_knobs(config.policy)
             self._forecasts = SlotForecasts(
                 bare,
                 np.array([NODE_MILLICORES, NODE_MEMORY_BYTES], np.float64),
