@@ -70,7 +70,7 @@ class Slow:
                     taken = [taken[r] + count * gang.need[r] for r in range(2)]
         return [self.machines[machine][0][r] - taken[r] for r in range(2)]
 
-    def places(self, gang, begin):
+    def machines_for(self, gang, begin):
         """First fit at ``begin`` for as long as forecast, or None."""
         left, where = gang.pieces, []
         for machine, (_, kind) in enumerate(self.machines):
@@ -86,15 +86,15 @@ class Slow:
         return where if left == 0 else None
 
     def earliest(self, gang, now):
-        return next(second for second in range(now, HORIZON) if self.places(gang, second) is not None)
+        return next(second for second in range(now, HORIZON) if self.machines_for(gang, second) is not None)
 
     def hold(self, gang, begin):
-        gang.where = self.places(gang, begin)
+        gang.where = self.machines_for(gang, begin)
         self.held.append((gang, begin, begin + gang.forecast))
 
     def begin(self, gang, now):
         if self.rule not in RESERVING:
-            gang.where = self.places(gang, now)
+            gang.where = self.machines_for(gang, now)
         self.held = [held for held in self.held if held[0] is not gang]
         gang.start, gang.planned, gang.end = now, now + gang.forecast, now + gang.run
         self.queue.remove(gang)
@@ -154,7 +154,7 @@ class Slow:
             return
         behind = []
         for gang in self.sorted(self.order):
-            if self.places(gang, now) is not None and (self.rule == PLAN or not behind):
+            if self.machines_for(gang, now) is not None and (self.rule == PLAN or not behind):
                 self.begin(gang, now)
             elif self.rule == PLAN:
                 self.hold(gang, self.earliest(gang, now))
@@ -166,7 +166,7 @@ class Slow:
             first.promise = begin if first.promise < 0 else first.promise
             self.hold(first, begin)
             for gang in self.sorted(self.backfill):
-                if gang is not first and self.places(gang, now) is not None:
+                if gang is not first and self.machines_for(gang, now) is not None:
                     self.begin(gang, now)
         self.held = []
 
@@ -193,7 +193,7 @@ class Slow:
             if starts[gang.number] == now or where is None or trials == TRIALS:
                 continue
             trials += 1
-            before, places = list(self.held), [(other, other.where) for other in self.queue]
+            before, old_machines = list(self.held), [(other, other.where) for other in self.queue]
             end, machines = now + gang.forecast, {machine for machine, _ in where}
             in_the_way = [
                 (begin, other.number, other)
@@ -209,7 +209,7 @@ class Slow:
             late = any(begin > other.promise for other, begin, _ in self.held if other in out[1:])
             if late or sum(begin for _, begin, _ in self.held) >= sum(starts.values()):
                 self.held = before
-                for other, old in places:
+                for other, old in old_machines:
                     other.where = old
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from cotide_core.errors import CotideError
 from cotide_sim.experiments.offline.claims import TABLE_3_2, table_distance
-from cotide_sim.experiments.offline.hybrids import WAYS, Place
+from cotide_sim.experiments.offline.hybrids import WAYS, ListRule
 from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.lists.least_work import least_work_machines
 from cotide_sim.offline.orders import ORDERS
@@ -52,15 +52,15 @@ def stretch_readings(jobs: int, machines: int, seed: int) -> list[StretchReading
     rows = []
     for workload in WORKLOADS:
         drawn = synthetic_jobs(workload, jobs, seed)
-        for way, place in WAYS.items():
-            averages = _averages(drawn, machines, place, seed)
+        for way, rule in WAYS.items():
+            averages = _averages(drawn, machines, rule, seed)
             in_order = {name: value for name, value in averages.items() if not name.startswith("random")}
             row = StretchReading(workload, way, averages, table_distance(averages), table_distance(in_order))
             rows.append(row)
     return rows
 
 
-def _averages(jobs: JobList, machines: int, place: Place, seed: int) -> dict[str, float]:
+def _averages(jobs: JobList, machines: int, rule: ListRule, seed: int) -> dict[str, float]:
     generator = np.random.default_rng([seed, len(jobs)])
     orders = {name: ORDERS[name](jobs) for name in ("sjf", "svf")} | {"random": generator.permutation(len(jobs))}
     drawn = generator.integers(0, machines, len(jobs))
@@ -69,7 +69,7 @@ def _averages(jobs: JobList, machines: int, place: Place, seed: int) -> dict[str
         order_name, assignment = name.split("-")
         order = orders[order_name]
         given = {"ef": None, "random": drawn, "lw": least_work_machines(order, jobs.volumes, machines)}
-        schedule = place(jobs, machines, order, given[assignment])
+        schedule = rule(jobs, machines, order, given[assignment])
         fault = first_fault(jobs, machines, schedule)
         if fault is not None:
             raise CotideError(f"{name} gave a schedule that can't run: {fault}")

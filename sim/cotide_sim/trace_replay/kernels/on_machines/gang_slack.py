@@ -20,7 +20,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machine_slack import TRIALS
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
@@ -166,7 +166,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackR
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
             left = waiting - index + staying
-            remove_at(line_key, line, left, place_of(line_key, line, left, jobs.forecast[job], job))
+            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
             continue
         queue[staying] = job
         staying += 1
@@ -193,7 +193,7 @@ def _spend(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
 
 @uncounted
 def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
-    """Start a job in place of its reservation if that is worth it and breaks no promise, or leave all as it is."""
+    """Start a job instead of its reservation if that is worth it and breaks no promise, or leave all as it is."""
     gangs, held, trial, start = rule.base.gangs, rule.base.holding.held, rule.trial, jobs.start
     end = now + jobs.forecast[job]
     size = _take_out(now, job, 0, jobs, kept, rule)
