@@ -238,7 +238,7 @@ def _run(
         kernel, rule = _fair_kernel_and_rule(policy, jobs)
     else:
         kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given, believed)
-    gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed, every_seconds=believed.rebuild_seconds)
+    refitter = TreeRefitter(mode, jobs.submit, seed=believed.seed, every_seconds=believed.rebuild_seconds)
     feed = None
     if forecasts is None and believed.sequential is not None:
         feed = SequentialFeed(
@@ -252,7 +252,7 @@ def _run(
     begin = time.perf_counter()
     rounds = 0
     while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):
-        at = gardener.next_pause(int(kept.counts[ARRIVED]))
+        at = refitter.next_pause(int(kept.counts[ARRIVED]))
         if feed is not None:
             kept.until[0] = feed.advance(int(kept.counts[ARRIVED]))
         elif kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
@@ -260,14 +260,14 @@ def _run(
         elif at < NEVER:
             # A job that has not started has no end; one that runs on ends after this moment, by whatever its run is.
             finish = np.where((start >= 0) & (start < at), start + jobs.run, NEVER)
-            past = gardener.grown(past, at, jobs.run, finish, forecast)
+            past = refitter.grown(past, at, jobs.run, finish, forecast)
             kept.until[0] = at + believed.rebuild_seconds
         else:
             kept.until[0] = NEVER
         rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
     wall = time.perf_counter() - begin
     return Schedule(
-        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, gardener.rebuilds
+        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, refitter.rebuilds
     )
 
 
