@@ -51,6 +51,9 @@ class Contender(NamedTuple):
 
 CONTENDERS: Final[Mapping[str, Contender]] = {
     OURS: Contender("predictive", AHEAD),
+    "predictive, batch first": Contender(
+        "predictive", AHEAD, None, {"victims": "cheapest", "gratis_subtracts": "highest"}
+    ),
     **{f"predictive, rates p{level:.0%}"[:-1]: Contender("predictive", AHEAD, level) for level in (0.5, 0.6, 0.75)},
     "predictive, one slot": Contender("predictive", FORECAST),
     "predictive, 8 slots": Contender("predictive", PeakRule(horizon_slots=ALWAYS_SLOTS)),
