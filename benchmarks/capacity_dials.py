@@ -5,8 +5,9 @@ same machines, kinds of Jobs, arrivals by the day's curve and services as live, 
 (`cotide_sim.provisioning`): boots of two minutes, none fails, waits to the millisecond. Tasks find machines by one rule
 whoever switches them, as pods do live; the experiment gives each rule its own. The reactive rule starts machines for
 what waits as live (`reactive_machines`). Ours has the service level for a dial, the other two their reserve.
-``--train-hours`` is what was seen of tasks before; an operator that has just begun has seen little. Prints a line of JSON for each setting and seed: energy, waits, machines;
-and at the end, for each wait, what energy each rule needs at least for a 95 % wait that is no longer.
+``--train-hours`` is what was seen of tasks before; an operator that has just begun has seen little. Prints a line of
+JSON for each setting and seed: energy, waits, machines; and at the end, for each wait, what energy each rule needs at
+least for a 95 % wait that is no longer.
 """
 
 from __future__ import annotations
