@@ -38,8 +38,8 @@ class Site(Protocol):
 
     async def compact(self) -> None: ...
 
-    async def save(self) -> None:
-        """Take a backup, once the checker has seen all that is in it."""
+    async def save(self, remember: Callable[[], None]) -> None:
+        """Take a backup; ``remember`` is called when the checker has seen just what is in it."""
 
     async def restore(self, rewind: Callable[[], Awaitable[None]]) -> None:
         """Put it back; ``rewind`` is called when the server is away, and nothing tells the checker."""
@@ -57,7 +57,9 @@ class Backups:
     _kept: dict[str, Any] | None = field(default=None)
 
     async def save(self) -> None:
-        await self.site.save()
+        await self.site.save(self._remember)
+
+    def _remember(self) -> None:
         self._kept = {name: copy.deepcopy(getattr(self.checker, name)) for name in REMEMBERED}
 
     async def restore(self) -> None:

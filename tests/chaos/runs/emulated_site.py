@@ -60,8 +60,9 @@ class EmulatedSite:
         """The emulator is its own store."""
         await self.restart_api(down_seconds)
 
-    async def save(self) -> None:
-        """Remember every object as it is, and the version."""
+    async def save(self, remember: Callable[[], None]) -> None:
+        """Keep every object as it is, and the version."""
+        remember()
         store = self._server.cluster.store
         self._backup = (
             store.version,

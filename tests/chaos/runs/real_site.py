@@ -98,7 +98,7 @@ class RealSite:
         self._plane.start_etcd()
         await asyncio.to_thread(self._plane.wait_until_ready)
 
-    async def save(self) -> None:
+    async def save(self, remember: Callable[[], None]) -> None:
         """Copy etcd's data while it is stopped and the API server stands still."""
         server = self._plane.api_server.pid
         os.kill(server, signal.SIGSTOP)
@@ -106,6 +106,7 @@ class RealSite:
             self._saved = await self._head()
             async with asyncio.timeout(CAUGHT_UP_SECONDS), self._seen:
                 await self._seen.wait_for(lambda: self._next > self._saved)
+            remember()
             await asyncio.to_thread(self._plane.etcd.end)
             copy = self._plane.folder / "etcd-backup"
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
