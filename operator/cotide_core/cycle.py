@@ -322,7 +322,7 @@ class Scheduler:
     def _take_forecasts(self, event: ModelsChanged | RunTimesForecasted, now: float) -> None:
         """Take other models, or run times of pods that are there.
 
-        A pod that waits already is queued anew, since its place in the order may change.
+        A pod that waits already is queued anew, since its rank in the order may change.
         """
         if isinstance(event, ModelsChanged):
             self._change_models(event, now)

@@ -227,15 +227,15 @@ def _policies(names: str, files: tuple[str, ...], runner: Runner) -> list[Replay
     from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
 
     found: dict[str, ReplayPolicy | UserPolicy] = {}
-    places: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in [*(part.strip() for part in names.split(",") if part.strip()), *files]:
         policy: ReplayPolicy | UserPolicy
         if name in files or is_policy_file(name):
             policy = load_policy(name)
-            place = str(policy.file)
+            source = str(policy.file)
         else:
-            policy, place = policy_of(name, runner), ""
-        if places.setdefault(policy.name, place) != place:
+            policy, source = policy_of(name, runner), ""
+        if sources.setdefault(policy.name, source) != source:
             raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
         found[policy.name] = policy
     if not found:

@@ -54,8 +54,8 @@ def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
 def _found(data: Path) -> list[Path]:
     if not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
-    places = [data, data / "swf"]
-    found = [path for place in places for name in LOGS for path in sorted(place.glob(f"{name}*.swf*"))]
+    folders = [data, data / "swf"]
+    found = [path for folder in folders for name in LOGS for path in sorted(folder.glob(f"{name}*.swf*"))]
     if not found:
         raise InputError(f"holds no log named {', '.join(LOGS)}", file=str(data), field="--data")
     return found

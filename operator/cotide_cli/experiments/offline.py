@@ -145,11 +145,11 @@ def _tables(report: Report) -> Iterable[Table]:
 
 
 def _figure(title: str, rows: list[Row], form: str) -> Table:
-    places = sorted({row.at for row in rows})
+    positions = sorted({row.at for row in rows})
     found: dict[tuple[str, int], Any] = {(row.algorithm, row.at): row for row in rows}
-    table = _table(title, "algorithm", *(f"{place:,}" for place in places))
+    table = _table(title, "algorithm", *(f"{position:,}" for position in positions))
     for name in dict.fromkeys(row.algorithm for row in rows):
-        shown = [found.get((name, place)) for place in places]
+        shown = [found.get((name, position)) for position in positions]
         table.add_row(name, *("" if row is None else f"{row.mean:{form}}" for row in shown))
     return table
 

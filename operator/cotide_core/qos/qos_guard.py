@@ -253,7 +253,7 @@ class QosGuard:
     def _ask_pairs(
         self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
     ) -> list[float]:
-        """Ask about pairs of as many shapes at once as have a place."""
+        """Ask about pairs of as many shapes at once as have an index."""
         answers: list[float] = []
         indices: list[int] = []
         shapes: set[Shape] = set()
@@ -271,7 +271,7 @@ class QosGuard:
         return answers
 
     def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
-        """Ask about P pairs of a place and a row, write the answers down and return them."""
+        """Ask about P pairs of a shape and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
         asked = mixes_after(snapshot, tables, indices, rows)
         told = forecaster.answer(asked.mixes)

@@ -66,7 +66,7 @@ COLLECT_SECONDS: Final = 0.01
 fifth of what one piece of work may take each. Some 500 pods, or one of the largest nodes."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
-"""Place of what is set aside because the engine fails over it."""
+"""Part of what is set aside because the engine fails over it."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -248,7 +248,7 @@ class EventSource:
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
         entry = self._mirror.quarantine.get(kind, key)
-        return entry is not None and entry.place == ENGINE
+        return entry is not None and entry.part == ENGINE
 
     def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
         """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""

@@ -1,6 +1,6 @@
-"""One trace under one policy on many machines: calls the kernel, checks the places, adds up what was used.
+"""One trace under one policy on many machines: calls the kernel, checks the machines, adds up what was used.
 
-Called by `cotide simulate --machines` and the benchmarks. Middle of the flow: jobs to start times and places.
+Called by `cotide simulate --machines` and the benchmarks. Middle of the flow: jobs to start times and machines.
 Invariant: the same jobs, machines, policy and forecasts give the same schedule, bit for bit.
 """
 

@@ -295,4 +295,4 @@ def test_a_listener_that_raises_stops_neither_the_mirror_nor_the_others():
     entry = mirror.quarantine.get("pods", "shop/p")
     assert entry is not None
     assert (entry.uid, entry.fault) == ("u", "too deep")
-    assert "trips" in entry.place
+    assert "trips" in entry.part

@@ -64,13 +64,13 @@ def test_what_is_measured_keeps_to_the_floors(report: Report) -> None:
 def test_machines_that_are_lent_bring_every_high_demand_job_forward_or_leave_it() -> None:
     jobs = synthetic_jobs("synth2", 300, 1)
     lent = next(reading for reading in READINGS if reading.name.endswith("help when they are done"))
-    for way, place in WAYS.items():
-        found = lent.schedule(jobs, 8, place)
+    for way, rule in WAYS.items():
+        found = lent.schedule(jobs, 8, rule)
         if "overtaking" not in way:
             assert found is None
             continue
         assert found is not None
-        alone = apart(jobs, 8, place, 2)
+        alone = apart(jobs, 8, rule, 2)
         low = 2 * jobs.demands <= jobs.capacity
         assert (found.starts[low] == alone.starts[low]).all()
         assert (found.starts[~low] <= alone.starts[~low]).all()
@@ -84,8 +84,8 @@ def test_relisting_is_at_or_below_svf_ef(report: Report) -> None:
 def test_all_jobs_get_a_start_when_one_set_is_empty() -> None:
     jobs = synthetic_jobs("synth1", 60, 0)
     low = jobs.taken(np.flatnonzero(jobs.demands <= 100))
-    for place in WAYS.values():
-        assert (apart(low, 4, place, 1).starts >= 0).all()
+    for rule in WAYS.values():
+        assert (apart(low, 4, rule, 1).starts >= 0).all()
 
 
 def test_the_same_settings_give_the_same_report(report: Report) -> None:

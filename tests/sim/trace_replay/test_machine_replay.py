@@ -104,7 +104,7 @@ class Slow:
                     taken = [taken[r] + count * gang.need[r] for r in range(2)]
         return [self.machines[machine][0][r] - taken[r] for r in range(2)]
 
-    def places(self, gang, begin):
+    def machines_for(self, gang, begin):
         """First fit at ``begin`` for as long as forecast, or None."""
         left, where = gang.pieces, []
         for machine, (_, kind) in enumerate(self.machines):
@@ -120,15 +120,15 @@ class Slow:
         return where if left == 0 else None
 
     def earliest(self, gang, now):
-        return next(second for second in range(now, HORIZON) if self.places(gang, second) is not None)
+        return next(second for second in range(now, HORIZON) if self.machines_for(gang, second) is not None)
 
     def hold(self, gang, begin):
-        gang.where = self.places(gang, begin)
+        gang.where = self.machines_for(gang, begin)
         self.held.append((gang, begin, begin + gang.forecast))
 
     def begin(self, gang, now):
         if self.rule != CONSERVATIVE:
-            gang.where = self.places(gang, now)
+            gang.where = self.machines_for(gang, now)
         self.held = [held for held in self.held if held[0] is not gang]
         gang.start, gang.planned, gang.end = now, now + gang.forecast, now + gang.run
         self.queue.remove(gang)
@@ -181,7 +181,7 @@ class Slow:
             return
         behind = []
         for gang in self.sorted(self.order):
-            if self.places(gang, now) is not None and (self.rule == PLAN or not behind):
+            if self.machines_for(gang, now) is not None and (self.rule == PLAN or not behind):
                 self.begin(gang, now)
             elif self.rule == PLAN:
                 self.hold(gang, self.earliest(gang, now))
@@ -193,7 +193,7 @@ class Slow:
             first.promise = begin if first.promise < 0 else first.promise
             self.hold(first, begin)
             for gang in self.sorted(self.backfill):
-                if gang is not first and self.places(gang, now) is not None:
+                if gang is not first and self.machines_for(gang, now) is not None:
                     self.begin(gang, now)
         self.held = []
 

@@ -18,7 +18,7 @@ import numpy as np
 from cotide_core.errors import CotideError
 from cotide_core.kernels.array_types import Integers
 from cotide_core.planning.high_demand_partition import machine_shares
-from cotide_sim.experiments.offline.hybrids import READINGS, WAYS, Place
+from cotide_sim.experiments.offline.hybrids import READINGS, WAYS, ListRule
 from cotide_sim.offline.block_scheduling import block_schedule
 from cotide_sim.offline.bounds import apart_floor, optimum_floor
 from cotide_sim.offline.hybrid import hybrid
@@ -219,15 +219,15 @@ def _instances(settings: Settings, log: tuple[Integers, Integers] | None) -> lis
     return found
 
 
-def _references(jobs: JobList, machines: int, place: Place, seed: int) -> tuple[float, float, float]:
+def _references(jobs: JobList, machines: int, rule: ListRule, seed: int) -> tuple[float, float, float]:
     """Return the costs of SVF-EF, SJF-EF and RANDOM-RANDOM."""
     generator = np.random.default_rng([seed, len(jobs)])
     order = generator.permutation(len(jobs))
     chosen = generator.integers(0, machines, len(jobs))
     return (
-        _cost("SVF-EF", jobs, machines, place(jobs, machines, smallest_volume_first(jobs), None)),
-        _cost("SJF-EF", jobs, machines, place(jobs, machines, shortest_job_first(jobs), None)),
-        _cost("RANDOM-RANDOM", jobs, machines, place(jobs, machines, order, chosen)),
+        _cost("SVF-EF", jobs, machines, rule(jobs, machines, smallest_volume_first(jobs), None)),
+        _cost("SJF-EF", jobs, machines, rule(jobs, machines, shortest_job_first(jobs), None)),
+        _cost("RANDOM-RANDOM", jobs, machines, rule(jobs, machines, order, chosen)),
     )
 
 

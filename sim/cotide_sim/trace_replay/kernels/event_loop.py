@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
@@ -34,7 +34,7 @@ from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 Rule = TypeVar("Rule", bound=tuple[Any, ...])
 
 STOP: Final = 1
-"""Place in ``progress`` that a caller sets to end the replay early; place 0 counts submitted jobs."""
+"""Index in ``progress`` that a caller sets to end the replay early; index 0 counts submitted jobs."""
 
 
 @inlined
@@ -154,7 +154,7 @@ def end_or_go_on(now: int, mode: int, job: int, jobs: Jobs, upper: Integers, kep
     event_time, event_job = kept.heap[0], kept.heap[1]
     end_time, end_job = kept.ends[0], kept.ends[1]
     running = counts[RUNNING]
-    remove_at(end_time, end_job, running, place_of(end_time, end_job, running, planned_end[job], job))
+    remove_at(end_time, end_job, running, index_of(end_time, end_job, running, planned_end[job], job))
     running = heap_pop(event_time, event_job, running)
     real_end = jobs.start[job] + jobs.run[job]
     goes_on: bool = real_end > now

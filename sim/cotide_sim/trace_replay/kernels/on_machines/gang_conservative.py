@@ -32,9 +32,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
 
 GAINED: Final = SPARE + 3
-"""Place of 1 where a job of this round ended before its planned end."""
+"""Index of 1 where a job of this round ended before its planned end."""
 BROKEN: Final = SPARE + 4
-"""Place of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round outlived its forecast."""
 
 
 class Looks(NamedTuple):
