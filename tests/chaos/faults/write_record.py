@@ -51,8 +51,11 @@ class Write:
     ended: float | None = None
     status: int = 0
     """What its sender was told; 0 for nothing."""
+    later: bool = True
+    """Whether a 429 says when to come back; one of a webhook does not."""
 
-    def end(self, now: float, status: int) -> None:
+    def end(self, now: float, status: int, *, later: bool = True) -> None:
+        self.later = later
         self.status = status if self.waiting() else 0
         self.ended = now
 
@@ -143,7 +146,7 @@ def _impatient(writes: list[Write]) -> list[str]:
             continue  # an eviction's 429 is a budget's, and has its own pause
         if one.asked < until.pop((one.sender, one.uid), one.asked):
             found.append(f"{one} before the time that it was told to come back at")
-        if one.status == THROTTLED and one.ended is not None:
+        if one.status == THROTTLED and one.later and one.ended is not None:
             until[one.sender, one.uid] = one.ended + RETRY_AFTER_SECONDS
     return found
 

@@ -286,10 +286,11 @@ class Dispatcher:
         if target.subresource == "scale":
             return _json(change_scale(cluster, resource, target.version.name, target.space, target.name, body, options))
         body = resource.to_storage(target.version.name, body)
+        made = not target.subresource and writing.made_by_replacing(cluster, resource, target.space, target.name)
         raw = writing.replace(
             cluster, resource, target.version.name, target.space, target.name, body, target.subresource, options
         )
-        return self._written(request, target, raw, options, 200)
+        return self._written(request, target, raw, options, 201 if made else 200)
 
     def _patch(self, request: Request, target: Target) -> Answer:
         cluster, resource, options = self._cluster, target.resource, write_options(request)

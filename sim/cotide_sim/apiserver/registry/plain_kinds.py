@@ -11,10 +11,13 @@ from typing import Any, Final
 from cotide_core.errors import InputError
 from cotide_core.units import parse_quantity
 from cotide_sim.apiserver.cluster import Write
-from cotide_sim.apiserver.refusals import Cause
+from cotide_sim.apiserver.refusals import Cause, bad_request
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 """Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
+
+
+_BROKEN: Final = ("cpu", "memory", "storage", "ephemeral-storage")
 
 
 def default_nothing(write: Write) -> None:
@@ -119,6 +122,34 @@ def check_budget(write: Write) -> list[Cause]:
             causes.append(Cause(f"spec.selector.matchExpressions[{index}].operator", text))
     if len(bounds) == 2:
         causes.append(Cause("spec", "Invalid value: minAvailable and maxUnavailable cannot be both set"))
+    return causes
+
+
+def check_lease(write: Write) -> list[Cause]:
+    """Refuse a lease without duration, and transitions below none."""
+    spec = write.obj.get("spec") or {}
+    causes = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        causes.append(Cause("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        text = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        causes.append(Cause("spec.leaseTransitions", text))
+    return causes
+
+
+def check_quota(write: Write) -> list[Cause]:
+    """Refuse bounds below none; those of cpu, memory and storage may be broken numbers, all others may not."""
+    causes = []
+    for name, bound in ((write.obj.get("spec") or {}).get("hard") or {}).items():
+        try:
+            amount = parse_quantity(bound)
+        except InputError as error:
+            raise bad_request(f"spec.hard[{name}]: {error}") from None
+        if amount < 0:
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: must be greater than or equal to 0"))
+        elif amount % 1 and not name.removeprefix("requests.").removeprefix("limits.").startswith(_BROKEN):
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: must be an integer"))
     return causes
 
 
