@@ -98,7 +98,7 @@ def _print_difference(name: str, difference: Difference) -> None:
     )
     first = difference.first
     if first is not None:
-        around = [
+        neighbours = [
             f"{what} {', '.join(str(number) for number in numbers)}"
             for what, numbers in (
                 ("submitted", first.submitted),
@@ -109,7 +109,7 @@ def _print_difference(name: str, difference: Difference) -> None:
         ]
         click.echo(
             f"  they part at second {first.second:,}: job {first.job.number} starts at {first.job.start_before:,} or"
-            f" {first.job.start_after:,}; at that second, {'; '.join(around) or 'nothing else'}"
+            f" {first.job.start_after:,}; at that second, {'; '.join(neighbours) or 'nothing else'}"
         )
     if not difference.top:
         return

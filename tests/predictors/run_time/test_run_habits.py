@@ -13,9 +13,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
     LONGEST_SECONDS,
     UPPER_SHARE,
     bin_of,
-    foresee,
     habits_of,
     note_habit,
+    predict,
 )
 
 
@@ -32,7 +32,7 @@ def walked(user, demand, request, run, events=None):
     for event in events:
         job = event if event >= 0 else ~event
         if event >= 0:
-            forecast[job] = foresee(habits, job, int(request[job]))
+            forecast[job] = predict(habits, job, int(request[job]))
         else:
             note_habit(habits, job, int(run[job]), int(request[job]), int(forecast[job]))
     return forecast, habits.reliability.copy(), habits.upper.copy(), habits

@@ -24,9 +24,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
     LONGEST_SECONDS,
     Codes,
     Habits,
-    foresee_within,
     habits_of,
     note_habit,
+    predict_within,
 )
 
 MOST_KEYS: Final = 20_000
@@ -121,7 +121,7 @@ class RunTimeMixture:
             habits.keys[kind, 0] = row
             alike = alike or int(np.count_nonzero(habits.runs[kind, row]))
         reference = whole(reference_seconds)
-        seconds = foresee_within(habits, 0, reference, LONGEST)
+        seconds = predict_within(habits, 0, reference, LONGEST)
         return HabitForecast(
             seconds=int(seconds),
             upper=int(habits.upper[0]),

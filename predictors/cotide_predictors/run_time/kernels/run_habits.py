@@ -234,16 +234,16 @@ def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, exp
 
 
 @compiled
-def foresee(habits: Habits, job: int, request: int) -> int:
+def predict(habits: Habits, job: int, request: int) -> int:
     """Forecast a job at its submission; return the seconds of highest expected accuracy, from 1 to the request.
 
     Its reliability and upper forecast are written to the state.
     """
-    return foresee_within(habits, job, request, request)
+    return predict_within(habits, job, request, request)
 
 
 @compiled
-def foresee_within(habits: Habits, job: int, request: int, most: int) -> int:
+def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
     """Forecast a job that runs for at most ``most`` seconds; its request, or another's forecast, is only believed."""
     own = habits.keys[KEYS - 1, job]
     habits.case[job] = _level(habits, 0, habits.keys[0, job]) * LEVELS + _level(habits, KEYS - 1, own)

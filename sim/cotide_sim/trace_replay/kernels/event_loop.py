@@ -27,7 +27,7 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     learn,
     note_last,
 )
-from cotide_predictors.run_time.kernels.run_habits import foresee, note_habit
+from cotide_predictors.run_time.kernels.run_habits import note_habit, predict
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ENDED, NEW_FROM, ROUNDS, RUNNING, TAKEN, WAKE, Jobs, Kept
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
@@ -175,7 +175,7 @@ def forecast_of(mode: int, job: int, jobs: Jobs, past: Past) -> None:
     if mode == LAST_TWO:
         jobs.forecast[job] = last_two_mean(past.last, past.before, jobs.request[job], jobs.user[job])
     elif mode == LEARNED:
-        jobs.forecast[job] = foresee(past.habits, job, jobs.request[job])
+        jobs.forecast[job] = predict(past.habits, job, jobs.request[job])
     elif mode != GIVEN:
         given = jobs.forecast[job]
         jobs.forecast[job] = forecast_at_submit(mode, job, given, jobs.request[job], jobs.user[job], past)
