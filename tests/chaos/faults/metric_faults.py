@@ -1,6 +1,6 @@
 """A Prometheus that leaves out some of what it is asked for: series, labels, numbers, the end of an answer.
 
-Used by `surroundings` for plans that measure. Each pod of the run's own service takes `RATE` requests a second, in
+Used by `run_context` for plans that measure. Each pod of the run's own service takes `RATE` requests a second, in
 every answer that tells of it at all. Invariant of the run: whoever knows that rate lets no other pod onto a node of the
 service, whatever is missing from later answers: what nobody tells is not nothing.
 """

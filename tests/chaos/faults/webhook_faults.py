@@ -1,6 +1,6 @@
 """An admission webhook of somebody else that is slow, answers nonsense or refuses what it is shown.
 
-Used by `surroundings` for plans that are hooked. It is asked about pods, bindings and evictions, and about the statuses
+Used by `run_context` for plans that are hooked. It is asked about pods, bindings and evictions, and about the statuses
 of our own resources, of the run's namespace, and must be (failurePolicy Fail). Told of nothing it lets all pass. Users
 and kubelets of the run meet it, too, and try again, as they do.
 """

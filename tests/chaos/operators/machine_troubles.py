@@ -25,7 +25,7 @@ import aiohttp.connector
 HOST: Final = "api.chaos.test"
 """How an operator names the API server where names can fail."""
 MODELS: Final = "kept-models"
-"""Name of the directory whose disk can fail, as `surroundings` calls it."""
+"""Name of the directory whose disk can fail, as `run_context` calls it."""
 DISK: Final = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 
 

@@ -38,8 +38,8 @@ from provisioning_site import ProvisioningSite
 from queue_order import QueueOrder
 from replica import Replica
 from report import Report
+from run_context import STEPS, RunContext
 from settling import disagreement, unsettled
-from surroundings import STEPS, Surroundings
 
 from cotide_kube.client import KubeClient
 
@@ -77,7 +77,7 @@ class Run:
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
         )
         self._gangs = GangChecks(checker, self.namespace, lambda: sum(one.starts for one in self.replicas))
-        self._around = Surroundings(plan, site, checker, self.environment, client, folder, self.trouble.record)
+        self._around = RunContext(plan, site, checker, self.environment, client, folder, self.trouble.record)
         self._around.apply = self._apply_anew
         names = ("operator", "standby") if plan.standby else ("operator",)
         self.replicas = [

@@ -1,6 +1,6 @@
 """A backup of the server's data, and the day on which it is put back: versions go back, and what came since never was.
 
-Used by `surroundings`. The checker and the environment are put back with the data, so that all of it is judged anew
+Used by `run_context`. The checker and the environment are put back with the data, so that all of it is judged anew
 from there: bindings, ends and deletions since the backup did not happen, and the requests of before and after are not
 compared with each other. Users apply once more what they had asked for since, and kubelets follow what is there.
 

@@ -40,7 +40,7 @@ models:
 """
 
 
-class Surroundings:
+class RunContext:
     """All of it, of one run."""
 
     def __init__(
