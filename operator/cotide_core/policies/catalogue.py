@@ -113,7 +113,7 @@ ENTRIES: Final = (
         "slack",
         "promises with slack, which is spent when that helps the others more",
         "Talby and Feitelson 1999",
-        (Runner.LIVE, Runner.POOL),
+        EVERYWHERE,
     ),
     _plan("sjf", "shortest"),
     _plan("sdf", "smallest demand"),

@@ -34,6 +34,7 @@ from cotide_sim.trace_replay.machine_replay import (
     LEAST_WORK,
     PLAN,
     PLATFORM,
+    SLACK,
     MachineRule,
     replay_machines,
 )
@@ -45,7 +46,7 @@ from cotide_sim.traces.jobs.machines import Machines
 
 RULES: Final = {
     "conservative": CONSERVATIVE, "plan": PLAN, "apart": PLAN, "least-work": LEAST_WORK, "drawn": DRAWN,
-    "platform": PLATFORM,
+    "platform": PLATFORM, "slack": SLACK,
 }  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
 LOOK_SECONDS: Final = 0.1

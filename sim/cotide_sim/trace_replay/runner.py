@@ -42,7 +42,7 @@ from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 from cotide_sim.trace_replay.kernels.set_plan import replay_set_plan, set_plan_rule
-from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
+from cotide_sim.trace_replay.kernels.slack import MIDDLING_PRIORITY, replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
 from cotide_sim.trace_replay.sequential_feed import FeedColumns, SequentialFeed
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
@@ -59,8 +59,6 @@ trees. With the last two all jobs count alike, which tells what the distinction 
 THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
 """Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
 
-MIDDLING_PRIORITY: Final = 50
-"""Under ``slack`` for every job: logs name no priorities; the slack is then the mean wait so far."""
 _LOOK_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 

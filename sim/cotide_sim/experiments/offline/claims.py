@@ -37,6 +37,17 @@ TABLE_3_2: Final[dict[str, tuple[float, float, float]]] = {
 ROUNDING: Final = 1e-9
 
 
+def table_distance(averages: Mapping[str, float]) -> float:
+    """Return by what factor averages of stretch are off those of Table 3.2, >= 1: the geometric mean over the lists.
+
+    Parameters
+    ----------
+    averages : by list, named as in the table; too long and too short count alike.
+    """
+    logs = [abs(np.log(value / TABLE_3_2[name][0])) for name, value in averages.items()]
+    return float(np.exp(np.mean(logs)))
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One statement of the paper's text, what it says in a word, and what was measured."""

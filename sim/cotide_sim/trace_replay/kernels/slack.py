@@ -41,6 +41,8 @@ from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earli
 WAITED: Final = SPARE + 3
 """Index of the seconds that all started jobs waited together."""
 STARTED: Final = SPARE + 4
+MIDDLING_PRIORITY: Final = 50
+"""For every job of a log, as logs name no priorities: the slack is then the mean wait so far."""
 
 
 class SlackRule(NamedTuple):

@@ -122,11 +122,13 @@ def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept
     held, storage = holding.held, holding.storage
     first, last = held.first[job], held.first[job] + held.used[job]
     profiles = profiles_in(storage, kept)
+    widest = storage.times.shape[0] // storage.sizes.shape[0]
     for index in range(first, last):
         at = held.placed[index]
         if not has_room(profiles, at):
             profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
-            if 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH]:
+            is_crowded = 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH] < widest
+            if is_crowded or not has_room(profiles, at):
                 _widen(storage, kept)
                 profiles = profiles_in(storage, kept)
     take_gang(profiles, begin, end, gangs.need[job], held.placed[first:last], held.counts[first:last], sign)
