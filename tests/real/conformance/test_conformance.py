@@ -1,6 +1,6 @@
 """The emulator beside a real server: the same random calls, the same answers, and the same events to who watches.
 
-Each run draws other calls, from a seed that it prints; ``COTIDE_CONFORMANCE_SEED=N`` repeats one, and shrinks what
+``COTIDE_CONFORMANCE_SEED=new`` draws other calls, from a seed that is printed; a number repeats it, and shrinks what
 differs. ``COTIDE_CONFORMANCE=2000`` are more sequences. What is left out on purpose stands in docs/emulator.md.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from api_calls import Call, Caller, sequences
+from api_calls import Call, Caller, TooOld, sequences
 from binaries import Binaries
 from call_tables import BASES
 from conformance_seed import REPEATED, SEED
@@ -33,6 +33,8 @@ SEQUENCES: Final = int(os.environ.get("COTIDE_CONFORMANCE", "150"))
 SHRINKING: Final = (Phase.shrink,) if REPEATED else ()
 """Only of a seed that is repeated: it takes minutes, and what differs is mostly short enough."""
 WATCH_SECONDS: Final = 2
+KEPT_SEQUENCES: Final = 200
+"""Of more, kube-apiserver may have forgotten the first ones by the time they are watched."""
 WATCHES: Final = 60
 """From versions on the way; chosen: a few seconds, all of them at once."""
 
@@ -128,14 +130,16 @@ def test_who_watches_both_from_the_beginning_sees_the_same(pair: Pair) -> None:
         assert callers[0].answer(call) == callers[1].answer(call)
     seen = 0
     for kind in BASES:
-        expected, found = (
-            caller.watched(kind, since, WATCH_SECONDS) for caller, since in zip(callers, pair.since[kind], strict=True)
-        )
+        try:
+            expected = callers[0].watched(kind, pair.since[kind][0], WATCH_SECONDS)
+        except TooOld:
+            continue  # kube-apiserver keeps the changes of 75 s, and a hundred: a long run is compared from later on
+        found = callers[1].watched(kind, pair.since[kind][1], WATCH_SECONDS)
         for space in (expected.keys() | found.keys()) & pair.made.keys():
             made = f"{kind} after {pair.made.get(space)}"
             assert found.get(space) == expected.get(space), f"COTIDE_CONFORMANCE_SEED={SEED}: {made}"
         seen += sum(map(len, expected.values()))
-    assert seen >= 3
+    assert seen >= 3 or SEQUENCES > KEPT_SEQUENCES
 
 
 def test_who_watches_both_from_some_version_on_sees_the_same(pair: Pair) -> None:
@@ -144,10 +148,16 @@ def test_who_watches_both_from_some_version_on_sees_the_same(pair: Pair) -> None
     rng = random.Random(SEED)
     long = [ways for ways in pair.ways if len(ways[0].seen) > 1]
     drawn = [(ways, rng.randrange(len(ways[0].seen))) for ways in rng.choices(long, k=WATCHES)] if long else []
+    compared = 0
     with ThreadPoolExecutor(2 * WATCHES) as threads:
         watches = [[threads.submit(one.resumed, index, WATCH_SECONDS) for one in ways] for ways, index in drawn]
-        for (ways, index), pending in zip(drawn, watches, strict=True):
-            expected, found = (one.result() for one in pending)
+        for (ways, index), (real, emulated) in zip(drawn, watches, strict=True):
+            try:
+                expected = real.result()
+            except TooOld:
+                continue
             since = f"from {ways[0].seen[index][1:3]} ({index} of {len(ways[0].seen)}) on"
-            made = pair.made.get(ways[0].namespace)
-            assert found == expected, f"COTIDE_CONFORMANCE_SEED={SEED}: {since} after {made}"
+            made = f"{since} after {pair.made.get(ways[0].namespace)}"
+            assert emulated.result() == expected, f"COTIDE_CONFORMANCE_SEED={SEED}: {made}"
+            compared += 1
+    assert compared >= len(drawn) // 2 or SEQUENCES > KEPT_SEQUENCES

@@ -165,8 +165,12 @@ def check_service(write: Write) -> list[Cause]:
 
 
 def check_node(write: Write) -> list[Cause]:
-    """Refuse capacities that are no quantities."""
+    """Refuse capacities that are no quantities, and another provider's id than the one that was given."""
     causes = []
+    before = ((write.old or {}).get("spec") or {}).get("providerID")
+    if before and (write.obj.get("spec") or {}).get("providerID", "") != before:
+        text = 'Forbidden: node updates may not change providerID except from "" to valid'
+        causes.append(Cause("spec.providerID", text, "FieldValueForbidden"))
     status = write.obj.get("status") or {}
     for field in ("capacity", "allocatable"):
         for name, quantity in (status.get(field) or {}).items():

@@ -113,6 +113,8 @@ def replace(
     if given.get("namespace") and given["namespace"] != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if not subresource and made_by_replacing(cluster, resource, namespace, name):
+        if str(given.get("resourceVersion") or "0").isdigit():
+            given.pop("resourceVersion", None)
         return create(cluster, resource, version, namespace, obj, options)
     entry = cluster.find(resource, namespace, name)
     if given.get("resourceVersion") and not str(given["resourceVersion"]).isdigit():
