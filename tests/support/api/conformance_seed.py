@@ -1,4 +1,4 @@
-"""The seed of the random calls that both servers are sent: the same where a change is decided about, a new one at night.
+"""The seed of the random calls that both servers are sent: the same for a change, a new one at night.
 
 `COTIDE_CONFORMANCE_SEED=new` draws one, as `make nightly` does, and a number repeats that one and shrinks what differs.
 The end of a run says what it was.

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cotide_core.errors import InputError
 from cotide_core.units import parse_quantity
 from cotide_sim.apiserver.cluster import Write
-from cotide_sim.apiserver.refusals import Cause, bad_request
+from cotide_sim.apiserver.refusals import Cause
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 """Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
@@ -145,7 +145,8 @@ def check_quota(write: Write) -> list[Cause]:
         try:
             amount = parse_quantity(bound)
         except InputError as error:
-            raise bad_request(f"spec.hard[{name}]: {error}") from None
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: {error}"))
+            continue
         if amount < 0:
             causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: must be greater than or equal to 0"))
         elif amount % 1 and not name.removeprefix("requests.").removeprefix("limits.").startswith(_BROKEN):
