@@ -93,6 +93,7 @@ def _calls() -> st.SearchStrategy[Call]:
             (call.kind not in PLAIN or call.how not in ("spec", "status", "image"))
             and (call.kind not in PLAIN - {"configmaps"} or call.how != "data")
             and (call.kind not in PLAIN - {"configmaps"} or call.verb != "replace status")
+            and (call.kind not in CLUSTER_WIDE or call.how != "elsewhere")  # refused or not there: who looks first
             and (call.kind != "events" or call.how not in UNCHECKED)
             and (call.kind != "leases" or call.verb != "replace" or call.how not in UNCHECKED)
             and (call.extra not in MISTAKES or call.how in ("plain", "labelled", "annotated", "finalized"))
