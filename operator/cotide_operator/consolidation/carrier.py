@@ -9,9 +9,10 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
 A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else, a
 pod that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
 within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
-where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run resumable: a run that was killed leaves at most one node "draining", which the
-next run, or ``--undo``, uncordons first. Invariants: never more than one pod of a node is on its way, nor of an owner
-where several nodes are drained at once; nothing is evicted twice, since every eviction names the pod's uid.
+where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
+resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
+Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
+nothing is evicted twice, since every eviction names the pod's uid.
 """
 
 from __future__ import annotations
@@ -179,8 +180,7 @@ class Carrier:
             self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
             await self._no_stranger(step.node, expected)
             for move in step.moves:
-                if await self._move(step.node, move.pod, uids[move.pod]):
-                    moved.append(move.pod)
+                moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
             await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
             self._say(f"{step.node}: free")
