@@ -16,6 +16,9 @@ DEPTH_MAX: Final = 65_536
 SLACK_POLICIES: Final = ("hierarchical", "predictive")
 """Policies whose capacity is forecast slack: their knobs are written out. A test holds it to the policies' parts."""
 
+RUN_TIME_POLICIES: Final = ("predictive",)
+"""Policies that look as far as a job runs. A test holds it to the policies' parts."""
+
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalConfig:
@@ -24,9 +27,11 @@ class HierarchicalConfig:
 
     Attributes
     ----------
-    victims : ``cheapest`` (fewest victims, least work lost) or ``random`` (host and victims drawn, Algorithm 1, 11-12).
+    victims : ``cheapest`` (fewest victims, least work lost), ``random`` (host and victims drawn, Algorithm 1, 11-12),
+        or ``none``: batch pods wait, and evict no gratis pod.
     gratis_subtracts : ``highest``: what gratis pods find is reduced by the higher of what batch and gratis pods hold
-        and will hold; ``both``: by one and the other, a literal reading of the paper that keeps much more free.
+        and will hold; ``both``: by one and the other, a literal reading of the paper that keeps much more free;
+        ``held``: by what they hold, as for batch pods.
     capacity_share : of a node's allocatable cpu and memory that may be planned with where a forecast is believed; the
         paper plans with all of it.
     usage_stale_seconds : a measurement older than this says nothing: three misses of a scrape each 15 s.
@@ -42,6 +47,8 @@ class HierarchicalConfig:
         batch or gratis pod for a while.
     overload_overrides_owners : whether gratis pods leave an overloaded node even where their owner or a disruption
         budget says no: else one tenant's word sends the pods of others away in their place.
+    relieves_rising : whether pods leave a node also where a service holds its limit and is forecast to break it (see
+        `rising_relief`); for policies that relieve latencies, where request rates are forecast.
     """
 
     victims: str = "cheapest"
@@ -60,13 +67,14 @@ class HierarchicalConfig:
     flap_window_seconds: float = 1800.0
     cordon_seconds: float = 600.0
     overload_overrides_owners: bool = False
+    relieves_rising: bool = False
 
     def __post_init__(self) -> None:
-        if self.victims not in ("cheapest", "random"):
-            raise InputError(f"{self.victims!r} is neither cheapest nor random", field="hierarchical.victims")
-        if self.gratis_subtracts not in ("highest", "both"):
+        if self.victims not in ("cheapest", "random", "none"):
+            raise InputError(f"{self.victims!r} is none of cheapest, random, none", field="hierarchical.victims")
+        if self.gratis_subtracts not in ("highest", "both", "held"):
             raise InputError(
-                f"{self.gratis_subtracts!r} is neither highest nor both", field="hierarchical.gratisSubtracts"
+                f"{self.gratis_subtracts!r} is none of highest, both, held", field="hierarchical.gratisSubtracts"
             )
         if not 0.0 < self.capacity_share <= 1.0:
             raise InputError("must be above 0 and at most 1", field="hierarchical.capacityShare")
@@ -90,6 +98,17 @@ class HierarchicalConfig:
         ):
             if not value >= 0:
                 raise InputError("must not be negative", field=f"hierarchical.{name}")
+
+
+def slack_knobs(policy: str) -> HierarchicalConfig:
+    """Return the knobs of a policy where nobody says more.
+
+    `predictive` has no preemption and keeps nothing free of gratis pods for batch pods that may come: each throws away
+    or holds back more work than it brings forward (docs/policies.md).
+    """
+    if policy in RUN_TIME_POLICIES:
+        return HierarchicalConfig(victims="none", gratis_subtracts="held")
+    return HierarchicalConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +208,7 @@ class SchedulerConfig:
             raise InputError("must be between 0 and 1", field="qosRiskThreshold")
         if self.policy in SLACK_POLICIES and self.hierarchical is None:
             # Written out, so that a ledger's header says what was in force.
-            object.__setattr__(self, "hierarchical", HierarchicalConfig())
+            object.__setattr__(self, "hierarchical", slack_knobs(self.policy))
         for name, value in (
             ("backoffInitialSeconds", self.backoff_initial_seconds),
             ("backoffMaxSeconds", self.backoff_max_seconds),

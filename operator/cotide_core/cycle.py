@@ -157,6 +157,7 @@ class Scheduler:
         self._handling = None
         self._placer.renew()
         self.state.matches.begin()
+        self.state.expire_rates(now)
         usage = self.state.namespaces.usage
         if usage is not None:
             usage.advance(now, self.state.columns.offered())

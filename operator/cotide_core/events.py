@@ -436,6 +436,25 @@ class NodeForecasted:
     """Of the online pods over longer horizons, the nearest first: what a job must find that runs for so long."""
 
 
+class RateForecast(NamedTuple):
+    """The highest rate that an online pod will see from now to the end of each horizon."""
+
+    pod: str
+    requests_per_second: tuple[float, ...]
+    """One for each horizon."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatesForecasted:
+    """Forecasts of request rates, made by the driver; a pod that is not named keeps what was told of it before."""
+
+    horizons_seconds: tuple[float, ...]
+    """Rising; the same for all pods: others than before end all that was told with those."""
+    until_seconds: float
+    """Later the forecasts say nothing."""
+    forecasts: tuple[RateForecast, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ForecastScored:
     """How a forecast turned out, by node and slot. It changes nothing in the engine; the ledger keeps it."""
@@ -566,6 +585,7 @@ Event = (
     | PodAssumed
     | RunTimesForecasted
     | NodeBackoffRestored
+    | RatesForecasted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -589,4 +609,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     PodAssumed,
     RunTimesForecasted,
     NodeBackoffRestored,
+    RatesForecasted,
 )

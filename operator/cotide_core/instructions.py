@@ -105,6 +105,8 @@ class EvictCause(StrEnum):
     OVERLOADED = "NodeOverloaded"
     LATENCY = "LatencyBroken"
     """A service on the node was measured over its latency limit."""
+    LATENCY_RISES = "LatencyRises"
+    """A service on the node holds its limit, and is forecast to break it soon."""
     GANG = "GangIncomplete"
     """Its gang held fewer nodes than it needs for longer than its time-out, or would without one that leaves."""
 

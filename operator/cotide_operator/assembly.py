@@ -51,6 +51,7 @@ from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
 from cotide_operator.models.qos_learning import QosLearning
+from cotide_operator.models.rate_foresight import RateForesight
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.models.store import ModelStore
@@ -67,9 +68,10 @@ from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
+from cotide_operator.scheduling.foresights import Foresights
 from cotide_operator.scheduling.garbage_passes import thorough_passes
 from cotide_operator.scheduling.phase_resizer import PhaseResizer
-from cotide_operator.scheduling.scheduling_loop import SchedulingLoop, records
+from cotide_operator.scheduling.scheduling_loop import Foresight, SchedulingLoop, records
 from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
 from cotide_operator.scheduling.volume_binder import VolumeBinder
 from cotide_operator.task_supervisor import TaskSupervisor
@@ -190,7 +192,7 @@ class Operator:
             clock=self.clock,
             record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
-            foresight=self._habits,
+            foresight=self._make_foresight(),
             remake=self._remake_engine,
         )
         self._handover = Handover(self.client, self.mirror)
@@ -363,7 +365,9 @@ class Operator:
                 self.binder.close()
 
     async def _inherit(self, leadership: LeaseThread | None) -> None:
-        """Take over from an earlier leader: what it learned of run times and of nodes, and what it bound last."""
+        """Take over from an earlier leader: what it learned of services, runs and nodes, and what it bound last."""
+        if self._retraining is not None:
+            await self._retraining.restore()
         if self._habits is not None:
             await self._habits.restore()
         if leadership is not None:
@@ -403,6 +407,7 @@ class Operator:
             applicability=self.models.applicability,
             options=options,
         )
+        self.models.changed = controllers.models_changed
         stop = asyncio.Event()
         controlling = crew.start(controllers.run(stop), "controllers")
         handing = crew.start(self._run_kopf(controllers), "kopf")
@@ -629,6 +634,17 @@ class Operator:
             predictor=settings.run_time_predictor,
             challenger=settings.run_time_challenger,
         )
+
+    def _make_foresight(self) -> Foresight | None:
+        """Return who forecasts beside the engine: run times, request rates, both or nobody."""
+        settings = self.settings
+        all_of_them: list[Foresight] = [] if self._habits is None else [self._habits]
+        if settings.forecasts_rates:
+            quantile = settings.request_rates.quantile
+            all_of_them.append(RateForesight(settings.slot_seconds, quantile, self.telemetry, self.clock.now))
+        if len(all_of_them) < 2:
+            return all_of_them[0] if all_of_them else None
+        return Foresights(*all_of_them)
 
     def _make_retraining(self, kept: LearnedStore | None) -> Retraining | None:
         settings = self.settings.models.retraining

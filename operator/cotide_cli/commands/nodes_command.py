@@ -85,6 +85,8 @@ def command(
                                            rates take
       sim.cotide.dev/rates-step-seconds    time from one rate to the next; default 60
       sim.cotide.dev/rates-origin-seconds  when the first rate holds; default --origin-seconds
+      sim.cotide.dev/rate-factor,          what is measured of an online pod, so many times that of
+      sim.cotide.dev/latency-factor        the service whose interference is modelled; default 1
 
     Pods labelled cotide.dev/class=batch or gratis, with lone seconds, or with a restartPolicy other than Always
     end; all others run until they are deleted.

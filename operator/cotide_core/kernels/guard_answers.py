@@ -18,9 +18,11 @@ SIZE: Final = 1
 CPU: Final = 2
 KIND: Final = 3
 PROMISE: Final = 4
-"""Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below, and the
-number of the Workload whose promise an arriving pod brings (-1 for none)."""
-SHAPE_COLUMNS: Final = 5
+HORIZON: Final = 5
+"""Columns of the table of shapes: column of the job type, input bytes, millicores, one of the kinds below, the number
+of the Workload whose promise an arriving pod brings (-1 for none), and the horizon of forecast rates that it is judged
+by, counted from 1 (0 for the present rates)."""
+SHAPE_COLUMNS: Final = 6
 
 JOB: Final = 0
 PROMISED: Final = 1
@@ -40,9 +42,11 @@ LEAST_CPU: Final = 1
 LEAST_RELIEF: Final = 2
 LEAST_WORST: Final = 3
 LEAST_BASIS: Final = 4
+LEAST_HORIZON: Final = 5
 """Of the smallest refused job of a type: input bytes, millicores, relief version (0 for never), Workload at risk,
-and what the answer rests on."""
+what the answer rests on, and its horizon: rates never fall from a horizon to a longer one."""
 MARKS: Final = 5
+LEAST_MARKS: Final = 6
 
 
 @compiled
@@ -65,6 +69,7 @@ def copy_dominated_refusal(
         least[column, row, LEAST_RELIEF] == relief
         and least[column, row, LEAST_SIZE] <= shapes[index, SIZE]
         and least[column, row, LEAST_CPU] <= shapes[index, CPU]
+        and least[column, row, LEAST_HORIZON] <= shapes[index, HORIZON]
         and marks[index, row, RELIEF] != relief
     )
     if stands:
@@ -100,9 +105,9 @@ def cache_misses(
     ----------
     indices : (Q,) index of each question's shape in the tables.
     ends : (Q,) where its rows end among ``rows``.
-    shapes : (S, 5)
+    shapes : (S, 6)
     marks, probabilities : (S, N, 5) and (S, N) answers.
-    least, least_probabilities : (T, N, 5) and (T, N) the smallest refused job of each type.
+    least, least_probabilities : (T, N, 6) and (T, N) the smallest refused job of each type.
     versions, reliefs, services : (N,) of the rows.
     type_counts : (T, N)
     """
@@ -187,9 +192,13 @@ def take_answers(
         marks[index, row, REFUSED] = relief if highest > threshold else 0
         if highest > threshold and shapes[index, KIND] == JOB:
             column, size, cpu = shapes[index, TYPE], shapes[index, SIZE], shapes[index, CPU]
+            horizon = shapes[index, HORIZON]
             if least[column, row, LEAST_RELIEF] != relief or (
-                least[column, row, LEAST_SIZE] >= size and least[column, row, LEAST_CPU] >= cpu
+                least[column, row, LEAST_SIZE] >= size
+                and least[column, row, LEAST_CPU] >= cpu
+                and least[column, row, LEAST_HORIZON] >= horizon
             ):
+                least[column, row, LEAST_HORIZON] = horizon
                 least[column, row, LEAST_SIZE] = size
                 least[column, row, LEAST_CPU] = cpu
                 least[column, row, LEAST_RELIEF] = relief

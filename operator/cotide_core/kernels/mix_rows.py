@@ -12,7 +12,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.guard_answers import CPU, JOB, KIND, PROMISE, SIZE, TYPE
+from cotide_core.kernels.guard_answers import CPU, HORIZON, JOB, KIND, PROMISE, SIZE, TYPE
 
 RATE_UNKNOWN: Final = 1
 """Nobody measured the request rate of the pod that a mix is about."""
@@ -44,13 +44,13 @@ def mixes_of(
     Parameters
     ----------
     indices, rows : (P,) of each pair: the index of its shape, and the row.
-    shapes : (S, 5) see `guard_answers`.
+    shapes : (S, 6) see `guard_answers`.
     arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
         nobody measured.
-    services, summed : (N,) online pods with a promise on each row, and their requests/s.
-    service_rates, service_limits, service_numbers : (K, N) of each of them; a rate below 0 was not measured, and is
-        not in the sum.
-    type_counts, type_bytes : (T, N)
+    services : (N,) online pods with a promise on each row.
+    summed : (1 + H, N) their requests/s, now and at their highest up to the end of each horizon.
+    service_rates : (1 + H, K, N) those of each of them; a rate below 0 was not measured, and is not in the sum.
+    service_limits, service_numbers : (K, N). type_counts, type_bytes : (T, N).
     batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
 
     Returns
@@ -73,13 +73,13 @@ def mixes_of(
         index, row = indices[pair], rows[pair]
         promise = shapes[index, PROMISE]
         there = services[row]
-        present = summed[row]
-        rate = max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
+        horizon = shapes[index, HORIZON]
+        present, rate = summed[horizon, row], max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
-        mark_unmeasured(unmeasured[first:], service_rates[:there, row], promise >= 0, arriving[index, 0])
+        mark_unmeasured(unmeasured[first:], service_rates[0, :there, row], promise >= 0, arriving[index, 0])
         for one in range(there):
-            own = max(0.0, service_rates[one, row])
+            own = max(0.0, service_rates[horizon, one, row])
             single[0, first + one] = own
             single[1, first + one] = max(0.0, joint - own)
             single[2, first + one] = service_limits[one, row]

@@ -51,8 +51,8 @@ def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, row
         tables.shapes,
         tables.arriving,
         columns.service_counts,
-        columns.service_rates,
-        columns.promised_rates,
+        columns.rates_ahead,
+        columns.promised_ahead,
         columns.promised_limits,
         columns.promised_numbers,
         columns.type_counts,
@@ -82,6 +82,8 @@ class Departure:
 
     key: str
     leaving: tuple[PodRecord, ...]
+    horizon: int = 0
+    """Of forecast rates, counted from 1: at their highest up to its end; 0 for the present ones."""
 
 
 def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBatch:
@@ -98,7 +100,8 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
         row = record.row
         there = columns.services[row]
         own = next(one for one in there if one.key == departure.key)
-        rate = own.requests_per_second or 0.0
+        horizon = departure.horizon
+        rate = max(0.0, own.rate_within(horizon))
         others_unknown = any(one.requests_per_second is None for one in there if one is not own)
         unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
         numbers[index] = columns.workload_number(own.workload)
@@ -109,7 +112,7 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
             counts[index, one.type_column] -= 1
             input_bytes[index, one.type_column] -= one.pod.input_bytes
         pressure = batch / max(1, int(columns.allocatable[CPU_COLUMN, row]))
-        others = max(0.0, float(columns.service_rates[row]) - rate)
+        others = max(0.0, float(columns.rates_ahead[horizon, row]) - rate)
         single[:, index] = rate, others, own.limit_milliseconds, pressure
     requests, others_requests, limits, pressures = single
     return MixBatch(

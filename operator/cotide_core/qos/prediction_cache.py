@@ -18,6 +18,8 @@ from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.guard_answers import (
     JOB,
     LEAST_CPU,
+    LEAST_HORIZON,
+    LEAST_MARKS,
     LEAST_RELIEF,
     LEAST_SIZE,
     MARKS,
@@ -45,10 +47,10 @@ class AnswerTables:
 
     Attributes
     ----------
-    shapes, arriving : (S, 5) and (S, 2) what a question needs of the shape at each index; see `guard_answers` and
+    shapes, arriving : (S, 6) and (S, 2) what a question needs of the shape at each index; see `guard_answers` and
         `mix_rows`.
     marks, probabilities : (S, N, 5) and (S, N) the answers.
-    least, least_probabilities : (T, N, 5) and (T, N) the smallest refusals.
+    least, least_probabilities : (T, N, 6) and (T, N) the smallest refusals.
     """
 
     def __init__(self) -> None:
@@ -56,12 +58,16 @@ class AnswerTables:
         self.arriving: Floats = np.zeros((SHAPES_REMEMBERED, 2))
         self.marks: Integers = np.zeros((SHAPES_REMEMBERED, 0, MARKS), np.int64)
         self.probabilities: Floats = np.zeros((SHAPES_REMEMBERED, 0))
-        self.least: Integers = np.zeros((FIRST_TYPES, 0, MARKS), np.int64)
+        self.least: Integers = np.zeros((FIRST_TYPES, 0, LEAST_MARKS), np.int64)
         self.least_probabilities: Floats = np.zeros((FIRST_TYPES, 0))
         self._indices: dict[Shape, int] = {}
+        self._horizons: tuple[float, ...] = ()
+        """Of forecast rates, by which the shapes were described."""
 
     def index_of(self, snapshot: Snapshot, shape: Shape) -> int:
         """Return the index of a shape, which is now the latest used."""
+        if snapshot.state.rate_forecasts.horizons_seconds != self._horizons:
+            self._follow_horizons(snapshot)
         indices = self._indices
         index = indices.pop(shape, NONE)
         if index == NONE:
@@ -88,7 +94,7 @@ class AnswerTables:
             used = len(self._indices)
             self.marks = _widened(self.marks, (len(self.marks), rows, MARKS), used)
             self.probabilities = _widened(self.probabilities, (len(self.marks), rows), used)
-        self.least = _widened(self.least, (types, rows, MARKS), len(self.least))
+        self.least = _widened(self.least, (types, rows, LEAST_MARKS), len(self.least))
         self.least_probabilities = _widened(self.least_probabilities, (types, rows), len(self.least_probabilities))
 
     def covers(self, snapshot: Snapshot, shape: Shape, row: int) -> bool:
@@ -99,7 +105,16 @@ class AnswerTables:
             least.item(column, row, LEAST_RELIEF) == snapshot.relief_versions.item(row)
             and least.item(column, row, LEAST_SIZE) <= shape.input_bytes
             and least.item(column, row, LEAST_CPU) <= shape.fit.millicores
+            and least.item(column, row, LEAST_HORIZON) <= snapshot.state.rate_forecasts.horizon_of(shape.seconds)
         )
+
+    def _follow_horizons(self, snapshot: Snapshot) -> None:
+        """Describe all shapes anew by other horizons; what was answered before is forgotten."""
+        self._horizons = snapshot.state.rate_forecasts.horizons_seconds
+        for shape, index in self._indices.items():
+            self._describe(snapshot, shape, index)
+            self._clear(index)
+        self.least[:, :, LEAST_RELIEF] = 0
 
     def _take_index(self, snapshot: Snapshot) -> int:
         self.fit(snapshot)
@@ -120,7 +135,8 @@ class AnswerTables:
             number, limit = snapshot.columns.workload_number(promise.key), promise.latency_p95_milliseconds
         kind = JOB if not shape.online else UNPROMISED if fit.service is None else PROMISED
         changed = (self.arriving.item(index, 0), self.arriving.item(index, 1)) != (rate, limit)
-        self.shapes[index] = shape.type_column, shape.input_bytes, fit.millicores, kind, number
+        horizon = snapshot.state.rate_forecasts.horizon_of(shape.seconds)
+        self.shapes[index] = shape.type_column, shape.input_bytes, fit.millicores, kind, number, horizon
         self.arriving[index] = rate, limit
         return changed
 

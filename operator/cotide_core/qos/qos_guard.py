@@ -24,6 +24,7 @@ from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.guard_answers import (
     BASIS,
+    LEAST_MARKS,
     MARKS,
     REFUSED,
     SHAPE_COLUMNS,
@@ -54,13 +55,15 @@ def _compile() -> None:
     """Compile what answers need before the first decision needs it, which must not wait for seconds."""
     whole, none, real = np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0)
     shapes, table = np.zeros((1, SHAPE_COLUMNS), np.int64), np.zeros((1, 1))
-    marks, counts = np.zeros((1, MARKS, 1), np.int64), np.zeros((1, 1), np.int64)
-    cache_misses(none, none, none, shapes, marks, table, marks, table, whole, whole, whole, counts)
-    take_answers(none, none, none, real, none, none, 0.0, shapes, marks, table, marks, table, whole, whole)
-    not_covered(0, none, shapes, marks, table, marks, table, whole)
+    marks, counts = np.zeros((1, 1, MARKS), np.int64), np.zeros((1, 1), np.int64)
+    least = np.zeros((1, 1, LEAST_MARKS), np.int64)
+    cache_misses(none, none, none, shapes, marks, table, least, table, whole, whole, whole, counts)
+    take_answers(none, none, none, real, none, none, 0.0, shapes, marks, table, least, table, whole, whole)
+    not_covered(0, none, shapes, marks, table, least, table, whole)
     by_service(0, none, marks, table)
     least_risky(real, 0.0, 0.0)
-    mixes_of(none, none, shapes, table, whole, real, table, table, counts, counts, counts, whole, whole)
+    ahead = np.zeros((1, 1, 1))
+    mixes_of(none, none, shapes, table, whole, table, ahead, table, counts, counts, counts, whole, whole)
 
 
 class QosGuard:

@@ -54,8 +54,8 @@ class _Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
-    """Pods that might leave for a service, and whether they are all gratis."""
+class Option:
+    """Pods that might leave for a service, and whether they are all gratis; `rising_relief` asks about such, too."""
 
     service: str
     victims: tuple[Candidate, ...]
@@ -125,9 +125,9 @@ class LatencyRelief:
         ]
         return min((moment for moment in moments if moment > now), default=math.inf)
 
-    def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[_Option]:
+    def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Option]:
         """Return who might leave for which service, one service a node, as many as a cycle may ask about."""
-        out: list[_Option] = []
+        out: list[Option] = []
         rows: set[int] = set()
         for key, broken in list(self._broken.items()):
             record = state.record(key)
@@ -141,7 +141,7 @@ class LatencyRelief:
             if len(out) >= ROUND_OPTIONS:
                 break
             rows.add(record.row)
-            out.extend(_options_of(key, _candidates(state, evictions, lost, record.row, now), self._most))
+            out.extend(options_of(key, candidates_on(state, evictions, lost, record.row, now), self._most))
         return out
 
     @property
@@ -168,7 +168,7 @@ class LatencyRelief:
         return out
 
 
-def _candidates(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
+def candidates_on(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
     """Return who may go from a row, in the order in which they should; nobody while a victim is on its way out."""
     records = state.records_on(row)
     if any(one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE for one in records):
@@ -184,18 +184,18 @@ def _candidates(state: ClusterState, evictions: Evictions, lost: Lost, row: int,
     return out
 
 
-def _options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[_Option]:
+def options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[Option]:
     """Return each pod alone, and the first two, three ... up to ``most`` together."""
     sets: list[tuple[Candidate, ...]] = [(one,) for one in ordered]
     sets += [tuple(ordered[:count]) for count in range(2, min(most, len(ordered)) + 1)]
     gratis = WorkloadClass.GRATIS
     return [
-        _Option(service, victims, all(one.record.pod.workload_class is gratis for one in victims)) for victims in sets
+        Option(service, victims, all(one.record.pod.workload_class is gratis for one in victims)) for victims in sets
     ]
 
 
 def _best_rounds(
-    options: Sequence[_Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster
+    options: Sequence[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster
 ) -> dict[str, _Round]:
     """Return the round of each service that is worth it; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))

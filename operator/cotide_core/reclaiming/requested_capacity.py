@@ -23,6 +23,7 @@ from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_relief import LatencyRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
+from cotide_core.reclaiming.rising_relief import RisingRelief
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
 from cotide_core.state.shapes import Shape
@@ -56,6 +57,8 @@ class RequestedCapacity:
         watches = placer.policy.monitor
         self._monitor = OverloadMonitor(self._config, self._generator) if watches else NoMonitor()
         self._latencies = LatencyRelief(self._config) if placer.policy.relieves_latency else None
+        rises = self._latencies is not None and self._config.relieves_rising
+        self._rising = RisingRelief(self._config) if rises else None
         self._now = 0.0
         self._eased = False
         self._mates = mates
@@ -76,6 +79,8 @@ class RequestedCapacity:
         """Take in a measured latency, after the state did."""
         if self._latencies is not None:
             self._latencies.sampled(event, self._state, now)
+        if self._rising is not None:
+            self._rising.sampled(event, self._state, now)
 
     def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
@@ -83,6 +88,8 @@ class RequestedCapacity:
         if self._latencies is not None:
             state, evictions = self._state, self._evictions
             out += self._latencies.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
+            if self._rising is not None:
+                out += self._rising.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
         return out
 
     def _next_relief(self, now: float) -> float:

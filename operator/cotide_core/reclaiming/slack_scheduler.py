@@ -5,7 +5,7 @@ predicted peak of its online pods, B and G what batch and gratis pods hold, and 
 together::
 
     batch pods find   C - P - (B + G)
-    gratis pods find  C - P - L, or C - P - (B + G) - L where the configuration says ``both``
+    gratis pods find  C - P - L; C - P - (B + G) - L where the configuration says ``both``, C - P - (B + G) for ``held``
 
 The node with the most left takes the pod, unless the policy has a rank for them or a guard: then the guard is asked
 about nodes that have enough, and a node that it refuses is neither taken nor freed. A batch pod that finds none
@@ -191,7 +191,7 @@ class SlackScheduler(RequestedCapacity):
         refusal : of the pod; tells also of the nodes that the guard kept from being freed.
         """
         pod = entry.pod
-        if pod.workload_class is not WorkloadClass.BATCH or not pod.preempts:
+        if pod.workload_class is not WorkloadClass.BATCH or not pod.preempts or self._config.victims == "none":
             return None, refusal
         self._at_risk = []
         admits = self._asks(snapshot, entry.shape, forecaster)
@@ -245,7 +245,7 @@ class SlackScheduler(RequestedCapacity):
         row = self._state.columns.row_of.get(pod.nominated_node or "")
         if row is None or pod.nominated_node is None or pod.workload_class is not WorkloadClass.BATCH:
             return
-        if not pod.preempts:
+        if not pod.preempts or self._config.victims == "none":
             return
         coming = frozenset(one.pod.key for one in self._reservations.going(row))
         self._nominate(entry, pod.nominated_node, coming, now, restored=True)
@@ -435,7 +435,7 @@ class SlackScheduler(RequestedCapacity):
     def _room(self, shape: Shape) -> Floats:
         """Return (2, N) what pods of a shape find until they will have ended, nominations not counted."""
         held: Floats = self._held().astype(np.float64)
-        if shape.gratis:
+        if shape.gratis and self._config.gratis_subtracts != "held":
             expected = self._state.host_load.batch_load(self._now)
             held = held + expected if self._config.gratis_subtracts == "both" else expected
         if not shape.seconds:
@@ -480,9 +480,10 @@ class SlackScheduler(RequestedCapacity):
             gained = self._slack - self._slack_until[shape.seconds]
             left = room + gained - asked
             later = short & (gained > 0).any(axis=0) & np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
+        words = _short_of_slack(gratis=shape.gratis and self._config.gratis_subtracts != "held")
         for rows, message in (
-            (short & ~later, _short_of_slack(gratis=shape.gratis)),
-            (later, f"{_short_of_slack(gratis=shape.gratis)} before it would end"),
+            (short & ~later, words),
+            (later, f"{words} before it would end"),
         ):
             if rows.any():
                 example = snapshot.name(int(rows.argmax()))

@@ -14,6 +14,7 @@ Invariant: the columns are what a recount over all holding pods would give (test
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,6 +36,7 @@ from cotide_core.events import (
     PodPhase,
     PodRefused,
     PodUpserted,
+    RatesForecasted,
     ServiceSampled,
     Workload,
     WorkloadDeleted,
@@ -47,6 +49,7 @@ from cotide_core.state.node_columns import NodeColumns, ServicePod
 from cotide_core.state.node_images import NodeImages
 from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_by
 from cotide_core.state.pod_matches import PodMatches
+from cotide_core.state.rate_forecasts import RateForecasts
 from cotide_core.state.remembered import Remembered
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
@@ -83,6 +86,7 @@ class ClusterState:
     ----------
     columns : the arrays; read them through `snapshot.Snapshot`.
     host_load : measured and predicted load of each row.
+    rate_forecasts : predicted request rates of online pods.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
@@ -98,6 +102,7 @@ class ClusterState:
         """Forget everything: a new engine follows, and whoever reads this state goes on reading it."""
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
+        self.rate_forecasts = RateForecasts()
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
@@ -377,6 +382,7 @@ class ClusterState:
         if record is not None and record.pod.uid == uid:
             self._reopen(self.refusals.left(key))
             self._drop(record)
+            self.rate_forecasts.drop(key)
             del self._pods[key]
 
     def _upsert_node(self, node: Node) -> None:
@@ -459,15 +465,39 @@ class ClusterState:
         for index, service in enumerate(self.columns.services[record.row]):
             if service.key == key:
                 service.requests_per_second = rate
-                self.columns.promised_rates[index, record.row] = rate
-                self._sum_rates(record.row)
+                self.columns.list_rates(index, service, record.row)
+                self.columns.sum_rates(record.row)
                 self.columns.touch(record.row, relief=fell)
                 if fell:
                     self.eased.add(record.row)
 
+    def expire_rates(self, now: float) -> None:
+        """Forget the rates that were forecast up to an earlier moment."""
+        self._follow_rates(self.rate_forecasts.expire(now))
+
+    def _follow_rates(self, keys: Iterable[str]) -> None:
+        """Write down what is forecast of these pods by now."""
+        for key in keys:
+            record = self._pods.get(key)
+            if record is None or record.row < 0:
+                continue
+            ahead = self.rate_forecasts.of(key)
+            for index, service in enumerate(self.columns.services[record.row]):
+                if service.key == key and service.ahead != ahead:
+                    before = self.columns.promised_ahead[:, index, record.row].copy()
+                    service.ahead = ahead
+                    self.columns.list_rates(index, service, record.row)
+                    self.columns.sum_rates(record.row)
+                    fell = bool((self.columns.promised_ahead[:, index, record.row] < before).any())
+                    self.columns.touch(record.row, relief=fell)
+                    if fell:
+                        self.eased.add(record.row)
+
     def _apply_rest(self, event: Event) -> None:
         if isinstance(event, PodAssumed):
             self._assume_told(event)
+        elif isinstance(event, RatesForecasted):
+            self._follow_rates(self.rate_forecasts.take(event))
         elif isinstance(event, NodeBackoffRestored):
             self._restore(event)
         elif isinstance(event, NamespaceUpserted):
@@ -576,18 +606,14 @@ class ClusterState:
         services = columns.services[row]
         if sign > 0:
             limit, rate = workload.latency_p95_milliseconds, record.requests_per_second
-            services.append(ServicePod(pod.key, workload.key, limit, rate))
+            services.append(ServicePod(pod.key, workload.key, limit, rate, self.rate_forecasts.of(pod.key)))
             services.sort(key=lambda service: service.key)
         else:
             services[:] = [service for service in services if service.key != pod.key]
         columns.service_counts[row] += sign
         columns.exclusive_counts[row] += sign * workload.exclusive
         columns.list_services(row)
-        self._sum_rates(row)
-
-    def _sum_rates(self, row: int) -> None:
-        # Summed anew each time: adding and subtracting floats would drift.
-        self.columns.service_rates[row] = sum(s.requests_per_second or 0.0 for s in self.columns.services[row])
+        columns.sum_rates(row)
 
 
 def _terms(pod: Pod) -> tuple[object, ...]:

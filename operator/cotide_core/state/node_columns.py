@@ -33,6 +33,8 @@ take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
 CPU_COLUMN: Final = 0
 MEMORY_COLUMN: Final = 1
 PODS_COLUMN: Final = 2
+RATE_HORIZONS: Final = 5
+"""Horizons of forecast rates that are kept (chosen: each doubles or more, up to hours)."""
 UNMEASURED_RATE: Final = -1.0
 """Stands in ``promised_rates`` for a rate that nobody measured: it is no rate of 0."""
 
@@ -46,6 +48,16 @@ class ServicePod:
     limit_milliseconds: float
     requests_per_second: float | None
     """None while nobody measured it."""
+    ahead: tuple[float, ...] = ()
+    """Highest rates forecast up to the end of each horizon; empty where nothing is forecast."""
+
+    def rate_within(self, horizon: int) -> float:
+        """Return the highest rate up to the end of a horizon, counted from 1, never below the present one, which is
+        that of 0; `UNMEASURED_RATE` where nobody measured it."""
+        rate = self.requests_per_second
+        if rate is None:
+            return UNMEASURED_RATE
+        return max(rate, self.ahead[horizon - 1]) if horizon and self.ahead else rate
 
 
 class NodeColumns:
@@ -65,6 +77,8 @@ class NodeColumns:
     promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
         per second (`UNMEASURED_RATE` where unknown), limit in milliseconds, and number of the Workload; what
         ``services`` says, for machine code.
+    promised_ahead, rates_ahead : (1 + RATE_HORIZONS, K, capacity) and (1 + RATE_HORIZONS, capacity) what
+        ``promised_rates`` and ``service_rates`` are now, and up to the end of each horizon as far as forecast.
     type_names : of the job types by column; empty where a column is spare.
     types_refused : whether a type got no column of its own since the last `release_types`.
     resource_generation : rises when a resource gets a column or loses it.
@@ -102,6 +116,8 @@ class NodeColumns:
         self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_rates: Floats = np.zeros(self.capacity, np.float64)
         self.promised_rates: Floats = np.zeros((1, self.capacity))
+        self.promised_ahead: Floats = np.zeros((1 + RATE_HORIZONS, 1, self.capacity))
+        self.rates_ahead: Floats = np.zeros((1 + RATE_HORIZONS, self.capacity))
         self.promised_limits: Floats = np.zeros((1, self.capacity))
         self.promised_numbers: Integers = np.zeros((1, self.capacity), np.int64)
         self.workload_names: list[str] = []
@@ -219,13 +235,27 @@ class NodeColumns:
         services = self.services[row]
         while len(self.promised_rates) < len(services):
             self.promised_rates = np.concatenate([self.promised_rates, np.zeros((1, self.capacity))])
+            more = np.zeros((1 + RATE_HORIZONS, 1, self.capacity))
+            self.promised_ahead = np.concatenate([self.promised_ahead, more], axis=1)
             self.promised_limits = np.concatenate([self.promised_limits, np.zeros((1, self.capacity))])
             self.promised_numbers = _with_one_more(self.promised_numbers)
         for index, service in enumerate(services):
-            rate = service.requests_per_second
-            self.promised_rates[index, row] = UNMEASURED_RATE if rate is None else rate
+            self.list_rates(index, service, row)
             self.promised_limits[index, row] = service.limit_milliseconds
             self.promised_numbers[index, row] = self.workload_number(service.workload)
+
+    def list_rates(self, index: int, service: ServicePod, row: int) -> None:
+        """Write down anew what a row's service has of rates."""
+        rate = service.requests_per_second
+        self.promised_rates[index, row] = UNMEASURED_RATE if rate is None else rate
+        self.promised_ahead[:, index, row] = [service.rate_within(horizon) for horizon in range(1 + RATE_HORIZONS)]
+
+    def sum_rates(self, row: int) -> None:
+        """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
+        services = self.services[row]
+        self.service_rates[row] = sum(one.requests_per_second or 0.0 for one in services)
+        for horizon in range(1 + RATE_HORIZONS):
+            self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
 
     def upsert(self, node: Node) -> int:
         """Write a node's own columns and return its row; what its pods hold is kept."""
@@ -309,6 +339,7 @@ class NodeColumns:
         self.capacity *= 2
         for name in (
             "allocatable", "free", "type_counts", "type_bytes", "promised_rates", "promised_limits", "promised_numbers",
+            "rates_ahead",
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
             wider = np.zeros((old.shape[0], self.capacity), old.dtype)
@@ -317,6 +348,9 @@ class NodeColumns:
         held = np.zeros((3, 2, self.capacity), np.int64)
         held[:, :, : self.held.shape[2]] = self.held
         self.held = held
+        ahead = np.zeros((*self.promised_ahead.shape[:2], self.capacity))
+        ahead[:, :, : self.promised_ahead.shape[2]] = self.promised_ahead
+        self.promised_ahead = ahead
         for name in (
             "alive", "batch_millicores", "online_counts", "service_counts", "exclusive_counts",
             "service_rates", "versions", "relief_versions", "spec_versions",

@@ -18,6 +18,8 @@ _ENGINE: Final = HierarchicalConfig()
 """The engine's own defaults are ours; each is justified there."""
 QUANTILES: Final = (0.5, 0.9, 0.99)
 """Those that the forecasters give and are scored on."""
+RATE_QUANTILES: Final = (0.5, 0.6, 0.75, 0.9)
+"""Those that rate forecasts give; a test holds them to the forecaster's."""
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 """A DNS label (RFC 1123), as Kubernetes asks of the names of services and namespaces."""
 
@@ -54,6 +56,24 @@ class HostLoadSettings(Section):
         if self.challenger == self.predictor:
             raise ValueError("challenger must not be the predictor itself")
         return self
+
+
+class RequestRateSettings(Section):
+    """How the request rates of online services are forecast."""
+
+    enabled: bool | None = None
+    """Whether they are forecast and scored. None: on when the policy looks as far as a job runs (``predictive``) and
+    there is a ``metricsSource``."""
+    quantile: float | None = None
+    """Of the highest rate until a job will have ended, at which the latency guard asks about it. None: the rate that
+    was measured last (docs/policies.md has both in one experiment)."""
+
+    @field_validator("quantile")
+    @classmethod
+    def _is_kept(cls, value: float | None) -> float | None:
+        if value is not None and value not in RATE_QUANTILES:
+            raise ValueError(f"must be one of {', '.join(f'{quantile:g}' for quantile in RATE_QUANTILES)}")
+        return value
 
 
 class ReclaimedSettings(Section):
@@ -93,6 +113,10 @@ class OverloadSettings(Section):
     """Whether gratis pods leave an overloaded node even where their owner wrote do-not-disrupt or a disruption budget
     keeps them: else one tenant's word sends the pods of others away in their place."""
 
+    relieves_rising: bool = False
+    """Whether pods also leave a node whose service holds its limit and is forecast to break it, under a policy that
+    relieves latencies, where ``requestRates.quantile`` is set."""
+
     @model_validator(mode="after")
     def _ordered(self) -> OverloadSettings:
         if self.relieved_share > self.share:
@@ -103,11 +127,12 @@ class OverloadSettings(Section):
 class HierarchicalSettings(Section):
     """The policies ``hierarchical`` and ``predictive``: how much is planned with, and how batch makes room."""
 
-    victims: Literal["cheapest", "random"] = "cheapest"
-    """Whom batch evicts: the fewest gratis pods with the least work lost, or host and victims drawn as printed
-    (Jiang et al., Algorithm 1)."""
-    gratis_subtracts: Literal["highest", "both"] = "highest"
-    """What gratis pods find is reduced by the higher of what is held and what is predicted, or by both."""
+    victims: Literal["cheapest", "random", "none"] | None = None
+    """Whom batch evicts: the fewest gratis pods with the least work lost, host and victims drawn as printed
+    (Jiang et al., Algorithm 1), or nobody. None: ``cheapest``, and ``none`` under ``predictive``."""
+    gratis_subtracts: Literal["highest", "both", "held"] | None = None
+    """What gratis pods find is reduced by the higher of what is held and what is predicted, by both, or by what is
+    held. None: ``highest``, and ``held`` under ``predictive``."""
     capacity_share: float = Field(default=_ENGINE.capacity_share, gt=0, le=1)
     """Of a node's allocatable cpu and memory that may be planned with."""
     nomination_seconds: float = Field(default=_ENGINE.nomination_seconds, gt=0)

@@ -17,10 +17,12 @@ from pydantic_core import PydanticCustomError
 from cotide_core.config import (
     DEPTH_MAX,
     FAIR_HALF_LIFE_SECONDS,
+    RUN_TIME_POLICIES,
     ExplorationConfig,
     HierarchicalConfig,
     PlansConfig,
     SchedulerConfig,
+    slack_knobs,
 )
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
@@ -32,6 +34,7 @@ from cotide_operator.config.host_load_settings import (
     HostLoadSettings,
     OverloadSettings,
     ReclaimedSettings,
+    RequestRateSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.config.phase_settings import PhaseSettings
@@ -56,6 +59,7 @@ __all__ = [
     "QosSettings",
     "QueueSettings",
     "ReclaimedSettings",
+    "RequestRateSettings",
     "RetrainingSettings",
     "Settings",
     "SimulatedTimeSettings",
@@ -263,6 +267,7 @@ class Settings(Section):
     ledger: LedgerSettings | None = None
     simulated_time: SimulatedTimeSettings | None = None
     host_load: HostLoadSettings = HostLoadSettings()
+    request_rates: RequestRateSettings = RequestRateSettings()
     reclaimed: ReclaimedSettings = ReclaimedSettings()
     overload: OverloadSettings = OverloadSettings()
     hierarchical: HierarchicalSettings = HierarchicalSettings()
@@ -299,6 +304,13 @@ class Settings(Section):
         return by_slack(self.policy) or self.publishes_reclaimed
 
     @property
+    def forecasts_rates(self) -> bool:
+        """Whether the request rates of online services are forecast."""
+        if self.request_rates.enabled is not None:
+            return self.request_rates.enabled
+        return self.metrics_source is not None and self.policy in RUN_TIME_POLICIES
+
+    @property
     def job_pods_reclaim(self) -> bool:
         """Whether pods of Jobs ask for reclaimed resources."""
         return self.publishes_reclaimed if self.reclaimed.job_pods is None else self.reclaimed.job_pods
@@ -323,11 +335,22 @@ class Settings(Section):
             return {**data, "schedulerName": DEFAULT_SCHEDULER}
         return data
 
+    def _rates_can_be_forecast(self) -> None:
+        if self.request_rates.enabled and self.metrics_source is None:
+            raise _disagreement(
+                "requestRates.enabled", "needs a metricsSource: without rates there is nothing to forecast"
+            )
+        if self.request_rates.quantile is not None and not self.forecasts_rates:
+            raise _disagreement("requestRates.quantile", "needs forecasts: a metricsSource and the policy predictive")
+        if self.overload.relieves_rising and self.request_rates.quantile is None:
+            raise _disagreement("overload.relievesRising", "needs requestRates.quantile: no rate is forecast to rise")
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
         """Refuse what one section asks for and another denies; what was left open follows instead."""
         if self.host_load.enabled and self.metrics_source is None:
             raise _disagreement("hostLoad.enabled", "needs a metricsSource: without usage there is nothing to forecast")
+        self._rates_can_be_forecast()
         if self.reclaimed.publish and not self.forecasts_host_load:
             raise _disagreement("reclaimed.publish", "needs hostLoad: what is published are its forecasts")
         if self.reclaimed.job_pods and not self.publishes_reclaimed:
@@ -438,10 +461,11 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
     wall = max(1.0, settings.speed)
     """Clock seconds per wall second, for what waits for a network or a kubelet."""
     section, overload, source = settings.hierarchical, settings.overload, settings.metrics_source
-    stale = HierarchicalConfig().usage_stale_seconds if source is None else source.stale_after_seconds
+    usual = slack_knobs(settings.policy)
+    stale = usual.usage_stale_seconds if source is None else source.stale_after_seconds
     return HierarchicalConfig(
-        victims=section.victims,
-        gratis_subtracts=section.gratis_subtracts,
+        victims=section.victims or usual.victims,
+        gratis_subtracts=section.gratis_subtracts or usual.gratis_subtracts,
         capacity_share=section.capacity_share,
         usage_stale_seconds=stale * wall,
         nomination_seconds=section.nomination_seconds * wall,
@@ -456,6 +480,7 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
         flap_window_seconds=overload.flap_window_seconds,
         cordon_seconds=overload.cordon_seconds,
         overload_overrides_owners=overload.overrides_owners,
+        relieves_rising=overload.relieves_rising,
     )
 
 

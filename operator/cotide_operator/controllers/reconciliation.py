@@ -180,6 +180,11 @@ class Controllers:
             for key in list(self._waiting):
                 _give(self._waiting.pop(key))
 
+    def models_changed(self) -> None:
+        """Look at all Workloads: another model may answer for them, or the heuristic."""
+        for key in self._mirror.workloads:
+            self._take_slot(("workloads", key))
+
     async def _work(self) -> None:
         await self._wait_until_filled()
         while True:

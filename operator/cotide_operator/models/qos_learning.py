@@ -97,6 +97,8 @@ class QosLearning:
         """Id of the model that trust was earned by, or that a challenge let take over trust."""
         self._restored = False
         self._unsaved = 0
+        self._trusts_others = False
+        """Whether other services are trusted than when it was kept last."""
         self._complaint = ""
 
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
@@ -182,14 +184,17 @@ class QosLearning:
                 for service in sorted(changed):
                     _LOG.info("forecasts of %s: %s", service, self.trust.state(service))
                 self._decide()
+                self._trusts_others = True
             self._show({one.service for one in measured})
         self.reservoir.add(measured)
         self._unsaved += len(measured)
 
     async def look(self) -> None:
-        """Score, and roll back where a promotion was wrong."""
+        """Score, and roll back where a promotion was wrong; who is trusted from now on is so after a restart, too."""
         await self.restore()
         self.score()
+        if self._trusts_others:
+            await self.keep()
         probation = self._probation
         if probation is None:
             return
@@ -224,6 +229,8 @@ class QosLearning:
         promoted = self._model_id()
         if current is not None and promoted not in ("", current.model_id):
             self._judged = promoted  # the challenge judged it: no service got worse, so trust stays
+            self._unsaved += 1  # and is of this model from now on
+            await self.keep()
             if own is not None:
                 from cotide_predictors.learning.probation import Probation
 
@@ -250,7 +257,7 @@ class QosLearning:
                 _LOG.warning("what was learned is not kept, and lasts as long as this process: %s", error)
             self._complaint = str(error)
             return
-        self._unsaved, self._complaint = 0, ""
+        self._unsaved, self._complaint, self._trusts_others = 0, "", False
         self._telemetry.learned_store.labels("kept").inc()
 
     async def _roll_back(self, why: str) -> None:

@@ -77,6 +77,8 @@ class Retraining:
         self._kept = kept
         self._learnings: dict[str, QosLearning] = {}
         self._restored = False
+        self._restoring = asyncio.Lock()
+        """The first decision waits for what was learned, and so does the first look."""
         store.trust_of = self._trust_of
         if settings.promotion != "atOnce":
             store.score_only()
@@ -116,18 +118,19 @@ class Retraining:
 
     async def restore(self) -> None:
         """Take up what an earlier process or replica kept; once, before anything is learned."""
-        if self._restored or self._kept is None:
-            return
-        self._restored = True
-        try:
-            learners = await self._kept.learners()
-        except CotideError as error:
-            self._telemetry.learned_store.labels("refused").inc()
-            _LOG.warning("what was learned before is not taken up: %s", error)
-            return
-        for learner in learners:
-            if learner == POOL or self._learner_of(learner) == learner:
-                await self._learning(learner).restore()
+        async with self._restoring:
+            if self._restored or self._kept is None:
+                return
+            self._restored = True
+            try:
+                learners = await self._kept.learners()
+            except CotideError as error:
+                self._telemetry.learned_store.labels("refused").inc()
+                _LOG.warning("what was learned before is not taken up: %s", error)
+                return
+            for learner in learners:
+                if learner == POOL or self._learner_of(learner) == learner:
+                    await self._learning(learner).restore()
 
     async def keep(self) -> None:
         """Write what was learned into the store, if there is news."""

@@ -75,6 +75,8 @@ class ModelStore:
         """By learner, the services for which a QoS model decides; None for all."""
         self.trust_of: Callable[[str], str] | None = None
         """How a service's forecasts stand, where they are scored by service."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other models are in use, or decide for other services: statuses say so."""
 
     @property
     def current(self) -> dict[str, Loaded]:
@@ -251,6 +253,7 @@ class ModelStore:
         decides_for = self.decides_for if learned else None
         self._tell(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own, decides_for))
         self._forget_old()
+        self.changed()
 
     def _forget_old(self) -> None:
         """Keep the current model of each kind and the one before."""

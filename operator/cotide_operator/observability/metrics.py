@@ -141,6 +141,15 @@ class Metrics:
             "Mean pinball loss at hostLoad.quantile in the challenge under way, shares of the node.",
             "predictor", "resource",
         )  # fmt: skip
+        self.rate_loss = self._gauge(
+            "request_rate_loss",
+            "Mean pinball loss of the highest request rate over a horizon, in logarithms: forecast, last-value.",
+            "forecaster", "horizon",
+        )  # fmt: skip
+        self.rate_trusted = self._gauge(
+            "request_rate_trusted_share",
+            "Share of services and horizons whose forecast scores better than the last rate.",
+        )
         self.peak_challenges = self._counter(
             "host_load_challenges_total", "Days of slots over which a challenger was judged: promoted, kept.", "outcome"
         )

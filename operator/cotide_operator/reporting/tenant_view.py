@@ -53,7 +53,7 @@ class TenantView:
     def eviction(self, evict: Evict) -> tuple[str, str]:
         """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
         namespace = evict.key.partition("/")[0]
-        if evict.cause is EvictCause.LATENCY:
+        if evict.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES):
             service, _, rest = evict.reason.partition(" ")  # as `cotide_core.reclaiming.latency_relief` writes it
             own = service.partition("/")[0] == namespace
             return "Evicted", f"Evicted from node {evict.node}: {service if own else self._service(service)} {rest}"

@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import SchedulerConfig, slack_knobs
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.policies.catalogue import by_slack
@@ -104,7 +104,7 @@ def compare(
 
 def config_of(policy: str, config: SchedulerConfig) -> SchedulerConfig:
     """Return the configuration with another policy, and with knobs for these scenarios where it goes by slack."""
-    knobs = watchful(config.hierarchical or HierarchicalConfig()) if by_slack(policy) else None
+    knobs = watchful(config.hierarchical or slack_knobs(policy)) if by_slack(policy) else None
     return replace(config, policy=policy, hierarchical=knobs)
 
 

@@ -170,7 +170,12 @@ class MachinePark:
         if self._noise > 0.0:
             latencies = latencies * np.exp(self._noise * self._generator.standard_normal(len(pods)))
         return [
-            ServiceSample(one.load.key, machine.name, float(rate), float(latency))
+            ServiceSample(
+                one.load.key,
+                machine.name,
+                float(rate) * one.load.rate_factor,
+                float(latency) * one.load.latency_factor,
+            )
             for (machine, one), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
         ]
 

@@ -29,6 +29,8 @@ class PodLoad:
     used_millicores : cpu that an online pod uses at each step, with the steps and the origin of its rates, whatever it
         asks for; empty: what its rates take.
     container : name of its (first) container, for metrics.
+    latency_factor, rate_factor : what is measured of an online pod is so many times the latency and the requests/s of
+        the service whose interference is modelled: one that answers more slowly, of fewer and larger requests.
     """
 
     key: str
@@ -44,6 +46,8 @@ class PodLoad:
     rates_origin_seconds: float | None = None
     used_millicores: tuple[float, ...] = ()
     container: str = "main"
+    latency_factor: float = 1.0
+    rate_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class PeakRule:
     quantile : of the forecast.
     horizon_slots : slots ahead whose peak is forecast.
     ahead_slots : longer horizons whose peaks are told beside it, for policies that look as far as a job runs.
+    ahead_quantile : of the longer horizons; None for that of the coming slot.
     reserve_share : of a node that is kept free above what is used now, without any forecast; None to forecast.
     """
 
@@ -45,6 +46,7 @@ class PeakRule:
     horizon_slots: int = 1
     ahead_slots: tuple[int, ...] = ()
     reserve_share: float | None = None
+    ahead_quantile: Quantile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,9 @@ class SlotForecasts:
 
     def _peaks(self, clocks: list[tuple[SlotClock, HostLoadModel]], slots: int = 0) -> Floats:
         slots = slots or self._rule.horizon_slots
-        shares = [_at(model.forecast(slots), self._rule.quantile) for _, model in clocks]
+        further = slots != self._rule.horizon_slots and self._rule.ahead_quantile is not None
+        quantile = self._rule.ahead_quantile if further and self._rule.ahead_quantile else self._rule.quantile
+        shares = [_at(model.forecast(slots), quantile) for _, model in clocks]
         return np.stack(shares) * self._capacity
 
     def _published(self, loads: NodeLoads) -> list[Event]:

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_core.config import HierarchicalConfig
+from cotide_core.config import slack_knobs
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
@@ -38,6 +38,7 @@ from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction
 from cotide_core.policies.catalogue import by_slack
 from cotide_core.units import CPU, MEMORY, PODS
+from cotide_predictors.request_rates.service_rates import ServiceRates
 from cotide_predictors.run_time.habits.pod_run_times import PodRunTimes
 from cotide_sim.cluster.event_queue import Timeline
 from cotide_sim.cluster.machine import MachinePark, NodeUsage
@@ -94,6 +95,8 @@ class World:
     slot_seconds : of overload slots, and of forecasts where the policy goes by slack.
     peak : what such a policy plans with as the peak of online pods.
     run_times : forecasts run times from habits, as the live operator's does; None leaves them to the completion model.
+    rates : forecasts request rates, as the live operator's does; it is told what the services saw before the run. None
+        leaves the engine with the rates that were measured last.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class World:
         slot_seconds: float = SLOT_SECONDS,
         peak: PeakRule | None = None,
         run_times: PodRunTimes | None = None,
+        rates: ServiceRates | None = None,
     ) -> None:
         self._plan = plan
         self._scheduler = Scheduler(config, catalogue)
@@ -127,7 +131,7 @@ class World:
         self._events += [NodeUpserted(node) for node in bare]
         self._forecasts = None
         if by_slack(config.policy):
-            knobs = config.hierarchical or HierarchicalConfig()
+            knobs = config.hierarchical or slack_knobs(config.policy)
             self._forecasts = SlotForecasts(
                 bare,
                 np.array([NODE_MILLICORES, NODE_MEMORY_BYTES], np.float64),
@@ -138,6 +142,7 @@ class World:
         self._published: dict[str, dict[str, int]] = {}
         self._listener = listener
         self._run_times = run_times
+        self._rates = rates
         self._cycles = self._instructions = 0
 
     def run(self) -> Run:
@@ -171,6 +176,9 @@ class World:
         for job in self._plan.jobs:
             self._timeline.add(job.at_seconds, lambda job=job: self._submit(job))  # type: ignore[misc]  # early binding
         self._timeline.add(-LEAD_SECONDS, self._measure)
+        if self._rates is not None:
+            before = {f"{NAMESPACE}/{one.name}": one.rates_before for one in self._plan.services if one.rates_before}
+            self._rates.remember(before)
 
     def _start_service(self, service: PlannedService) -> None:
         key = f"{NAMESPACE}/{service.name}"
@@ -197,6 +205,10 @@ class World:
         if self._run_times is not None:
             told = self._run_times.arrived(events, self._scheduler.completion_forecaster)
             events += [] if told is None else [told]
+        if self._rates is not None:
+            # Rates of the lead are no past of the run's: there the course of each service wraps around.
+            ahead = self._rates.take(events if self._now >= 0.0 else _without_rates(events), max(0.0, self._now))
+            events += [] if ahead is None else [ahead]
         instructions = self._scheduler.handle(events, self._now)
         if self._run_times is not None:
             self._run_times.decided(instructions)
@@ -301,3 +313,7 @@ class World:
                 if isinstance(event, NodeUpserted):
                     self._published[event.node.name] = dict(event.node.allocatable)
             self._events += told
+
+
+def _without_rates(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, ServiceSampled)]

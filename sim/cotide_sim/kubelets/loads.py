@@ -25,6 +25,8 @@ RATES: Final = "sim.cotide.dev/rates"
 RATES_STEP: Final = "sim.cotide.dev/rates-step-seconds"
 RATES_ORIGIN: Final = "sim.cotide.dev/rates-origin-seconds"
 USED_MILLICORES: Final = "sim.cotide.dev/used-millicores"
+LATENCY_FACTOR: Final = "sim.cotide.dev/latency-factor"
+RATE_FACTOR: Final = "sim.cotide.dev/rate-factor"
 EXIT_CODE: Final = "sim.cotide.dev/exit-code"
 TYPE: Final = "cotide.dev/type"
 INPUT_SIZE: Final = "cotide.dev/input-size"
@@ -51,6 +53,7 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
         lone = known if math.isfinite(known) else DEFAULT_LONE_SECONDS
     step = _number(notes, RATES_STEP, minimum=1e-3)
     exit_code = _number(notes, EXIT_CODE, minimum=0.0)
+    latency_factor, rate_factor = (_number(notes, name, minimum=1e-6) for name in (LATENCY_FACTOR, RATE_FACTOR))
     return PodLoad(
         key=f"{pod.metadata.namespace}/{pod.metadata.name}",
         cls=cls,
@@ -65,6 +68,8 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
         rates_step_seconds=60.0 if step is None else step,
         rates_origin_seconds=_number(notes, RATES_ORIGIN),
         exit_code=0 if exit_code is None else int(exit_code),
+        latency_factor=1.0 if latency_factor is None else latency_factor,
+        rate_factor=1.0 if rate_factor is None else rate_factor,
     )
 
 

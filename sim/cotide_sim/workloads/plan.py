@@ -24,6 +24,8 @@ class PlannedService:
     rates_step_seconds : simulated seconds between two rates.
     exclusive : whether its pods need nodes without another online service (``spec.exclusive``, the rule of Ou 2024).
     used_millicores : cpu that each pod uses at each of the same steps, whatever it asks for; empty: by its rates.
+    rates_before : requests/s of each pod at the steps before the start of the run, the oldest first; empty where
+        nobody knows. What a metrics source would remember; nothing is played of it.
     """
 
     name: str
@@ -35,6 +37,7 @@ class PlannedService:
     rates_step_seconds: float
     exclusive: bool = False
     used_millicores: tuple[float, ...] = ()
+    rates_before: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

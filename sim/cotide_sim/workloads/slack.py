@@ -80,18 +80,25 @@ def with_measured_services(plan: Plan, seed: int, nodes: int, data: Path | None)
 def _service(
     number: int, replicas: int, series: LoadSeries, steps: int, generator: np.random.Generator
 ) -> PlannedService:
-    window, recommended = _window(series, steps, generator)
+    before, window, recommended = _window(series, steps, generator)
     millicores = int(generator.choice(REQUESTS))
     used = np.minimum(window * millicores / recommended, LIMIT_FACTOR * millicores)
-    rates = used / max(1e-9, float(used.max())) * sizing.peak_rate(generator)
+    used_before = np.minimum(before * millicores / recommended, LIMIT_FACTOR * millicores)
+    rate_of_use = sizing.peak_rate(generator) / max(1e-9, float(used.max()))
+    rates = used * rate_of_use
     usual = sizing.service(number, replicas, rates, STEP_SECONDS, generator)
     return replace(
-        usual, millicores=millicores, exclusive=False, used_millicores=tuple(np.round(used, 1).tolist())
-    )  # fmt: skip
+        usual,
+        millicores=millicores,
+        exclusive=False,
+        used_millicores=tuple(np.round(used, 1).tolist()),
+        rates_before=tuple(np.round(np.maximum(sizing.RATE_MIN, used_before * rate_of_use), 1).tolist()),
+    )
 
 
-def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> tuple[Floats, float]:
-    """Return a window of a busy series, without gaps, and the request that the day before it recommends."""
+def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> tuple[Floats, Floats, float]:
+    """Return the day before a window of a busy series, the window, both without gaps, and the request that the day
+    recommends."""
     hosts, slots = series.load.shape
     steps_there = min(steps, slots - DAY_SLOTS)
     for _ in range(TRIES):
@@ -102,6 +109,11 @@ def _window(series: LoadSeries, steps: int, generator: np.random.Generator) -> t
             continue
         usual = float(np.nanpercentile(before, PERCENTILE))
         if usual >= BUSY_SHARE:
-            known = np.flatnonzero(np.isfinite(window))
-            return np.interp(np.arange(steps), known, window[known]), MARGIN * usual
+            return _filled(before, DAY_SLOTS), _filled(window, steps), MARGIN * usual
     raise InputError("holds no series with a day of history that is busy enough to be a service", file=series.name)
+
+
+def _filled(values: Floats, steps: int) -> Floats:
+    """Return so many values, those that are missing filled linearly."""
+    known = np.flatnonzero(np.isfinite(values))
+    return np.interp(np.arange(steps), known, values[known])

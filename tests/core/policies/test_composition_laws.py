@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.config import SLACK_POLICIES, HierarchicalConfig, SchedulerConfig
+from cotide_core.config import RUN_TIME_POLICIES, SLACK_POLICIES, HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import InputError
 from cotide_core.events import (
@@ -328,6 +328,7 @@ def test_the_policies_that_the_configuration_knows_to_go_by_slack_are_those_whos
     built = {name: build_policy(SchedulerConfig(policy=name)) for name in POLICIES}
     assert {name for name, policy in built.items() if policy.capacity is Capacity.SLACK} == set(SLACK_POLICIES)
     assert {name for name in POLICIES if by_slack(name)} == set(SLACK_POLICIES)
+    assert {name for name, policy in built.items() if policy.follows_run_time} == set(RUN_TIME_POLICIES)
 
 
 def guarded_by_slack(*, least_risky: bool = True) -> Parts:

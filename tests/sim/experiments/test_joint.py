@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotide_sim.cluster.slot_forecasts import PeakRule
-from cotide_sim.experiments.joint.contest import CONTENDERS, FIGURES, OURS, Row, missed, run
+from cotide_sim.experiments.joint.contest import CONTENDERS, FIGURES, OURS, Contender, Row, missed, run
 
 
 def row(name: str, *, over: float, overloads: float = 0.0, jobs: float = 100.0) -> Row:
@@ -50,7 +50,10 @@ def test_the_rows_that_could_embarrass_us_are_there() -> None:
 
 
 def test_a_small_run_has_all_figures_of_each_seed_and_is_the_same_again() -> None:
-    contenders = {OURS: ("predictive", PeakRule()), "reserve 10%": ("hierarchical", PeakRule(reserve_share=0.1))}
+    contenders = {
+        OURS: Contender("predictive", PeakRule(), 0.5),
+        "reserve 10%": Contender("hierarchical", PeakRule(reserve_share=0.1)),
+    }
     reports = [run(None, seeds=(0, 1), nodes=4, seconds=120.0, contenders=contenders) for _ in range(2)]
     assert reports[0] == reports[1]
     for found in reports[0].rows:

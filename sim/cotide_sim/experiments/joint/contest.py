@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from cotide_core.config import SchedulerConfig
+from cotide_predictors.request_rates.service_rates import ServiceRates
 from cotide_sim.cluster.comparison import config_of, prepare
 from cotide_sim.cluster.scorecard import Summary
 from cotide_sim.cluster.slot_forecasts import PeakRule
@@ -29,17 +30,46 @@ AHEAD_SLOTS: Final = (2, 4, 8, 16)
 ALWAYS_SLOTS: Final = 8
 """200 s: about the 90th percentile of those run times."""
 FORECAST: Final = PeakRule()
-CONTENDERS: Final[Mapping[str, tuple[str, PeakRule]]] = {
-    OURS: ("predictive", PeakRule(ahead_slots=AHEAD_SLOTS)),
-    "predictive, one slot": ("predictive", FORECAST),
-    "predictive, 8 slots": ("predictive", PeakRule(horizon_slots=ALWAYS_SLOTS)),
-    "qpsm": ("qpsm", FORECAST),
-    "hierarchical": ("hierarchical", FORECAST),
-    "fifo-guarded": ("fifo-guarded", FORECAST),
-    "random-guarded": ("random-guarded", FORECAST),
-    "fifo": ("fifo", FORECAST),
-    **{f"reserve {share:.0%}": ("hierarchical", PeakRule(reserve_share=share)) for share in (0.05, 0.1, 0.15, 0.2)},
-    **{f"guarded reserve {share:.0%}": ("predictive", PeakRule(reserve_share=share)) for share in (0.05, 0.1, 0.2)},
+AHEAD: Final = PeakRule(ahead_slots=AHEAD_SLOTS)
+
+
+class Contender(NamedTuple):
+    """A policy, and what it plans with.
+
+    Attributes
+    ----------
+    peak : of the online pods' use.
+    rates : quantile of the forecast rates that the guard asks about; None for the rates that were measured last.
+    knobs : of `HierarchicalConfig` that differ from the scenario's.
+    """
+
+    policy: str
+    peak: PeakRule
+    rates: float | None = None
+    knobs: Mapping[str, Any] = {}
+
+
+CONTENDERS: Final[Mapping[str, Contender]] = {
+    OURS: Contender("predictive", AHEAD),
+    "predictive, batch first": Contender(
+        "predictive", AHEAD, None, {"victims": "cheapest", "gratis_subtracts": "highest"}
+    ),
+    **{f"predictive, rates p{level:.0%}"[:-1]: Contender("predictive", AHEAD, level) for level in (0.5, 0.6, 0.75)},
+    "predictive, one slot": Contender("predictive", FORECAST),
+    "predictive, 8 slots": Contender("predictive", PeakRule(horizon_slots=ALWAYS_SLOTS)),
+    "qpsm": Contender("qpsm", FORECAST),
+    "hierarchical": Contender("hierarchical", FORECAST),
+    "fifo-guarded": Contender("fifo-guarded", FORECAST),
+    "random-guarded": Contender("random-guarded", FORECAST),
+    "fifo": Contender("fifo", FORECAST),
+    **{
+        f"reserve {share:.0%}": Contender("hierarchical", PeakRule(reserve_share=share))
+        for share in (0.05, 0.1, 0.15, 0.2)
+    },
+    **{
+        f"guarded reserve {share:.0%}": Contender("predictive", PeakRule(reserve_share=share))
+        for share in (0.05, 0.1, 0.2)
+    },
 }
 """Name of a row: policy and what it plans with. The guarded reserves differ from `predictive` by the forecast alone."""
 FIGURES: Final = (
@@ -76,7 +106,7 @@ def run(
     nodes: int = 40,
     seconds: float = 900.0,
     scenario: Scenario = "slack",
-    contenders: Mapping[str, tuple[str, PeakRule]] = CONTENDERS,
+    contenders: Mapping[str, Contender] = CONTENDERS,
     progress: Callable[[str, float], object] = lambda _what, _share: None,
 ) -> Report:
     """Play every contender with every seed.
@@ -90,9 +120,12 @@ def run(
     for index, seed in enumerate(seeds):
         interference, models = prepare(data, seed)
         plan = plan_of(scenario, seed, nodes, seconds, data=data, interference=interference)
-        for step, (name, (policy, peak)) in enumerate(contenders.items()):
+        for step, (name, one) in enumerate(contenders.items()):
             progress(f"seed {seed}, {name}", (index + step / len(contenders)) / len(seeds))
-            config = config_of(policy, SchedulerConfig(seed=seed))
+            config = config_of(one.policy, SchedulerConfig(seed=seed))
+            if config.hierarchical is not None:
+                config = replace(config, hierarchical=replace(config.hierarchical, **one.knobs))
+            rates = None if one.rates is None else ServiceRates(SLOT_SECONDS, AHEAD_SLOTS, one.rates)
             world = World(
                 plan,
                 interference,
@@ -101,10 +134,11 @@ def run(
                 models=models.event,
                 nodes=nodes,
                 slot_seconds=SLOT_SECONDS,
-                peak=peak,
+                peak=one.peak,
+                rates=rates,
             )
             figures[name].append(world.run().summary)
-    rows = tuple(_row(name, contenders[name][0], found) for name, found in figures.items())
+    rows = tuple(_row(name, contenders[name].policy, found) for name, found in figures.items())
     return Report(rows, tuple(seeds), tuple(missed(rows)))
 
 

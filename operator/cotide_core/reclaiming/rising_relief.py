@@ -1,0 +1,168 @@
+"""Takes batch work off a node whose service still holds its limit and is forecast to break it soon.
+
+Owned by the capacity of a policy that relieves latencies, where `relieves_rising` is set; told of each measured p95,
+asked in every cycle. What is forecast are request rates (`RatesForecasted`); rises are looked at over the shortest
+horizon, since the next forecast comes before the one after it.
+
+What a measurement says of the model. Let a mix break where a hidden number U, even in [0, 1), lies below its forecast:
+then forecasts p and q of two mixes break together as often as a law that never falls in them allows. A service that
+holds with a forecast p0 has its U above p0, so with the forecast p1 at the higher rate it breaks with the probability
+``(p1 - p0) / (1 - p0)``, and ``(max(q1, p0) - p0) / (1 - p0)`` without some pods. A round avoids the difference for as
+long as they would have stayed, the horizon at most, and is played where that is worth more than the work that it throws
+away (`latency_relief.WORTH`): gratis pods where these gain anything, then batch, the least work lost first.
+
+Invariants: as of `latency_relief`; a service that nobody measured within the horizon, or whose rate is not forecast to
+rise, is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cotide_core.config import HierarchicalConfig
+from cotide_core.events import ServiceSampled
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Evict, EvictCause
+from cotide_core.qos.mix_batch import Departure, mixes_without
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.latency_relief import (
+    ROUND_OPTIONS,
+    WORTH,
+    Option,
+    Remaining,
+    candidates_on,
+    options_of,
+)
+from cotide_core.reclaiming.victim_selection import Lost
+from cotide_core.state.cluster_state import ClusterState
+
+SOON: Final = 1
+"""The shortest horizon."""
+
+
+class _Round(NamedTuple):
+    gratis: bool
+    gain: float
+    option: Option
+    before: float
+    after: float
+    """Risk within the horizon, with and without the pods."""
+
+
+class RisingRelief:
+    """Watches the services of one engine that hold their limits.
+
+    Parameters
+    ----------
+    config : its pause, age of a measurement and most victims are those of the overload monitor.
+    """
+
+    def __init__(self, config: HierarchicalConfig) -> None:
+        self._config = config
+        self._holds: dict[str, float] = {}
+        """When each pod of a service was measured within its limit, the latest."""
+        self._next: dict[str, float] = {}
+        """By node: before that it gets no other round."""
+        self._judged: dict[str, int] = {}
+        """Version of each pod's row when it was asked about last: nothing is asked twice about a node that stays."""
+
+    def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
+        """Take in a measurement."""
+        record = state.record(event.pod)
+        promise = None if record is None else state.workload(record.pod.workload)
+        latency = event.latency_p95_milliseconds
+        if promise is None or latency is None or latency > promise.latency_p95_milliseconds:
+            self._holds.pop(event.pod, None)
+        else:
+            self._holds[event.pod] = now
+
+    def relieve(
+        self,
+        state: ClusterState,
+        evictions: Evictions,
+        lost: Lost,
+        remaining: Remaining,
+        forecaster: QosForecaster,
+        now: float,
+    ) -> list[Evict]:
+        """Return whom to evict now, one round a node at most; each is noted in `evictions`."""
+        options = self._options(state, evictions, lost, now)
+        if not options:
+            return []
+        seconds = state.rate_forecasts.horizons_seconds[SOON - 1]
+        best: dict[int, _Round] = {}
+        for found in _rounds(options, state, remaining, forecaster, seconds):
+            record = state.record(found.option.service)
+            known = None if record is None else best.get(record.row)
+            if record is not None and (known is None or found[:2] > known[:2]):
+                best[record.row] = found
+        out: list[Evict] = []
+        for chosen in best.values():
+            out += self._play(chosen, state, evictions, seconds, now)
+        return out
+
+    def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Option]:
+        """Return who might leave for which service, as many as a cycle may ask about."""
+        if not state.rate_forecasts.horizons_seconds:
+            return []
+        stale = now - self._config.usage_stale_seconds
+        out: list[Option] = []
+        for key, measured in list(self._holds.items()):
+            record = state.record(key)
+            if record is None or record.row < 0 or measured < stale:
+                del self._holds[key]
+                self._judged.pop(key, None)
+                continue
+            ahead, rate = state.rate_forecasts.of(key), record.requests_per_second
+            rises = rate is not None and bool(ahead) and ahead[SOON - 1] > rate
+            version = int(state.columns.versions[record.row])
+            waits = now < self._next.get(record.node or "", now) or len(out) >= ROUND_OPTIONS
+            if not rises or waits or self._judged.get(key) == version:
+                continue
+            self._judged[key] = version
+            out += options_of(
+                key, candidates_on(state, evictions, lost, record.row, now), self._config.overload_evictions
+            )
+        return out
+
+    def _play(
+        self, chosen: _Round, state: ClusterState, evictions: Evictions, seconds: float, now: float
+    ) -> list[Evict]:
+        record = state.record(chosen.option.service)
+        service = "" if record is None else record.pod.workload
+        out = []
+        for one in chosen.option.victims:
+            pod, node = one.record.pod, one.record.node or ""
+            self._next[node] = now + self._config.overload_pause_seconds
+            evictions.ask(one.record, now)
+            others = len(chosen.option.victims) - 1
+            with_others = f" and {others} more" if others else ""
+            reason = (
+                f"{service} is forecast to get more requests on {node} within {seconds:.0f} s: then it breaks its limit"
+                f" with {100 * chosen.before:.0f} %, without this pod{with_others} with {100 * chosen.after:.0f} %; a"
+                f" {pod.workload_class} pod with {one.lost:.0f} core s done"
+            )
+            out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY_RISES))
+        return out
+
+
+def _rounds(
+    options: list[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, seconds: float
+) -> list[_Round]:
+    """Return the rounds that are worth it; one call of the forecaster for all."""
+    services = list(dict.fromkeys(option.service for option in options))
+    departures = [Departure(key, (), horizon) for key in services for horizon in (0, SOON)]
+    departures += [Departure(one.service, tuple(each.record for each in one.victims), SOON) for one in options]
+    told: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
+    present = {key: told[2 * index : 2 * index + 2] for index, key in enumerate(services)}
+    out = []
+    for option, without in zip(options, told[2 * len(services) :], strict=True):
+        held, soon = present[option.service]
+        if soon <= held:
+            continue
+        before, after = (soon - held) / (1.0 - held), (max(without, held) - held) / (1.0 - held)
+        stays = min(seconds, max(remaining(one.record) for one in option.victims))
+        gain = WORTH * stays * (before - after) - sum(one.lost for one in option.victims)
+        if gain > 0:
+            out.append(_Round(option.gratis, gain, option, before, after))
+    return out

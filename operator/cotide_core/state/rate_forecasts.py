@@ -1,0 +1,75 @@
+"""What request rates are forecast of online pods, for as long as the forecasts hold.
+
+Written by `state.ClusterState` from `RatesForecasted`; what it says is kept beside the measured rates in the columns,
+where the latency guard reads it. A horizon is asked for by a run time: the shortest that reaches so far, else the
+longest. Invariants: a rate never falls from a horizon to a longer one; one that can't be is as good as never told; what
+is out of date is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+
+from cotide_core.events import RatesForecasted
+from cotide_core.state.node_columns import RATE_HORIZONS
+
+NOW = 0
+"""Stands for no horizon: the present rate."""
+
+
+class RateForecasts:
+    """Forecasts by pod.
+
+    Attributes
+    ----------
+    horizons_seconds : those that are told, rising; empty before the first forecast.
+    """
+
+    def __init__(self) -> None:
+        self.horizons_seconds: tuple[float, ...] = ()
+        self._told: dict[str, tuple[float, ...]] = {}
+        self._until = math.inf
+
+    def of(self, pod: str) -> tuple[float, ...]:
+        """Return the highest rates of a pod up to the end of each horizon; empty where nothing is forecast."""
+        return self._told.get(pod, ())
+
+    def horizon_of(self, seconds: float) -> int:
+        """Return which horizon a run of so many seconds is judged by, counted from 1; `NOW` where there is none."""
+        if not seconds or not self.horizons_seconds:
+            return NOW
+        return min(len(self.horizons_seconds), bisect_left(self.horizons_seconds, seconds) + 1)
+
+    def take(self, event: RatesForecasted) -> Iterable[str]:
+        """Take in what is told; return the pods about which something changed."""
+        changed: dict[str, None] = {}
+        horizons = event.horizons_seconds[:RATE_HORIZONS]
+        if horizons != self.horizons_seconds:
+            changed.update(dict.fromkeys(self._told))
+            self._told.clear()
+            self.horizons_seconds = horizons
+        self._until = event.until_seconds if math.isfinite(event.until_seconds) else -math.inf
+        for pod, rates in event.forecasts:
+            changed[pod] = None
+            usable = len(rates) >= len(horizons) and all(math.isfinite(rate) and rate >= 0 for rate in rates)
+            if usable and horizons:
+                rising = list(accumulate(rates[: len(horizons)], max))
+                self._told[pod] = (*rising, *rising[-1:] * (RATE_HORIZONS - len(rising)))
+            else:
+                self._told.pop(pod, None)
+        return changed
+
+    def expire(self, now: float) -> Iterable[str]:
+        """Forget everything once it is out of date; return the pods concerned."""
+        if now <= self._until or not self._told:
+            return ()
+        gone = list(self._told)
+        self._told.clear()
+        return gone
+
+    def drop(self, pod: str) -> None:
+        """Forget a pod that is gone."""
+        self._told.pop(pod, None)

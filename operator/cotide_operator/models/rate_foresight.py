@@ -1,0 +1,75 @@
+"""Forecasts of request rates in the live operator: told to the engine once a slot, and scored.
+
+Asked by the loop before each call of the engine; `cotide_predictors.request_rates` does the forecasting, as in virtual
+time. Invariants: what is told comes from the events of the loop alone, so that a ledger replays it; where no quantile
+is configured nothing is told, and the forecasts are scored all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cotide_core.events import Event
+from cotide_core.forecasts import CompletionForecaster
+from cotide_core.instructions import Instruction
+from cotide_operator.observability.metrics import Metrics
+
+HORIZONS_SLOTS: Final = (1, 3, 12, 36)
+"""The coming slot, and those of the host-load forecasts: with slots of five minutes up to three hours."""
+SHADOW_LEVEL: Final = 0.5
+"""The quantile that is scored where none is told (chosen)."""
+LEAST_PEAKS: Final = 48.0
+"""Peaks before a score is shown (chosen: four hours of one service)."""
+
+
+class RateForesight:
+    """Follows the rates of one engine's services.
+
+    Parameters
+    ----------
+    slot_seconds : of the operator's clock. quantile : that is told; None tells nothing. now : the operator's clock.
+    """
+
+    def __init__(
+        self, slot_seconds: float, quantile: float | None, telemetry: Metrics, now: Callable[[], float]
+    ) -> None:
+        from cotide_predictors.request_rates.service_rates import ServiceRates  # loads kernels
+
+        self._rates = ServiceRates(slot_seconds, HORIZONS_SLOTS, quantile)
+        self._level = SHADOW_LEVEL if quantile is None else quantile
+        self._slot_seconds = slot_seconds
+        self._telemetry = telemetry
+        self._now = now
+        self._shown: int | None = None
+
+    def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
+        """Return what the engine is to be told behind the events of a cycle."""
+        del forecaster
+        now = self._now()
+        told = self._rates.take(events, now)
+        slot = int(now // self._slot_seconds)
+        if slot != self._shown:
+            self._shown = slot
+            self._show()
+        return [] if told is None else [told]
+
+    def decided(self, instructions: Sequence[Instruction]) -> None:
+        """Take the instructions of a cycle, of which nothing follows here."""
+
+    def begin_anew(self) -> None:
+        """Do nothing: another engine is told at the end of the slot, and goes by measured rates until then."""
+
+    def _show(self) -> None:
+        for slots, one in zip(self._rates.horizons_slots, self._rates.scores(self._level), strict=True):
+            if one.peaks < LEAST_PEAKS:
+                continue
+            losses, horizon = self._telemetry.rate_loss, f"{slots}-slots"
+            losses.labels("forecast", horizon).set(one.loss)
+            losses.labels("last-value", horizon).set(one.last_value_loss)
+            name = f"request-rate-{slots}-slots"
+            self._telemetry.forecast_coverage.labels(name, f"{self._level:g}").set(one.coverage)
+        trusted = self._rates.trusted_share(self._level)
+        if math.isfinite(trusted):
+            self._telemetry.rate_trusted.set(trusted)

@@ -1,0 +1,85 @@
+"""The experts whose quantiles are mixed into a forecast of a request rate: simple views of one service.
+
+Called by `rate_model`. Rates are seen as ln(1 + rate), so that a rise counts in shares of the rate and services of
+three decades teach one pool.
+
+=================  ==============================================================
+expert             location of the peak over the next slots
+=================  ==============================================================
+last               the last slot's rate
+trend              the last slot's, moved on by its last step
+yesterday          the peak over the same slots a day ago
+yesterday, moved   the same, moved by how much more there is now than a day ago
+last week          the peak over the same slots a week ago
+last week, moved   the same, moved by how much more there is now than a week ago
+=================  ==============================================================
+
+Where a day or a week was not seen, its experts say what the last slot says. Invariant: a missing record (nan) changes
+nothing but the calendar.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.kernels.array_types import Floats
+
+EXPERTS: Final = ("last", "trend", "yesterday", "yesterday, moved", "last week", "last week, moved")
+LAST: Final = 0
+DAY_SLOTS: Final = 288
+WEEK_SLOTS: Final = 7 * DAY_SLOTS
+"""With slots of five minutes."""
+SCALE_MIN: Final = 0.01
+"""Of a logarithm: a rate is not told apart better than by a hundredth (chosen)."""
+SCALE_START: Final = 0.1
+SCALE_RATE: Final = 1 / 72
+"""Scales are mean absolute errors over six hours (chosen)."""
+
+
+class RateExperts:
+    """What is remembered of n services: a week of slots, 8 KiB each."""
+
+    def __init__(self, services: int) -> None:
+        self._past = np.full((WEEK_SLOTS + 1, services), np.nan, dtype=np.float32)
+        self._slot = 0
+        self.last = np.full(services, np.nan)
+        """Of the newest slot that has a record."""
+        self._step = np.zeros(services)
+
+    def record(self, values: Floats) -> None:
+        """Take in one slot (n,), in logarithms; nan where there is none."""
+        known = np.isfinite(values)
+        self._step = np.where(known & np.isfinite(self.last), values - self.last, 0.0)
+        self.last = np.where(known, values, self.last)
+        self._past[self._slot % len(self._past)] = values
+        self._slot += 1
+
+    def locations(self, slots: int) -> Floats:
+        """Return (n, K) where each expert sees the peak of the next slots; nan for services without any record."""
+        found = np.empty((len(self.last), len(EXPERTS)))
+        found[:, 0] = self.last
+        found[:, 1] = self.last + self._step
+        for column, season in ((2, DAY_SLOTS), (4, WEEK_SLOTS)):
+            peak, then = self._season(season, slots)
+            found[:, column] = np.where(np.isfinite(peak), peak, self.last)
+            moved = peak + self.last - then
+            found[:, column + 1] = np.where(np.isfinite(moved), moved, self.last)
+        return found
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these services."""
+        self._past[:, rows] = np.nan
+        self.last[rows] = np.nan
+        self._step[rows] = 0.0
+
+    def _season(self, season: int, slots: int) -> tuple[Floats, Floats]:
+        """Return the peak (n,) of what came after this moment a season ago, and what was then."""
+        nothing = np.full(len(self.last), np.nan)
+        if self._slot <= season:
+            return nothing, nothing
+        then = self._slot - 1 - season
+        after = [self._past[(then + step) % len(self._past)] for step in range(1, min(slots, season) + 1)]
+        return np.maximum.reduce(after).astype(np.float64), self._past[then % len(self._past)].astype(np.float64)
