@@ -35,13 +35,16 @@ test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API s
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
 	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
 
-# Two kubelets with real containers, in namespaces of their own: nothing of it is left, however it ends.
+# Kubelets with real containers, in namespaces of their own: nothing of it is left, however it ends. First the tests of
+# nodes, then, in a second machine, the end-to-end tests; -rs lists those that need fake nodes, each with its reason.
+NODE_TESTS ?= "tests/node --ignore tests/node/image" "tests/e2e --server node"
 test-node: setup ## Run the tests on real nodes: kubelets, containerd and runc beside the control plane (needs root)
 	@for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
 	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
-	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest tests/node --ignore tests/node/image -rs $(ARGS); code=$$?; \
-	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+	  failed=0; for tests in $(NODE_TESTS); do \
+	    $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest $$tests -rs $(ARGS); code=$$?; \
+	    if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then failed=$$code; fi; done; exit $$failed
 
 # The Dockerfile's image, built by buildah, deployed from each overlay as it is (COTIDE_IMAGE_SECONDS=600 for longer).
 test-image: setup ## Build the image without Docker and run it on real nodes from the overlays (needs root)
