@@ -183,7 +183,7 @@ def tables(
         kept=np.array([index > 0 for index in range(capacity.shape[1])] if kept is None else kept, np.int64),
         open=np.zeros(count, np.int64),
         counts=np.zeros(2, np.int64),
-        left=np.bincount(job_of, cost * sizes, total_jobs),
+        left=np.bincount(job_of, weights=cost * sizes, minlength=total_jobs).astype(np.float64),
         cost=cost,
     )
     nodes = len(capacity)
