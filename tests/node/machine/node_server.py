@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -42,6 +41,8 @@ IMAGES: Final = {
     ENDS: "sleep 1",
 }
 """Scripts of the images that end-to-end tests name: fake nodes run any, here each must do something."""
+LARGEST_CPUS: Final = 64
+"""Of any node that a test asks for."""
 OVER_SECONDS: Final = 90.0
 """Chosen: how long the containers of a test may take to be gone after it."""
 
@@ -66,9 +67,9 @@ class Seat(RealNode):
         whole = {"systemReserved": {}, "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"}}
         super().__init__(number, plane, binaries, programs, whole)
 
-    def take(self, name: str, size: MachineSize, labels: Mapping[str, str]) -> None:
+    def take(self, name: str, size: MachineSize) -> None:
         """Start a kubelet that goes by a name and takes its machine for one of this size."""
-        self.name, self.labels, self.taken = name, labels, True
+        self.name, self.taken = name, True
         self._identify()
         self._pretend(size)
         self.start_kubelet()
@@ -111,15 +112,13 @@ endpoint = ["{self._registry_url}"]
         kibibytes = size.memory_bytes // 1024
         total = f"MemTotal: {kibibytes} kB\nMemFree: {kibibytes} kB\nSwapTotal: 0 kB\n"
         (self._folder / "meminfo").write_text(total, encoding="ascii")
-        numa = self._folder / "node" / "node0"
-        subprocess.run(["rm", "-rf", str(numa)], check=True)
-        for number in range(size.cpus):
-            topology = numa / f"cpu{number}" / "topology"
-            topology.mkdir(parents=True)
-            (topology / "core_id").write_text(f"{number}\n", encoding="ascii")
-            (topology / "physical_package_id").write_text("0\n", encoding="ascii")
-        (numa / "meminfo").write_text("".join(f"Node 0 {line}\n" for line in total.splitlines()), encoding="ascii")
-        (numa / "distance").write_text("10\n", encoding="ascii")
+        # Cpus without a topology: with one, the kubelet would hold its pods to cpus that are not there.
+        for number in range(LARGEST_CPUS):
+            cpu = self._folder / "cpu" / f"cpu{number}"
+            if number < size.cpus:
+                cpu.mkdir(exist_ok=True)
+            elif cpu.exists():
+                cpu.rmdir()
 
 
 class Seats:
@@ -136,12 +135,12 @@ class Seats:
     def named(self, name: str) -> Seat:
         return next(one for one in self.taken if one.name == name)
 
-    def take(self, name: str, size: MachineSize, labels: Mapping[str, str]) -> None:
+    def take(self, name: str, size: MachineSize) -> None:
         free = next((one for one in self._all if not one.taken), None)
         if free is None:
             free = self._make(len(self._all) + 1)
             self._all.append(free)
-        free.take(name, size, labels)
+        free.take(name, size)
 
     def empty(self) -> None:
         """Wait until no container runs and end the kubelets; their pods must have been deleted."""
@@ -159,7 +158,7 @@ class Seats:
 class NodeServer(RealServer):
     """A real API server whose nodes are kubelets; one for all tests, wiped for each."""
 
-    deadline_seconds = 240.0
+    deadline_seconds = 180.0
 
     def __init__(self, seats: Seats, relay: Relay) -> None:
         super().__init__(seats.plane, relay)
@@ -175,7 +174,7 @@ class NodeServer(RealServer):
     ) -> None:
         size = MachineSize(resource_amount("cpu", cpu) // 1000, resource_amount("memory", memory))
         for name in names:
-            await asyncio.to_thread(self._seats.take, name, size, labels or {})
+            await asyncio.to_thread(self._seats.take, name, size)
 
         async def ready() -> bool:
             conditions = {
@@ -185,6 +184,8 @@ class NodeServer(RealServer):
             return all(conditions.get(name, {}).get("Ready") == "True" for name in names)
 
         await self.until(f"the kubelets {names} are ready", ready)
+        for name in names if labels else ():
+            await client.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": dict(labels or {})}})
 
     async def becomes(self, client: KubeClient, path: str, phase: str, **_: Any) -> None:
         async def runs() -> bool:

@@ -19,7 +19,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,6 @@ class RealNode:
         self.name, self.address = f"node-{number}", f"10.77.0.{number}"
         self._number, self._plane, self._binaries, self._programs = number, plane, binaries, programs
         self._settings = settings
-        self.labels: Mapping[str, str] = {}
         self._folder = plane.folder / self.name
         self._folder.mkdir()
         self._run = Path("/run") / self.name
@@ -253,7 +252,6 @@ SystemdCgroup = false
             "node-ip": self.address,
             "containerd": self._socket,
             "cert-dir": self._folder / "pki",
-            "node-labels": ",".join(f"{name}={value}" for name, value in self.labels.items()),
             "v": 2,
         }
         command = [str(self._binaries.kubelet), *(f"--{name}={value}" for name, value in flags.items())]
