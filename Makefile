@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-image test-chaos test-poison soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-node test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ test-poison: setup ## Poison pills among ordinary objects, on the emulator and o
 	  $(BIN)/python -m pytest tests/chaos/test_poison_pills.py --chaos-server real --poison-runs $(RUNS) \
 	    --chaos-seed $(CHAOS_SEED) $(ARGS)
 
+search: setup ## Try the laws on new random examples (ARGS="--hypothesis-seed=7" for one seed)
+	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -n 3 --dist worksteal -m hypothesis $(ARGS)
+
 soak: setup ## An hour of a day's churn: flat memory and metric series, or exit code 3 (ARGS="--seconds 300" for less)
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
@@ -94,7 +97,7 @@ fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-node test-node test-image test-chaos test-poison soak fuzz
+NIGHTLY ?= test-real test-node test-node test-image test-chaos test-poison search soak fuzz
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

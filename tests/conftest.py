@@ -20,9 +20,11 @@ if BUILT is not None and shutil.which("kubectl") is None:
 
 compiles()  # loads numba here, and not within the first test that calls a kernel
 
-# How long an example takes, or its drawing, says how busy the machine is: laws hold or fail by what they find.
-settings.register_profile("cotide", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("cotide")
+# How long an example takes, or its drawing, says how busy the machine is: laws hold or fail by what they find. What
+# decides about a change draws the same examples each time; `make search` draws new ones, and a find becomes a test.
+settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
