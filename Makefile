@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-node-e2e test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-node test-kubelets test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,7 +47,7 @@ test-node: setup ## Run the tests on real nodes: kubelets, containerd and runc b
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
 # -rs lists the tests that need fake nodes, each with its reason.
-test-node-e2e: setup ## Run the end-to-end tests on real kubelets (needs root)
+test-kubelets: setup ## Run the end-to-end tests on real kubelets (needs root)
 	@$(IN_A_MACHINE) -m pytest tests/e2e --server node -rs $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
@@ -102,7 +102,7 @@ fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-node test-node test-node-e2e test-image test-chaos test-poison search soak fuzz
+NIGHTLY ?= test-real test-node test-node test-kubelets test-image test-chaos test-poison search soak fuzz
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)
