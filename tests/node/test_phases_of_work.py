@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from pathlib import Path
 from typing import Any
 
-import images
 from containers import shell
-from image_build import python_files
 from manifests import job_manifest
-from node_programs import NodePrograms
-from real_cluster import ALONE, RealCluster, kubectl
-from real_nodes import NodeCluster
-from repository import ROOT
+from real_cluster import ALONE, RealCluster
 
 SCRIPT = """\
 enter() {
@@ -23,10 +15,6 @@ enter() {
 }
 enter read; enter count; enter write
 """
-PYTHON = "docker.io/library/python:3.11-slim"
-"""What the example runs; imitated here, since nothing is pulled."""
-WHOLE = {"systemReserved": {"memory": "500Mi"}}
-"""The example counts on two cpus: all that a node here has."""
 SAME = '[ "$(cat /phase/wanted)" = "$(cat /podinfo/granted)" ]'
 MOUNTS = [{"name": "phase", "mountPath": "/phase"}, {"name": "podinfo", "mountPath": "/podinfo"}]
 GRANTED = {"fieldPath": "metadata.annotations['cotide.dev/granted-phase']"}
@@ -57,33 +45,3 @@ async def test_a_file_that_a_probe_reads_takes_work_through_its_phases(cluster: 
         assert pod["metadata"]["annotations"]["cotide.dev/granted-phase"] == "write"
         assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "20m"
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
-async def test_the_example_counts_its_words_on_a_real_kubelet_with_the_size_of_each_phase(
-    cluster: RealCluster, node_cluster: NodeCluster, programs: NodePrograms, tmp_path: Path
-) -> None:
-    node = node_cluster.nodes[0]
-    (tmp_path / "python.tar").write_bytes(images.oci_archive(PYTHON, python_files(programs), ["python"]))
-    await asyncio.to_thread(node.import_image, tmp_path / "python.tar")
-    node.restart_kubelet(WHOLE)
-    sizes: dict[str, str] = {}
-
-    async def counted() -> bool:
-        for pod in await cluster.client.list(cluster.pods):
-            held = (pod["status"].get("containerStatuses") or [{}])[0].get("resources", {}).get("requests", {})
-            granted = pod["metadata"].get("annotations", {}).get("cotide.dev/granted-phase")
-            if granted is not None and "cpu" in held:
-                sizes[granted] = held["cpu"]
-        return await cluster.phase("word-count") == "Succeeded"
-
-    try:
-        async with cluster.operator(ALONE):
-            done = kubectl(cluster.plane, "-n", cluster.namespace, "apply", "-k", str(ROOT / "examples" / "phases"))
-            assert done.returncode == 0, done.stderr
-            await cluster.until("the words are counted", counted, seconds=240)
-        assert sizes == {"read": "200m", "count": "2"}
-        said = kubectl(cluster.plane, "-n", cluster.namespace, "logs", "word-count-0").stdout.splitlines()
-        assert len(said) == 10
-        assert all(re.fullmatch(r"\d+ \S+", line) for line in said), said
-    finally:
-        node.restart_kubelet()

@@ -186,8 +186,13 @@ def tables(
         left=np.bincount(job_of, weights=cost * sizes, minlength=total_jobs).astype(np.float64),
         cost=cost,
     )
+    return work, _idle(capacity)
+
+
+def _idle(capacity: Integers) -> Nodes:
+    """Return nodes that hold nothing."""
     nodes = len(capacity)
-    return work, Nodes(
+    return Nodes(
         capacity=capacity,
         free=capacity.copy(),
         expected=np.zeros_like(capacity),

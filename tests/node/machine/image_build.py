@@ -74,7 +74,7 @@ def find_or_build() -> Path:
         work = Path(scratch)
         base = re.findall(r"^ARG PYTHON=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)[0]
         name = f"docker.io/library/python:{base}"
-        content = images.oci_archive(name, python_files(programs), ["python"], ["SSL_CERT_FILE=/etc/ssl/certs/ca.crt"])
+        content = images.oci_archive(name, _python(programs), ["python"], ["SSL_CERT_FILE=/etc/ssl/certs/ca.crt"])
         (work / "base.tar").write_bytes(content)
         (work / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}), "utf-8")
         policy = ["--signature-policy", str(work / "policy.json")]
@@ -108,7 +108,7 @@ class _Buildah:
             raise NotToBeHad(f"buildah {arguments[0]} failed: {' / '.join(lines)}")
 
 
-def python_files(programs: NodePrograms) -> dict[str, bytes | str]:
+def _python(programs: NodePrograms) -> dict[str, bytes | str]:
     """Return the files of an image that stands in for python:...-slim."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = Path(sys.base_prefix)
