@@ -107,7 +107,7 @@ NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)
 	@failed=; for step in $(NIGHTLY); do echo "== make $$step, $$(date +%H:%M:%S)"; \
-	  COTIDE_IMAGE_SECONDS=$(NIGHTLY_IMAGE_SECONDS) $(MAKE) --no-print-directory $$step SECONDS=$(NIGHTLY_FUZZ_SECONDS) \
+	  COTIDE_CONFORMANCE_SEED=new COTIDE_IMAGE_SECONDS=$(NIGHTLY_IMAGE_SECONDS) $(MAKE) --no-print-directory $$step SECONDS=$(NIGHTLY_FUZZ_SECONDS) \
 	    || failed="$$failed $$step"; done; \
 	if [ -n "$$failed" ]; then echo "nightly: failed:$$failed" >&2; exit 1; fi; echo "nightly: all passed"
 

@@ -6,9 +6,13 @@ version (410) it lists again and tells the difference, deletions included.
 
 ::
 
-    list --> SYNCED --> watch --(closed, failed, silent)--> back-off --> watch from the last version
-      ^                   |
-      `-----(410)---------'
+    list --> SYNCED --> watch --(closed, failed, silent)--> back-off --> look --> watch from the last version
+      ^                   |                                               |
+      `-----(410)---------'-------------(versions went back)--------------'
+
+Before a watch is resumed, a list of one object tells at which version the server is. Where that is before the last one
+that was seen, a backup of its data was restored, and a watch would be silent until the versions are there again: what
+came between would be missed for good, since API servers do not refuse a version of the future.
 
 What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
 waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
@@ -28,13 +32,14 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from cotide_core.errors import ClusterError
+from cotide_core.errors import ClusterError, CotideError
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_kube.decoding import Bookmark, ChangeKind, Malformed, ObjectDecoder, WatchFailed
 from cotide_kube.objects import Metadata
 from cotide_kube.turns import Turn, in_turns
+from cotide_kube.versions import order
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +64,10 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
+
+
+class VersionsWentBack(CotideError):
+    """The server's versions are before one that was seen: its data are those of an earlier day."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -92,6 +101,9 @@ class Reflector(Generic[T]):
         Told of each object that is passed over.
     most_bytes : int, optional
         See `decoding.ObjectDecoder`.
+    ends_when_restored : bool
+        Whether iterating ends with `VersionsWentBack` when versions went back: for who keeps more than the collection
+        of what was. Else everything is listed and told anew.
     rng : random.Random, optional
         For jitter.
 
@@ -99,6 +111,8 @@ class Reflector(Generic[T]):
     ------
     ApiError
         While iterating: when the server refuses the very first list (401, 403, 404 and other 4xx).
+    VersionsWentBack
+        While iterating, with ``ends_when_restored``.
 
     An unreachable or failing server is waited for without end, since a controller has nothing better to do; the log
     tells about it, and `failures` counts the failures in a row.
@@ -118,6 +132,7 @@ class Reflector(Generic[T]):
         page_limit: int = PAGE_LIMIT,
         silence_seconds: float = SILENCE_SECONDS,
         backoff: Backoff | None = None,
+        ends_when_restored: bool = False,
         rng: random.Random | None = None,
     ) -> None:
         self._client, self._path = client, path
@@ -132,6 +147,11 @@ class Reflector(Generic[T]):
         self._backoff, self._rng = backoff or Backoff(cap_seconds=30.0), rng or random.Random()
         self._known: dict[tuple[str, str], T] = {}
         self._version = ""
+        self._ends_when_restored = ends_when_restored
+        self._resumes = False
+        """Whether there was a watch since the last list."""
+        self._restored = False
+        """Whether the next list is one of other data: the same version may stand for something else there."""
         self.failures = 0
         self.malformed = 0
         self.lists = 0
@@ -162,6 +182,10 @@ class Reflector(Generic[T]):
                 if not self._version:
                     async for batch in self._list():
                         yield batch
+                elif self._resumes:
+                    await self._look()
+                    if not self._version:
+                        continue
                 async for batch in self._watch():
                     yield batch
             except ApiError as error:
@@ -206,6 +230,7 @@ class Reflector(Generic[T]):
                 yield [Change("ADDED", one) for one in objects]
         changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
+        self._resumes = self._restored = False
         self.lists += 1
         changes.append(Change("SYNCED", None))
         yield changes
@@ -223,7 +248,7 @@ class Reflector(Generic[T]):
             known = self._known.get(key)
             if known is None or known.metadata.uid != new.metadata.uid:
                 changes.append(Change("ADDED", new))
-            elif known.metadata.resource_version != new.metadata.resource_version:
+            elif self._restored or known.metadata.resource_version != new.metadata.resource_version:
                 changes.append(Change("MODIFIED", new))
         return changes
 
@@ -278,6 +303,22 @@ class Reflector(Generic[T]):
         await asyncio.sleep(0)  # lets it be sent: decoding does not give way
         return task
 
+    async def _look(self) -> None:
+        """Forget the version where the server's are before it."""
+        body = await self._page({**self._selectors, "limit": "1"})
+        try:
+            there = self._decoder.page(body).resource_version
+        except msgspec.DecodeError as error:
+            raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
+        seen, now = order(self._version), order(there)
+        if seen is None or now is None or now >= seen:
+            return
+        said = f"{self._path}: the API server is at version {there}, and was at {self._version}: a backup was restored"
+        if self._ends_when_restored:
+            raise VersionsWentBack(said)
+        _LOG.warning("%s; listing again", said)
+        self._version, self._restored = "", True
+
     async def _watch(self) -> AsyncIterator[list[Change[T]]]:
         query = {
             **self._selectors,
@@ -286,6 +327,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(round(self._rng.uniform(*WATCH_SECONDS))),
         }
         self.watches += 1
+        self._resumes = True
         opened = time.monotonic()
         async for lines in self._client.watch(self._path, query, self._silence_seconds):
             self._alive()

@@ -134,6 +134,76 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
         replace(CALM, election=True, warm=True, rules=(Rule("bind", 1, 1, "late", 1.0, what="kill"),)),
         "took the lease",
     ),
+    "trusts what was": (
+        replace(
+            CALM,
+            nodes=(6,),
+            warm=True,
+            steps=(
+                Step(0.0, "backup"),
+                Step(0.1, "pods", {"prefix": "x", "count": 4, "seconds": None, **SOME}),
+                Step(1.2, "restore"),
+                Step(2.5, "pods", {"prefix": "y", "count": 2, "seconds": None, "cls": "gratis", "cpu": "0.1"}),
+            ),
+        ),
+        "an operator that was there before a backup was restored goes on",
+    ),
+    "moves first": (
+        replace(
+            CALM,
+            models=True,
+            warm=True,
+            steps=(
+                COME,
+                Step(2.0, "disk", {"of": "models", "says": "full"}),
+                Step(2.1, "pods", {"prefix": "y", "count": 4, "seconds": 0.3, **SOME}),
+                Step(4.0, "kill"),
+                Step(4.2, "disk", {"of": "models", "says": ""}),
+            ),
+        ),
+        "what was learned of run times was kept, and is there no more",
+    ),
+    "takes no for done": (
+        replace(
+            CALM,
+            hooked=True,
+            warm=True,
+            steps=(
+                Step(0.0, "webhook", {"says": "refuses"}),
+                Step(0.1, "job", JOB),
+                Step(2.0, "webhook", {"says": ""}),
+            ),
+        ),
+        "not settled 8 s after everything was healed: chaos-0/j",
+    ),
+    "gaps are zero": (
+        replace(
+            CALM,
+            policy="qpsm",
+            nodes=(4, 4),
+            warm=True,
+            measured=True,
+            steps=(
+                Step(0.0, "service", {"name": "own", "replicas": 1, "cpu": "1", "limit": 10}),
+                Step(0.1, "measured"),
+                Step(0.2, "metrics", {"says": "missing"}),
+                Step(0.8, "pods", {"prefix": "x", "count": 8, "seconds": 0.5, **SOME}),
+                Step(2.5, "metrics", {"says": ""}),
+            ),
+        ),
+        "whose service takes 100000 requests a second",
+    ),
+    "knows one version": (
+        replace(
+            CALM,
+            election=True,
+            standby=True,
+            warm=True,
+            skews=("newer", "newer"),
+            steps=(COME, Step(1.5, "stop"), COME_LATER),
+        ),
+        "ended with 70",
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from scripted_server import QUICK, answers, lists, refuses, scripted_client, wat
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
-from cotide_kube.reflector import Reflector
+from cotide_kube.reflector import Reflector, VersionsWentBack
 
 
 def pod(name, version, uid=None):
@@ -122,6 +122,43 @@ async def test_a_silent_connection_is_given_up_and_watched_anew():
         server.then(lists(version="3"), watches(then="silence"), watches(event("ADDED", pod("a", 4))))
         assert await first(reflector(client, silence_seconds=0.1), 2) == [("SYNCED", None), ("ADDED", "a")]
     assert watch_versions(server)[:2] == ["3", "3"]
+
+
+async def test_after_a_backup_was_restored_everything_is_told_anew():
+    async with scripted_client() as (server, client):
+        server.at = "90"
+        server.then(lists(pod("same", 80), pod("other", 85), pod("gone", 95), version="100"), watches(then="abort"))
+        # Version 85 is of other data now: it says nothing of whether the pod is the same.
+        server.then(lists(pod("same", 80), pod("other", 85), version="90"), watches(event("ADDED", pod("new", 91))))
+        following = reflector(client)
+        seen = await first(following, 9)
+    assert seen[3:] == [
+        ("SYNCED", None),
+        ("DELETED", "gone"),
+        ("MODIFIED", "same"),
+        ("MODIFIED", "other"),
+        ("SYNCED", None),
+        ("ADDED", "new"),
+    ]
+    assert watch_versions(server)[:2] == ["100", "90"]
+
+
+async def test_who_keeps_more_than_the_collection_ends_when_versions_went_back():
+    async with scripted_client() as (server, client):
+        server.at = "9"
+        server.then(lists(pod("a", 3), version="100"), watches(then="abort"))
+        with pytest.raises(VersionsWentBack, match="is at version 9, and was at 100: a backup was restored"):
+            await first(reflector(client, ends_when_restored=True), 3)
+
+
+@pytest.mark.parametrize("at", ["100", "101", "1000", "", "of another kind"])
+async def test_a_version_that_is_no_earlier_one_resumes(at):
+    async with scripted_client() as (server, client):
+        server.at = at
+        server.then(lists(version="100"), watches(then="abort"), watches(event("ADDED", pod("a", 102))))
+        following = reflector(client, ends_when_restored=True)
+        assert await first(following, 2) == [("SYNCED", None), ("ADDED", "a")]
+    assert following.lists == 1
 
 
 async def test_a_malformed_object_is_passed_over_and_counted():

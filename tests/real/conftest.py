@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,3 +17,10 @@ def plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with control_plane(binaries, tmp_path_factory.mktemp("plane")) as running:
         running.start_controller_manager()
         yield running
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which calls were compared: another run draws others."""
+    drawn = getattr(sys.modules.get("conformance_seed"), "SEED", None)
+    if drawn is not None:
+        terminalreporter.write_line(f"conformance: COTIDE_CONFORMANCE_SEED={drawn} repeats what was drawn")

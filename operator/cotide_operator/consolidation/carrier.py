@@ -6,11 +6,13 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
         -> next pod ... -> empty: marked "freed", stays cordoned
     surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
 
-A surprise is whatever the plan did not know: a node or pod that is gone or replaced, a cordon by somebody else, a pod
-that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
-within it. Marks on nodes make a run resumable: a run that was killed leaves at most one node "draining", which the
-next run, or ``--undo``, uncordons first. Invariants: never more than one pod of a node is on its way, nor of an owner
-where several nodes are drained at once; nothing is evicted twice, since every eviction names the pod's uid.
+A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else, a
+pod that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
+within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
+where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
+resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
+Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
+nothing is evicted twice, since every eviction names the pod's uid.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ DRAINING: Final = "draining"
 FREED: Final = "freed"
 STEP_SECONDS: Final = 1.0
 """Between two looks at the cluster (chosen)."""
+CALM_SECONDS: Final = 30.0
+"""An owner all of whose pods were ready for so long wants no more, although it had more (chosen: its controller makes a
+pod within seconds)."""
 ENDED: Final = ("Succeeded", "Failed")
 TOO_MANY_REQUESTS: Final = 429
 GONE: Final = (404, 409)
@@ -166,19 +171,16 @@ class Carrier:
             raise SurpriseError("the node is gone")
         if before.cordoned:
             raise SurpriseError("somebody else has cordoned the node since")
+        expected = {move.pod for move in step.moves} | set(self._goes)
+        await self._no_stranger(step.node, expected)  # before the cordon: a node that was given back rests for long
         cordoned = False
         try:
             cordoned = True  # before the call: an answer that is lost may still have been carried out
             await self._hands.mark(step.node, DRAINING, cordoned=True)
             self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
-            expected = {move.pod for move in step.moves} | set(self._goes)
-            there = await self._hands.pods(node=step.node)
-            stranger = next((one.key for one in there if one.key not in expected), None)
-            if stranger is not None:
-                raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
+            await self._no_stranger(step.node, expected)
             for move in step.moves:
-                await self._move(step.node, move.pod, uids[move.pod])
-                moved.append(move.pod)
+                moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
             await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
             self._say(f"{step.node}: free")
@@ -187,27 +189,44 @@ class Carrier:
                 await self._hands.mark(step.node, None, cordoned=False)
                 self._say(f"{step.node}: uncordoned again")
 
-    async def _move(self, node: str, key: str, uid: str) -> None:
-        """Evict one pod and wait until its owner has as many ready pods as before."""
-        pod = await self._still_there(node, key, uid)
-        async with self._turns.setdefault(pod.owner, asyncio.Lock()):
-            await self._evict_and_wait(await self._still_there(node, key, uid))  # it may have waited for its turn
+    async def _no_stranger(self, node: str, expected: Set[str]) -> None:
+        there = await self._hands.pods(node=node)
+        stranger = next((one.key for one in there if one.key not in expected), None)
+        if stranger is not None:
+            raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
 
-    async def _still_there(self, node: str, key: str, uid: str) -> PodNow:
+    async def _move(self, node: str, key: str, uid: str) -> bool:
+        """Evict one pod and wait until its owner has as many ready pods as before; False when it went by itself."""
+        pod = await self._still_there(node, key, uid)
+        if pod is None:
+            return False
+        async with self._turns.setdefault(pod.owner, asyncio.Lock()):
+            pod = await self._still_there(node, key, uid)  # it may have waited for its turn
+            if pod is None:
+                return False
+            await self._evict_and_wait(pod)
+        return True
+
+    async def _still_there(self, node: str, key: str, uid: str) -> PodNow | None:
         pod = next((one for one in await self._hands.pods(node=node) if one.key == key), None)
-        if pod is None or pod.uid != uid:
-            raise SurpriseError(f"pod {key} is gone or was replaced since the plan was made")
+        if pod is None:
+            self._say(f"{key}: went by itself")
+        elif pod.uid != uid:
+            raise SurpriseError(f"pod {key} was replaced since the plan was made")
         return pod
 
     async def _evict_and_wait(self, pod: PodNow) -> None:
         ready = _ready(await self._hands.pods(owner=pod.owner), pod.owner)
         until = self._now() + self._timeout
         await self._evict(pod, until)
-        refused = ""
+        refused, calm_since = "", None
         while self._now() < until:
             pods = await self._hands.pods(owner=pod.owner)
             if not any(one.uid == pod.uid for one in pods):
-                if not pod.owner or _ready(pods, pod.owner) >= ready:
+                of_owner = [one for one in pods if one.owner == pod.owner]
+                calm_since = (calm_since or self._now()) if all(one.ready for one in of_owner) else None
+                calm = calm_since is not None and self._now() - calm_since >= CALM_SECONDS
+                if not pod.owner or _ready(pods, pod.owner) >= ready or calm:
                     self._say(f"{pod.key}: moved")
                     return
                 refused = next((one.refused for one in pods if one.owner == pod.owner and one.refused), "")

@@ -7,9 +7,10 @@ Started by `assembly`. Every second it looks whether pods wait, and at each inte
                                                                   `---- marks and records of the nodes <--------'
 
 Decisions are `removal.watching.Acts`; what is drained is carried out by the same `Carrier` as ``cotide consolidate
---apply``, a task for each node. Where pods wait that one of our nodes could take, that node is given back at once, and
-what is being drained is undone. On a stop, drains are undone before the lease is given up; what a killed operator left
-draining is uncordoned at the next one's first look, and what one that consolidated holds where consolidation is turned
+--apply``, a task for each node. Where pods wait that one of our nodes could take, that node is given back at once; what
+is being drained is undone where that is not enough. On a stop, drains are undone before the lease is given up; what a
+killed operator left draining is uncordoned at the next one's first look, and what one that consolidated holds where
+consolidation is turned
 off. Where capacity is planned (`provisioning.controller`), it says how many nodes of each kind may go, has freed ones
 handed over to be switched off, and asks for others back. Invariants: no node without a record of ours is uncordoned,
 nor one that was handed over; nothing is drained while pods wait in vain; a refused write ends a drain and nothing else.
@@ -31,6 +32,7 @@ from cotide_core.consolidation.removal.watching import (
     Look,
     Mark,
     Standing,
+    Wanted,
     Watch,
     moves_left,
     wanted_nodes,
@@ -192,8 +194,8 @@ class Consolidator:
         idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
         ours = [name for name in standings if name in idle and name not in self._drains]
         waiting = self._waiting()
-        wanted, hope = wanted_nodes(dependencies.engine().state, waiting, ours) if waiting else ((), False)
-        if hope and self._drains:
+        wanted, hope, uncovered = wanted_nodes(dependencies.engine().state, waiting, ours) if waiting else Wanted()
+        if uncovered and self._drains:
             self._hands.demanded = True
             await self.stop()
             self._hands.demanded = False

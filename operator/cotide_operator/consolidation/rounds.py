@@ -24,6 +24,7 @@ from cotide_core.consolidation.removal.watching import (
     Look,
     Mark,
     Standing,
+    Wanted,
     Watch,
     WatchRules,
     moves_left,
@@ -147,7 +148,7 @@ class Rounds:
         ours = [name for name, one in standings.items() if one.mark is not Mark.NONE]
         refused = {one.key for one in await self._hands.pods() if one.refused and not one.node}
         waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
-        wanted, hope = wanted_nodes(picture.state, waiting, ours) if waiting else ((), False)
+        wanted, hope, _ = wanted_nodes(picture.state, waiting, ours) if waiting else Wanted()
         plan = None if hope else self._plan(picture)
         acts = self._watch.decide(Look(now, plan, standings, self._draining(standings), wanted))
         self._goes.clear()

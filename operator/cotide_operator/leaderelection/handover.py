@@ -11,8 +11,7 @@ out first, which is time enough. So, of a clean stop::
     new leader: lease taken, everything listed, --its watch of the pods has come that far--> first decision
 
 It must be the version of a pod: a watch delivers that very event or a later one, while the version of anything else
-may never come up among the pods. Versions of one kind compare as positive integers of any length without leading
-zeros. Source: Kubernetes' KEP-5504, stable since 1.35. Where one is none, there is nothing to wait for.
+may never come up among the pods (see `cotide_kube.versions`). Where one is none, there is nothing to wait for.
 
 Invariant: while a binding may be carried out of which the next leader could not know, the lease is not given up: it
 runs out by itself, as after a kill.
@@ -29,6 +28,7 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.leaderelection.lease import LeaderElector
 from cotide_operator.leaderelection.lease_thread import LeaseThread
@@ -145,12 +145,12 @@ class Handover:
             self._keep(pod.metadata.resource_version)
 
     def _keep(self, version: str) -> None:
-        mine, other = _order(self._bound_up_to), _order(version)
+        mine, other = order(self._bound_up_to), order(version)
         if other is not None and (mine is None or other > mine):
             self._bound_up_to = version
 
     def _seen(self, version: str) -> bool:
-        seen, wanted = _order(self._mirror.pods_version), _order(version)
+        seen, wanted = order(self._mirror.pods_version), order(version)
         return seen is None or wanted is None or seen >= wanted
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
@@ -160,9 +160,3 @@ class Handover:
                     self._changed.clear()
                     await self._changed.wait()
         return true()
-
-
-def _order(version: str) -> tuple[int, str] | None:
-    """Return what sorts versions as the positive integers that they are; None for what is none."""
-    proper = version.isascii() and version.isdecimal() and not version.startswith("0")
-    return (len(version), version) if proper else None

@@ -70,7 +70,7 @@ class LearnedStore(Protocol):
 
 
 class DirectoryStore:
-    """Parts as sub-directories of a directory, each replaced by a rename."""
+    """Parts as sub-directories of a directory, each replaced by a rename once the new one is written in full."""
 
     most_samples: Final = None
 
@@ -115,11 +115,15 @@ class DirectoryStore:
 
     def _save(self, part: str, files: Mapping[str, bytes]) -> None:
         target, before = self._directory / part, self._directory / f".{part}.before"
+        fresh = self._directory / f".{part}.fresh"
         try:
-            shutil.rmtree(before, ignore_errors=True)
+            # All of it first: on a full disk nothing that is kept may be moved, and deleted at the next try.
+            shutil.rmtree(fresh, ignore_errors=True)
+            write_files(fresh, files)
             if target.exists():
+                shutil.rmtree(before, ignore_errors=True)
                 target.rename(before)
-            write_files(target, files)
+            fresh.rename(target)
             shutil.rmtree(before, ignore_errors=True)
         except OSError as error:
             raise ModelError(f"{target} can't be written: {error.strerror}") from error

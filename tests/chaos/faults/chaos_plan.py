@@ -14,6 +14,7 @@ from typing import Any, Final
 from chaos_steps import RESIZING, SCRIPT_SECONDS, Plan, Step, moment
 from fault_catalogue import FAULTS
 from fault_proxy import Rule
+from measured_plan import measured_plan
 
 from cotide_sim.provisioning.fake_nodes import Mishaps
 
@@ -43,7 +44,15 @@ THEMES: Final = (
     "crowded",
     "one-clock",
     "memory",
+    "models-disk",
+    "restored",
+    "webhook",
+    "measured",
+    "skew",
 )
+ALONE: Final = frozenset({"mixture", "measured", "restored"})
+"""Never part of a mixture: an operator that is killed has to learn rates anew, and what breaks beside a backup that is
+restored may be excused."""
 POLICIES: Final = ("qpsm", "fifo", "qpsm", "easy", "random", "conservative", "qpsm", "svf", "fifo-guarded")
 CLASSES: Final = ("online", "batch", "gratis")
 
@@ -52,13 +61,15 @@ def plan_of(seed: int) -> Plan:
     """Draw the plan of a seed."""
     rng = random.Random(f"chaos {seed}")
     theme = THEMES[seed % len(THEMES)]
+    if theme == "measured":
+        return measured_plan(seed)
     cores = tuple(rng.choice((4, 6, 8)) for _ in range(rng.randint(3, 5)))
     rules: list[Rule] = []
-    drawn = [theme] if theme != "mixture" else rng.sample(sorted(set(THEMES) - {"mixture"}), 4)
+    drawn = [theme] if theme != "mixture" else rng.sample(sorted(set(THEMES) - ALONE), 4)
     steps = _load(rng, sum(cores), crowded=rng.random() < 0.5, preemption="preemption" in drawn)
     for one in drawn:
         FAULTS[one](rng, steps, rules, len(cores))
-    together = {"failover", "frozen", "one-clock"} & set(drawn)
+    together = {"failover", "frozen", "one-clock", "skew"} & set(drawn)
     if "preemption" not in drawn and random.Random(f"service {seed}").random() < 0.4:
         # A service that the operator runs itself; beside the other draws, which it leaves as they were.
         steps.append(Step(0.1, "service", {"name": "own", "replicas": 2, "cpu": "500m"}))
@@ -80,7 +91,17 @@ def plan_of(seed: int) -> Plan:
         warm=rng.random() < 0.75,
         named="names" in drawn,
         cpu_seconds=_worked(seed) if "memory" in drawn else (),
+        models="models-disk" in drawn or "skew" in drawn,
+        hooked="webhook" in drawn,
+        skews=_skews(seed) if "skew" in drawn else (),
     )
+
+
+def _skews(seed: int) -> tuple[str, ...]:
+    """Draw the versions of the operator and its standby: one of them is ours, or neither."""
+    rng = random.Random(f"skew {seed}")
+    pair = rng.choice((("", "older"), ("", "newer"), ("older", "newer")))
+    return pair if rng.random() < 0.5 else pair[::-1]
 
 
 def _worked(seed: int) -> tuple[float, ...]:

@@ -78,6 +78,14 @@ class Plan:
     """Whether operators find the API server by a name, for each request anew."""
     cpu_seconds: tuple[float, ...] = ()
     """Of the first operators that are started: after how much work the memory of each runs out; 0 is never."""
+    models: bool = False
+    """Whether operators learn, and keep what they learned in a directory that all of them share."""
+    measured: bool = False
+    """Whether there is a Prometheus that tells how busy the run's service is; see `metric_faults`."""
+    hooked: bool = False
+    """Whether somebody's webhook looks at what is written; see `webhook_faults`."""
+    skews: tuple[str, ...] = ()
+    """Of which version the operator and its standby are; empty words for ours. See `skewed`."""
     broken: str = ""
     """How the operators are broken on purpose; see `mutants`."""
     liveness_seconds: float = 60.0
@@ -87,6 +95,7 @@ class Plan:
         lines = [
             f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
             f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
+            *([f"versions {', '.join(one or 'ours' for one in self.skews)}"] if self.skews else []),
             f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}"
             f"{', ended pods of Jobs are deleted' if self.tidy else ''}",
             *(str(step) for step in self.steps),

@@ -7,6 +7,7 @@ from typing import Final
 
 from chaos_steps import KINDS, Rules, Step, Steps, moment
 from fault_proxy import Rule
+from webhook_faults import WAYS as WEBHOOK_WAYS
 
 
 def _kills(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
@@ -192,6 +193,42 @@ def _one_clock(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> No
         steps.append(Step(moment(rng), rng.choice(("kill", "stop"))))
 
 
+def _models_disk(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """The disk under models and what was learned takes nothing for a while, and the operator is killed meanwhile."""
+    for _ in range(rng.randint(1, 2)):
+        begin = moment(rng, 1.2)
+        steps.append(Step(begin, "disk", {"of": "models", "says": rng.choice(("full", "full", "read-only"))}))
+        over = round(begin + rng.uniform(0.4, 1.2), 2)
+        steps.append(Step(over, "disk", {"of": "models", "says": ""}))
+        if rng.random() < 0.7:
+            steps.append(Step(round(over - 0.05, 2), "kill"))
+
+
+def _restored(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """A backup is put back: all versions are earlier ones, and what came since never was."""
+    saved = moment(rng, 0.8)
+    steps.append(Step(saved, "backup"))
+    steps.append(Step(round(saved + rng.uniform(0.5, 1.2), 2), "restore"))
+    if rng.random() < 0.5:
+        steps.append(Step(moment(rng), "take", {"of": rng.choice(("waiting", "bound")), "which": rng.random()}))
+
+
+def _webhook(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """Somebody's webhook, which must be asked, is slow, answers nonsense or refuses at random for a while."""
+    for _ in range(rng.randint(1, 2)):
+        begin = moment(rng, 1.0)
+        steps.append(Step(begin, "webhook", {"says": rng.choice(WEBHOOK_WAYS)}))
+        steps.append(Step(round(begin + rng.uniform(0.4, 1.5), 2), "webhook", {"says": ""}))
+    if rng.random() < 0.3:
+        steps.append(Step(moment(rng), "kill"))
+
+
+def _skew(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
+    """Operators of two versions take over from each other; of which ones is in the plan."""
+    for _ in range(rng.randint(1, 3)):
+        steps.append(Step(moment(rng), rng.choice(("kill", "stop", "stop"))))
+
+
 def _memory(rng: random.Random, steps: Steps, rules: Rules, nodes: int) -> None:
     """All of it is in the plan: see `chaos_steps.Plan.cpu_seconds`."""
 
@@ -220,4 +257,8 @@ FAULTS: Final = {
     "crowded": _crowded,
     "one-clock": _one_clock,
     "memory": _memory,
+    "models-disk": _models_disk,
+    "restored": _restored,
+    "webhook": _webhook,
+    "skew": _skew,
 }

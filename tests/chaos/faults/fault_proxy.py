@@ -209,13 +209,13 @@ class FaultProxy:
         write = self.trouble.record.ask(
             kind, self._sender, request.path, body, time.monotonic(), lambda: _connected(request)
         )
-        status = 0
+        status, later = 0, False
         try:
             answer = await self._crowded(kind, request, body)
-            status = answer.status
+            status, later = answer.status, "Retry-After" in answer.headers
             return answer
         finally:
-            write.end(time.monotonic(), status)
+            write.end(time.monotonic(), status, later=later)
 
     async def _crowded(self, kind: str, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         """Let so many pass at a time as the server takes; each holds its place for a while."""

@@ -138,3 +138,24 @@ def test_a_lease_that_is_renewed_or_given_up_deposes_nobody() -> None:
     proxies.leads(2.0, "a", holder="")
     proxies.binds(3.0)
     assert proxies.breaches == []
+
+
+def test_after_a_backup_was_restored_a_pod_may_be_bound_and_the_lease_be_held_as_if_for_the_first_time() -> None:
+    proxies = Proxies()
+    proxies.leads(0.0, "a", "a", 6)
+    proxies.binds(1.0).end(1.1, 201)
+    proxies.leads(8.0, "b", "b", 6)
+    proxies.record.begin_anew()
+    proxies.binds(9.0).end(9.1, 201)  # its binding, and that b had taken over, never was
+    proxies.leads(9.2, "a", "a", 6)
+    assert proxies.breaches == []
+    proxies.binds(9.3)
+    assert len(proxies.breaches) == 1
+
+
+def test_what_broke_before_a_backup_was_restored_stays_broken() -> None:
+    proxies = Proxies()
+    proxies.binds(1.0).end(1.1, 201)
+    proxies.binds(1.2)
+    proxies.record.begin_anew()
+    assert ["after it was told 201" in one for one in proxies.breaches] == [True]

@@ -15,6 +15,7 @@ it, may ask once more for the same node, since it can't have read the answer.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -50,8 +51,11 @@ class Write:
     ended: float | None = None
     status: int = 0
     """What its sender was told; 0 for nothing."""
+    later: bool = True
+    """Whether a 429 says when to come back; one of a webhook does not."""
 
-    def end(self, now: float, status: int) -> None:
+    def end(self, now: float, status: int, *, later: bool = True) -> None:
+        self.later = later
         self.status = status if self.waiting() else 0
         self.ended = now
 
@@ -69,9 +73,18 @@ class WriteRecord:
     """When the server had given the lease to another sender than before, and to whom."""
     too_early: list[str] = field(default_factory=list)
     """Takings of a lease that its holder had renewed a moment ago."""
+    earlier: list[tuple[list[Write], list[tuple[float, str]]]] = field(default_factory=list)
+    """Writes and takings before each time that a backup was restored."""
     _renewed: tuple[float, float] = (float("-inf"), 0.0)
     """When its holder asked last for the lease, and how long it lasts from then on."""
     _open: dict[tuple[str, str], list[Write]] = field(default_factory=lambda: defaultdict(list))
+
+    def begin_anew(self) -> None:
+        """Compare nothing of now with anything from now on: a backup was restored."""
+        self.earlier.append((self.writes, self.takings))
+        self.writes, self.takings = [], []
+        self._renewed = (float("-inf"), 0.0)
+        self._open.clear()
 
     def ask(self, kind: str, sender: str, path: str, body: bytes, now: float, waiting: Callable[[], bool]) -> Write:
         """Record a request that has come whole."""
@@ -101,50 +114,57 @@ class WriteRecord:
     @property
     def evictions(self) -> list[str]:
         """Paths of the evictions that were asked for."""
-        return [write.path for write in self.writes if write.kind == "evict"]
+        every = [*(one for writes, _ in self.earlier for one in writes), *self.writes]
+        return [write.path for write in every if write.kind == "evict"]
 
     def breaches(self, limit_seconds: float) -> list[str]:
         """Return what no operator may ask for; the limit is the time that it waits for an answer."""
-        found = [f"{one} while its last binding of that pod was unanswered" for one in self.writes if one.beside]
-        return found + self.too_early + self._unfenced() + self._repeated(limit_seconds) + self._impatient()
-
-    def _unfenced(self) -> list[str]:
-        deposed: dict[str, tuple[float, str]] = {}
-        for (_, before), (when, after) in zip(self.takings, self.takings[1:], strict=False):
-            deposed.setdefault(before, (when, after))
-        found = []
-        for one in self.writes:
-            when, successor = deposed.get(one.sender, (float("inf"), ""))
-            if one.asked > when:
-                found.append(f"{one} {one.asked - when:.3f} s after {successor} had taken the lease")
+        found = list(self.too_early)
+        for writes, takings in (*self.earlier, (self.writes, self.takings)):
+            found += [f"{one} while its last binding of that pod was unanswered" for one in writes if one.beside]
+            found += _unfenced(writes, takings) + _repeated(writes, limit_seconds) + _impatient(writes)
         return found
 
-    def _impatient(self) -> list[str]:
-        until: dict[tuple[str, str], float] = {}
-        found = []
-        for one in self.writes:
-            if one.kind != "bind":
-                continue  # an eviction's 429 is a budget's, and has its own pause
-            if one.asked < until.pop((one.sender, one.uid), one.asked):
-                found.append(f"{one} before the time that it was told to come back at")
-            if one.status == THROTTLED and one.ended is not None:
-                until[one.sender, one.uid] = one.ended + RETRY_AFTER_SECONDS
-        return found
 
-    def _repeated(self, limit_seconds: float) -> list[str]:
-        told: dict[tuple[str, str], Write] = {}
-        found = []
-        for one in self.writes:
-            if one.kind != "bind":
-                continue
-            first = told.get((one.sender, one.uid))
-            if first is not None and first.ended is not None and one.asked > first.ended:
-                hurried = one.asked - first.asked < limit_seconds * HURRIED
-                if hurried or one.node != first.node:
-                    found.append(f"{one} after it was told 201 for {first.node}")
-            elif one.status == CREATED:
-                told[one.sender, one.uid] = one
-        return found
+def _unfenced(writes: list[Write], takings: list[tuple[float, str]]) -> list[str]:
+    deposed: dict[str, tuple[float, str]] = {}
+    for (_, before), (when, after) in itertools.pairwise(takings):
+        deposed.setdefault(before, (when, after))
+    found = []
+    for one in writes:
+        when, successor = deposed.get(one.sender, (float("inf"), ""))
+        if one.asked > when:
+            found.append(f"{one} {one.asked - when:.3f} s after {successor} had taken the lease")
+    return found
+
+
+def _impatient(writes: list[Write]) -> list[str]:
+    until: dict[tuple[str, str], float] = {}
+    found = []
+    for one in writes:
+        if one.kind != "bind":
+            continue  # an eviction's 429 is a budget's, and has its own pause
+        if one.asked < until.pop((one.sender, one.uid), one.asked):
+            found.append(f"{one} before the time that it was told to come back at")
+        if one.status == THROTTLED and one.later and one.ended is not None:
+            until[one.sender, one.uid] = one.ended + RETRY_AFTER_SECONDS
+    return found
+
+
+def _repeated(writes: list[Write], limit_seconds: float) -> list[str]:
+    told: dict[tuple[str, str], Write] = {}
+    found = []
+    for one in writes:
+        if one.kind != "bind":
+            continue
+        first = told.get((one.sender, one.uid))
+        if first is not None and first.ended is not None and one.asked > first.ended:
+            hurried = one.asked - first.asked < limit_seconds * HURRIED
+            if hurried or one.node != first.node:
+                found.append(f"{one} after it was told 201 for {first.node}")
+        elif one.status == CREATED:
+            told[one.sender, one.uid] = one
+    return found
 
 
 def _subject(kind: str, body: bytes) -> tuple[str, str]:

@@ -35,6 +35,8 @@ class Birth:
     """By how much its wall clock jumps at each SIGUSR2."""
     cpu_seconds: float = 0.0
     """After so much work its memory runs out; 0 is never."""
+    skew: str = ""
+    """Of which version it is; see `skewed`."""
 
 
 def troubles_of(folder: Path, name: str) -> Path:

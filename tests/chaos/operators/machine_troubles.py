@@ -11,6 +11,7 @@ import errno
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 from io import FileIO
@@ -23,6 +24,8 @@ import aiohttp.connector
 
 HOST: Final = "api.chaos.test"
 """How an operator names the API server where names can fail."""
+MODELS: Final = "kept-models"
+"""Name of the directory whose disk can fail, as `run_context` calls it."""
 DISK: Final = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 
 
@@ -31,13 +34,14 @@ class MachineTroubles:
 
     Attributes
     ----------
-    disk : "full", "read-only" or empty.
+    disk : "full", "read-only" or empty, of the disk under the ledger.
+    models : the same of the one under models and what was learned.
     nameless : whether no name is found.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.disk, self.nameless = "", False
+        self.disk, self.models, self.nameless = "", "", False
         self.read()
 
     def read(self) -> None:
@@ -45,7 +49,7 @@ class MachineTroubles:
             told = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return
-        self.disk, self.nameless = told["disk"], told["nameless"]
+        self.disk, self.models, self.nameless = told["disk"], told["models"], told["nameless"]
 
     def look_up(self) -> None:
         """Raise what a resolver says that reaches no name server."""
@@ -54,14 +58,19 @@ class MachineTroubles:
 
     def refuse(self) -> None:
         """Raise what a disk says that takes nothing."""
-        if self.disk:
-            raise OSError(DISK[self.disk], os.strerror(DISK[self.disk]))
+        _refuse(self.disk)
+
+
+def _refuse(says: str) -> None:
+    if says:
+        raise OSError(DISK[says], os.strerror(DISK[says]))
 
 
 def install(troubles: MachineTroubles) -> None:
     """Let this process meet them."""
     _install_names(troubles)
     _install_disk(troubles)
+    _install_models_disk(troubles)
 
 
 def _install_names(troubles: MachineTroubles) -> None:
@@ -112,6 +121,43 @@ def _install_disk(troubles: MachineTroubles) -> None:
             return super().write(content)
 
     ledger_file.FileIO = Disk  # type: ignore[misc]  # for this process
+
+
+def _install_models_disk(troubles: MachineTroubles) -> None:
+    """A full one takes every other directory, half of a file, and each renaming; a read-only one nothing."""
+    made, written, renamed, removed = Path.mkdir, Path.write_bytes, Path.rename, shutil.rmtree
+    tries = [0]
+
+    def says(path: Any) -> str:
+        return troubles.models if MODELS in Path(path).parts else ""
+
+    def mkdir(self: Path, *how: Any, **more: Any) -> None:
+        if says(self):
+            tries[0] += 1
+            if says(self) == "read-only" or tries[0] % 2:
+                _refuse(says(self))
+        made(self, *how, **more)
+
+    def write_bytes(self: Path, data: Any) -> int:
+        if says(self) == "full":
+            written(self, bytes(data)[: len(data) // 2])
+        _refuse(says(self))
+        return written(self, data)
+
+    def rename(self: Path, target: Any) -> Path:
+        if says(self) == "read-only":
+            _refuse("read-only")
+        return renamed(self, target)
+
+    def rmtree(path: Any, ignore_errors: bool = False, **more: Any) -> None:
+        if says(path) == "read-only":
+            if not ignore_errors:
+                _refuse("read-only")
+            return
+        removed(path, ignore_errors, **more)
+
+    Path.mkdir, Path.write_bytes, Path.rename = mkdir, write_bytes, rename  # type: ignore[method-assign]  # of this process
+    shutil.rmtree = rmtree  # type: ignore[assignment]  # likewise
 
 
 def run_out_of_memory(cpu_seconds: float) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from machine_mutants import MACHINE_MUTANTS
+from world_mutants import WORLD_MUTANTS
 
 
 def install(name: str) -> None:
@@ -336,4 +337,5 @@ _MUTANTS: dict[str, Callable[[], None]] = {
     "impatient": _impatient,
     "undrained": _undrained,
     **MACHINE_MUTANTS,
+    **WORLD_MUTANTS,
 }

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import machine_troubles
 import mutants
+import skewed
 from kill_points import KillPoints, install
 
 REQUEST_SECONDS: Final = 2.0
@@ -104,7 +105,10 @@ def load() -> None:
     from cotide_operator.consolidation import controller  # noqa: F401
     from cotide_operator.controllers import kopf_handlers  # noqa: F401
     from cotide_operator.provisioning import controller as capacity  # noqa: F401
+    from cotide_predictors.learning import kept_state, renewal  # noqa: F401 - what learns
+    from cotide_predictors.run_time.habits.live_catalogue import compile_kernels
 
+    compile_kernels(("habits",))
     for policy in POLICIES:
         Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
 
@@ -127,6 +131,8 @@ def live(spec: dict[str, Any]) -> int:
     # Not the loop's: it would give the signal back to the system, which ends the process, when it closes.
     signal.signal(signal.SIGHUP, lambda *_: troubles.read())
     troubles.read()
+    if spec["skew"]:
+        skewed.install(spec["skew"])
     if spec["broken"]:
         mutants.install(spec["broken"])
     try:

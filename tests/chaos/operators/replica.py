@@ -12,7 +12,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ class Replica:
         self._outlived = outlived
         """Whether requests that are on their way arrive although their sender is dead."""
         self._on_their_way: list[asyncio.Task[None]] = []
-        self._wrong: dict[str, Any] = {"disk": "", "nameless": False}
+        self._wrong: dict[str, Any] = {"disk": "", "models": "", "nameless": False}
         self.operator: Operator | None = None
         self.proxy: FaultProxy | None = None
         self.starts = 0
@@ -63,6 +63,10 @@ class Replica:
         """The queue as the operator that was killed last had it."""
         self.violations: list[str] = []
         self.on_ready: Callable[[Replica, dict[str, Any]], None] = lambda _replica, _state: None
+        self.on_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited when an operator has ended, before another one is started."""
+        self.born_after = 0
+        """How many were started before the last backup was restored."""
         self.away_until = 0.0
         """Monotonic second before which nobody starts it again."""
         self._ending = False
@@ -89,6 +93,8 @@ class Replica:
                     if self.positions and not told:
                         told = await self._tell_when_ready(operator)
                 self.ends.append(operator.exit_code)
+                if self.on_end is not None:
+                    await self.on_end()
                 # Handlers of signals are there once it runs; before, SIGTERM simply ends it.
                 unborn = operator.exit_code == -signal.SIGTERM and RUNS not in operator.said()
                 if operator.exit_code not in (0, 1, -signal.SIGKILL) and not unborn:

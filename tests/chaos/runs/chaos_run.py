@@ -20,15 +20,16 @@ import random
 import signal
 import time
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from backups import Site
 from chaos_steps import ALL, Plan, Step
 from consolidation_checks import SECTION, ConsolidationChecks
 from environment import Environment
 from fault_proxy import FaultProxy, Rule, Storm, Trouble
 from fork_server import Birth, ForkServer
 from gang_checks import GangChecks
-from invariant_checker import ENDED, InvariantChecker
+from invariant_checker import InvariantChecker
 from machine_troubles import HOST
 from operator_child import REQUEST_SECONDS
 from operator_config import CONFIG
@@ -37,30 +38,16 @@ from provisioning_site import ProvisioningSite
 from queue_order import QueueOrder
 from replica import Replica
 from report import Report
-from settling import pods_of, unsettled
+from run_context import STEPS, RunContext
+from settling import disagreement, unsettled
 
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
 
 FIRST_COME: Final = ("fifo", "fifo-guarded")
 BREACHES_SHOWN: Final = 5
 """Requests that should not have been made; chosen, one tells as much as a hundred."""
 CHECK_SHARE: Final = 10.0
 """A check may take at most one part in this many of the time; chosen, for bursts."""
-
-
-class Site(Protocol):
-    """A server that can be hurt."""
-
-    name: str
-
-    def credentials(self) -> Credentials: ...
-
-    async def restart_api(self, down_seconds: float) -> None: ...
-
-    async def restart_store(self, down_seconds: float) -> None: ...
-
-    async def compact(self) -> None: ...
 
 
 class Run:
@@ -90,6 +77,8 @@ class Run:
             [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
         )
         self._gangs = GangChecks(checker, self.namespace, lambda: sum(one.starts for one in self.replicas))
+        self._around = RunContext(plan, site, checker, self.environment, client, folder, self.trouble.record)
+        self._around.apply = self._apply_anew
         names = ("operator", "standby") if plan.standby else ("operator",)
         self.replicas = [
             Replica(
@@ -100,6 +89,7 @@ class Run:
         self.trouble.closes = plan.named
         self._kills, self._worked = list(plan.kill_at), list(plan.cpu_seconds)
         self._steps: set[asyncio.Task[None]] = set()
+        self._begun: list[Step] = []
         self._server = asyncio.Lock()
         self._order = QueueOrder(checker)
 
@@ -112,15 +102,19 @@ class Run:
                 ledger=self._folder / f"ledger-{name}",
             ) + (SECTION if self.plan.consolidates else "")
             config += self._machines.section if self._machines is not None else ""
+            config += self._around.sections()
             kill_at = self._kills.pop(0) if self._kills else 0
             worked = self._worked.pop(0) if self._worked else 0.0
             named = url.replace("127.0.0.1", HOST) if self.plan.named else url
-            return Birth(named, config, self.plan.kill_path, kill_at, self.plan.broken, list(self.plan.jumps), worked)
+            skew = dict(zip(("operator", "standby"), self.plan.skews, strict=False)).get(name, "")
+            jumps, broken = list(self.plan.jumps), self.plan.broken
+            return Birth(named, config, self.plan.kill_path, kill_at, broken, jumps, worked, skew)
 
         return born
 
     async def carry_out(self) -> Report:
-        async with self._machines.serving() if self._machines is not None else contextlib.nullcontext():
+        machines = self._machines.serving() if self._machines is not None else contextlib.nullcontext()
+        async with machines, self._around.serving():
             return await self._carry_out()
 
     async def _carry_out(self) -> Report:
@@ -129,7 +123,7 @@ class Run:
         try:
             await self._prepare()
             for replica in self.replicas:
-                replica.on_ready = self._order.compare
+                replica.on_ready, replica.on_end = self._order.compare, self._ended
                 replica.begin()
             await self._script()
             await self._heal()
@@ -171,6 +165,10 @@ class Run:
         begun = loop.time()
         for step in self.plan.steps:
             await asyncio.sleep(max(0.0, begun + step.at - loop.time()))
+            if step.what == "measured":  # all that follows waits for it
+                await self._do(step)
+                begun = loop.time() - step.at
+                continue
             task = asyncio.ensure_future(self._do(step))
             self._steps.add(task)
         while self._steps:  # one may begin another: a rule that strikes late
@@ -179,6 +177,7 @@ class Run:
 
     async def _do(self, step: Step) -> None:
         how = step.how
+        self._begun.append(step)
         match step.what:
             case "pods":
                 for index in range(how["count"]):
@@ -196,6 +195,9 @@ class Run:
                     await self._leave(replica, how["seconds"]) if step.what == "away" else self._jump(replica)
             case "storm" | "calm" | "cut" | "crowd" | "disk" | "names":
                 self._spoil(step)
+            case one if one in STEPS:
+                async with self._server if one in ("backup", "restore") else contextlib.nullcontext():
+                    await self._around.do(step)
             case "compact" | "restart-api" | "restart-store":
                 await self._hurt_server(step.what, how.get("down", 0.0))
             case _:
@@ -211,7 +213,8 @@ class Run:
             self.trouble.most_at_once = how["most"]
         elif step.what != "cut":
             for replica in self.replicas:
-                replica.go_wrong(**({"disk": how["says"]} if step.what == "disk" else {"nameless": not how["found"]}))
+                wrong = {"nameless": not how["found"]} if step.what == "names" else {how.get("of", "disk"): how["says"]}
+                replica.go_wrong(**wrong)
         else:
             for replica in self.replicas:
                 if replica.proxy is not None:
@@ -326,15 +329,32 @@ class Run:
 
     async def _heal(self) -> None:
         self.trouble.calm()
+        self._around.heal()
         async with self._server:
             pass
         for replica in self.replicas:
             replica.send(signal.SIGCONT)
-            replica.go_wrong(disk="", nameless=False)
+            replica.go_wrong(disk="", models="", nameless=False)
         for index in range(len(self.plan.nodes)):
             for what in ("node-back", "ready", "uncordon"):
                 if what != "uncordon" or self._consolidation is None:
                     await self._do_node(what, index)
+
+    async def _apply_anew(self) -> None:
+        """Ask once more for all that was asked for: a backup does not have what came after it."""
+        for replica in self.replicas:
+            replica.positions, replica.born_after = {}, replica.starts
+        for step in self.plan.steps:
+            if step.what in ("pods", "job", "service") and step in self._begun:
+                await self._do(step)
+        for index in range(len(self.plan.nodes)):
+            await self._do_node("node-back", index)
+
+    async def _ended(self) -> None:
+        """Look at what an operator left; excuse no more once none is left from before a backup was restored."""
+        await self._around.ended()
+        if self._checker.excuses and all(len(one.ends) >= one.born_after for one in self.replicas):
+            self._checker.excuses = False
 
     async def _until(self, check: Any) -> str:
         """Wait until a check has nothing to say; returns what it says at the deadline."""
@@ -351,34 +371,22 @@ class Run:
 
     def _unsettled(self) -> str:
         left, follows = unsettled(self.plan, self._checker, self.namespace), self._machines or self._consolidation
+        if self._checker.excuses:
+            return "an operator that was there before a backup was restored goes on"
         return "; ".join(one for one in (left, "" if follows is None else follows.unsettled()) if one)
 
     async def _disagreement(self) -> str:
         state = await self._leader().state()
         if not state:
             return "no operator tells its state"
-        believed = {key: (uid, node) for key, (uid, node, _, phase) in state["pods"].items() if phase not in ENDED}
-        true = {
-            pod.key: (pod.uid, pod.node or None)
-            for pod in pods_of(self._checker, self.namespace)
-            if pod.phase not in ENDED
-        }
-        assumed = [key for key, (_, _, assumed, _) in state["pods"].items() if assumed]
-        wrong = {key: (believed.get(key), true.get(key)) for key in believed.keys() | true.keys()}
-        wrong = {key: pair for key, pair in wrong.items() if pair[0] != pair[1]}
-        if wrong or assumed or state["backlog"] or any(state["pending"].values()):
-            return (
-                f"believed and true: {wrong}; assumed: {assumed}; under way: {state['backlog']}; "
-                f"waiting: {state['pending']}"
-            )
-        return ""
+        return disagreement(state, self._checker, self.namespace)
 
     def _look_back(self, report: Report) -> None:
         report.violations += self._order.violations
         report.compared = self._order.compared
         report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
         report.of_witness(self._checker)
-        report.violations += self._gangs.finish()
+        report.violations += self._gangs.finish() + self._around.breaches()
         if self._consolidation is None:
             report.of_evictions(self.trouble.record.evictions, self._checker)
         else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,7 @@ class EmulatedSite:
         self._file, self._checker = folder / "objects.sqlite", checker
         self._server = ApiServer(data=self._file)
         self._port = 0
+        self._backup: tuple[int, list[tuple[str, str, str, int, bytes]]] = (0, [])
 
     def credentials(self) -> Credentials:
         return Credentials(f"http://127.0.0.1:{self._port}")
@@ -42,6 +45,9 @@ class EmulatedSite:
         """Stop the server, and start another on the same file and port."""
         await self._server.stop()
         await asyncio.sleep(down_seconds)
+        await self._begin_again()
+
+    async def _begin_again(self) -> None:
         self._server = ApiServer(data=self._file, port=self._port)
         await self.start()
         pods = self._server.cluster.collection("pods")
@@ -53,6 +59,30 @@ class EmulatedSite:
     async def restart_store(self, down_seconds: float) -> None:
         """The emulator is its own store."""
         await self.restart_api(down_seconds)
+
+    async def save(self, remember: Callable[[], None]) -> None:
+        """Keep every object as it is, and the version."""
+        remember()
+        store = self._server.cluster.store
+        self._backup = (
+            store.version,
+            [
+                (key, entry.namespace, entry.name, entry.version, entry.raw)
+                for key, collection in store.collections.items()
+                for entry in collection.entries()
+            ],
+        )
+
+    async def restore(self, rewind: Callable[[], Awaitable[None]]) -> None:
+        """Put the backup into the file while the server is away."""
+        version, objects = self._backup
+        await self._server.stop()
+        await rewind()
+        with contextlib.closing(sqlite3.connect(self._file)) as file, file:
+            file.execute("DELETE FROM objects")
+            file.executemany("INSERT INTO objects VALUES (?, ?, ?, ?, ?)", objects)
+            file.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
+        await self._begin_again()
 
     async def compact(self) -> None:
         """Forget all history: who watches from before must list again."""

@@ -11,7 +11,10 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -57,7 +60,8 @@ class RealSite:
         self._admin = plane.admin
         self._session: aiohttp.ClientSession
         self._watching: asyncio.Task[None] | None = None
-        self._next = 0
+        self._next = self._saved = 0
+        self._data = plane.folder / "etcd"
         self._seen = asyncio.Condition()
 
     def credentials(self) -> Credentials:
@@ -70,12 +74,15 @@ class RealSite:
 
     async def stop(self) -> None:
         """Stop watching; a watch that failed is an error of the run."""
+        await self._unwatch()
+        await self._session.close()
+
+    async def _unwatch(self) -> None:
         assert self._watching is not None
         if self._watching.done():
             self._watching.result()
         self._watching.cancel()
         await asyncio.gather(self._watching, return_exceptions=True)
-        await self._session.close()
 
     async def restart_api(self, down_seconds: float) -> None:
         """Kill kube-apiserver and start it again."""
@@ -89,6 +96,38 @@ class RealSite:
         await asyncio.to_thread(self._plane.etcd.end)
         await asyncio.sleep(down_seconds)
         self._plane.start_etcd()
+        await asyncio.to_thread(self._plane.wait_until_ready)
+
+    async def save(self, remember: Callable[[], None]) -> None:
+        """Copy etcd's data while it is stopped and the API server stands still."""
+        server = self._plane.api_server.pid
+        os.kill(server, signal.SIGSTOP)
+        try:
+            self._saved = await self._head()
+            async with asyncio.timeout(CAUGHT_UP_SECONDS), self._seen:
+                await self._seen.wait_for(lambda: self._next > self._saved)
+            remember()
+            await asyncio.to_thread(self._plane.etcd.end)
+            copy = self._plane.folder / "etcd-backup"
+            await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
+            await asyncio.to_thread(shutil.copytree, self._data, copy)
+            self._plane.start_etcd()
+        finally:
+            os.kill(server, signal.SIGCONT)
+        await asyncio.to_thread(self._plane.wait_until_ready)
+
+    async def restore(self, rewind: Callable[[], Awaitable[None]]) -> None:
+        """Put the copy back while both are away."""
+        await asyncio.to_thread(self._plane.api_server.end)
+        await asyncio.to_thread(self._plane.etcd.end)
+        await self._unwatch()
+        await rewind()
+        self._next = self._saved + 1
+        await asyncio.to_thread(shutil.rmtree, self._data)
+        await asyncio.to_thread(shutil.copytree, self._plane.folder / "etcd-backup", self._data)
+        self._plane.start_etcd()
+        self._plane.start_api_server()
+        self._watching = asyncio.ensure_future(self._watch())
         await asyncio.to_thread(self._plane.wait_until_ready)
 
     async def compact(self) -> None:

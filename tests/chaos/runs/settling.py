@@ -33,6 +33,21 @@ def pods_of(checker: InvariantChecker, namespace: str) -> list[SeenPod]:
     return [pod for pod in checker.pods.values() if pod.key.partition("/")[0] == namespace]
 
 
+def disagreement(state: dict[str, Any], checker: InvariantChecker, namespace: str) -> str:
+    """Say where what a leader believes, as it wrote it down, is not what is so; empty where all is."""
+    believed = {key: (uid, node) for key, (uid, node, _, phase) in state["pods"].items() if phase not in ENDED}
+    true = {pod.key: (pod.uid, pod.node or None) for pod in pods_of(checker, namespace) if pod.phase not in ENDED}
+    assumed = [key for key, (_, _, assumed, _) in state["pods"].items() if assumed]
+    wrong = {key: (believed.get(key), true.get(key)) for key in believed.keys() | true.keys()}
+    wrong = {key: pair for key, pair in wrong.items() if pair[0] != pair[1]}
+    if wrong or assumed or state["backlog"] or any(state["pending"].values()):
+        return (
+            f"believed and true: {wrong}; assumed: {assumed}; under way: {state['backlog']}; "
+            f"waiting: {state['pending']}"
+        )
+    return ""
+
+
 def _settled(pod: SeenPod) -> bool:
     return not pod.kept and (pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving))
 

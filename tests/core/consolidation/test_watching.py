@@ -77,6 +77,16 @@ def test_so_many_nodes_are_drained_at_once_as_pods_may_be_on_their_way() -> None
     assert names(ripe(rules, made, draining=frozenset({"x"}))) == ["a"]
 
 
+def test_a_freed_node_is_opened_where_no_empty_one_is_and_only_then() -> None:
+    rules = replace(RULES, spare_nodes=1)
+    held = {name: Standing(Mark.FREED, since=NOW - age) for name, age in (("old", 90.0), ("young", 10.0))}
+    full = Watch(rules).decide(look(NOW, plan(frees("a", 2)), standings=held))
+    assert [(one.node, one.demanded) for one in full.give_back] == [("young", False)]
+    assert Watch(rules).decide(look(NOW, plan(frees("empty", 0)), standings=held)).give_back == ()
+    assert Watch(rules).decide(look(NOW, None, standings=held)).give_back == (), "pods wait: nobody knows what is open"
+    assert Watch(RULES).decide(look(NOW, plan(frees("a", 2)), standings=held)).give_back == ()
+
+
 def test_empty_nodes_are_freed_but_for_the_spare_ones() -> None:
     made = plan(frees("a", 0), frees("b", 0), frees("c", 0))
     assert names(ripe(replace(RULES, spare_nodes=2), made)) == ["c"]
@@ -137,8 +147,10 @@ def test_waiting_pods_get_as_many_of_our_nodes_as_they_fill() -> None:
     ours = [node(name, unschedulable=True) for name in ("f1", "f2", "f3")]
     waiting = [pod(f"w{number}", 400) for number in range(4)]
     state = state_of(*ours, node("full"), running_pod("big", "full", 900), *waiting)
-    assert wanted_nodes(state, waiting[:1], ["f1", "f2", "f3"]) == (("f1",), True)
-    assert wanted_nodes(state, waiting, ["f1", "f2", "f3"]) == (("f1", "f2"), True)
+    assert wanted_nodes(state, waiting[:1], ["f1", "f2", "f3"]) == (("f1",), True, False)
+    assert wanted_nodes(state, waiting, ["f1", "f2", "f3"]) == (("f1", "f2"), True, False)
+    # One node of 1,000 holds two of 400; what is being drained would hold the others.
+    assert wanted_nodes(state, waiting, ["f1"]) == (("f1",), True, True)
 
 
 def test_the_taint_of_cordoned_nodes_keeps_nobody_from_wanting_one_back() -> None:
@@ -146,19 +158,19 @@ def test_the_taint_of_cordoned_nodes_keeps_nobody_from_wanting_one_back() -> Non
     cordoned = (Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)
     waiting = [pod("w", 400)]
     state = state_of(node("f", unschedulable=True, taints=cordoned), *waiting)
-    assert wanted_nodes(state, waiting, ["f"]) == (("f",), True)
+    assert wanted_nodes(state, waiting, ["f"]) == (("f",), True, False)
     own = (*cordoned, Taint("pool", "gpu", "NoSchedule"))
     state = state_of(node("f", unschedulable=True, taints=own), *waiting)
-    assert wanted_nodes(state, waiting, ["f"]) == ((), False)
+    assert wanted_nodes(state, waiting, ["f"]) == ((), False, False)
 
 
 def test_a_pod_that_no_node_could_take_were_it_empty_wants_nothing_and_holds_up_nothing() -> None:
     state = state_of(node("f", unschedulable=True), node("a"), running_pod("b", "a", 900))
     huge, bound = pod("huge", 1001), pod("here", 10, node_selector=(("zone", "none"),))
-    assert wanted_nodes(state, [huge, bound], ["f"]) == ((), False)
+    assert wanted_nodes(state, [huge, bound], ["f"]) == ((), False, False)
     # One that would find its place but for others gives hope, and none of our nodes.
     state = state_of(node("f", 100, unschedulable=True), node("a"), running_pod("b", "a", 900))
-    assert wanted_nodes(state, [pod("w", 500)], ["f"]) == ((), True)
+    assert wanted_nodes(state, [pod("w", 500)], ["f"]) == ((), True, True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 5)), min_size=1, max_size=40), st.integers(0, 8))

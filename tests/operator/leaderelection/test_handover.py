@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodObject
+from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.leaderelection import handover as handover_module
-from cotide_operator.leaderelection.handover import Handover, _order
+from cotide_operator.leaderelection.handover import Handover
 from cotide_operator.scheduling.binder import BindReport, Report
 
 
@@ -241,7 +242,7 @@ async def test_a_version_that_never_comes_is_waited_for_as_long_as_a_lease_lasts
 
 @given(st.integers(min_value=1), st.integers(min_value=1))
 def test_versions_compare_as_the_integers_that_they_are(one: int, other: int) -> None:
-    first, second = _order(str(one)), _order(str(other))
+    first, second = order(str(one)), order(str(other))
     assert first is not None
     assert second is not None
     assert (first < second) == (one < other)

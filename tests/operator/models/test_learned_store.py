@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,25 @@ async def test_a_write_that_was_cut_short_leaves_what_was_there_before(tmp_path:
     await store.save(SAMPLES, POOL, FILES)
     (tmp_path / SAMPLES).rename(tmp_path / f".{SAMPLES}.before")  # killed between two renames
     assert await store.load(SAMPLES, POOL) == FILES
+
+
+async def test_a_disk_that_is_full_for_long_costs_nothing_of_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the second try the first one's failure must not have moved what was there to where it is deleted."""
+    store, written = DirectoryStore(tmp_path), Path.write_bytes
+    await store.save(SAMPLES, POOL, FILES)
+
+    def full(path: Path, data: bytes) -> int:
+        written(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for _ in range(3):
+        with pytest.raises(ModelError, match="No space left on device"):
+            await store.save(SAMPLES, POOL, {**FILES, "more": b"news"})
+        assert await DirectoryStore(tmp_path).load(SAMPLES, POOL) == FILES
+    monkeypatch.setattr(Path, "write_bytes", written)
+    await store.save(SAMPLES, POOL, {**FILES, "more": b"news"})
+    assert await store.load(SAMPLES, POOL) == {**FILES, "more": b"news"}
+    assert [path.name for path in tmp_path.iterdir()] == [SAMPLES]

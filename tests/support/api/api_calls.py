@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from call_tables import (
     BASES,
+    CLUSTER_WIDE,
     CONTENT,
     DELETE,
     FIELD_SELECTORS,
@@ -25,6 +26,8 @@ from call_tables import (
     MERGE,
     METADATA,
     MISTAKES,
+    OWN_MERGE,
+    PLAIN,
     SCALES,
     SHOW,
     STRATEGIC,
@@ -70,6 +73,7 @@ def _calls() -> st.SearchStrategy[Call]:
         call("pages", LIST_QUERIES),
         call("replace", METADATA, version=versions, extra=SHOW),
         call("merge", MERGE, extra=SHOW),
+        *(call("merge", patches, kind=st.just(kind), extra=SHOW) for kind, patches in OWN_MERGE.items()),
         call("json", JSON_PATCH, extra=SHOW),
         call("strategic", STRATEGIC, extra=SHOW),
         call("apply", ("plain", "labelled", "annotated"), extra=("one", "two", "two force", "")),
@@ -86,7 +90,12 @@ def _calls() -> st.SearchStrategy[Call]:
     # Of two mistakes in one request, each server may speak of another one.
     return served.filter(
         lambda call: (
-            (call.kind != "configmaps" or call.how not in ("spec", "status", "image"))
+            (call.kind not in PLAIN or call.how not in ("spec", "status", "image"))
+            and (call.kind not in PLAIN - {"configmaps"} or call.how != "data")
+            and (call.kind not in PLAIN - {"configmaps"} or call.verb != "replace status")
+            and (call.kind not in CLUSTER_WIDE or call.how != "elsewhere")  # refused or not there: who looks first
+            and (call.kind != "events" or call.how not in UNCHECKED)
+            and (call.kind != "leases" or call.verb != "replace" or call.how not in UNCHECKED)
             and (call.extra not in MISTAKES or call.how in ("plain", "labelled", "annotated", "finalized"))
         )
     )
@@ -102,6 +111,10 @@ def sequences() -> st.SearchStrategy[list[Call]]:
     )
 
 
+class TooOld(Exception):
+    """A server does not keep the version that was asked for any more."""
+
+
 @dataclass
 class Caller:
     """Sends calls to one server, in one namespace."""
@@ -111,6 +124,8 @@ class Caller:
     context: ssl.SSLContext | None = None
     versions: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     uids: dict[tuple[str, str], str] = field(default_factory=dict)
+    seen: list[tuple[str, str, str, Json]] = field(default_factory=list)
+    """Of each answer with an object: its version, kind and name, and what it comes to."""
     _connection: http.client.HTTPConnection | None = None
 
     def send(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Json]:
@@ -134,15 +149,31 @@ class Caller:
     def answer(self, call: Call) -> tuple[int, Json]:
         """Carry a call out and return the code and what its answer comes to."""
         if call.verb == "pages":
-            return self._pages(f"{BASES[call.kind]}/namespaces/{self.namespace}/{call.kind}?{call.how}")
+            return self._pages(f"{self._collection(call.kind)}?{call.how}")
         code, body = self.send(*self._request(call))
         code = 400 if code == 500 and not body.get("reason") else code
         meta = body.get("metadata") or {}
         if code < 300 and meta.get("uid") and meta.get("resourceVersion"):
-            key = call.kind, meta["name"]
+            key = call.kind, meta["name"].removeprefix(f"{self.namespace}-")
             self.versions.setdefault(key, []).append(meta["resourceVersion"])
             self.uids[key] = meta["uid"]
+            if call.verb != "scale" and call.extra != "dryRun=All":
+                state = comes_to({**body, "kind": ""}, self.namespace)
+                self.seen.append((meta["resourceVersion"], call.kind, meta["name"], state))
         return code, comes_to(body, self.namespace)
+
+    def _collection(self, kind: str) -> str:
+        return f"{BASES[kind]}/{kind}" if kind in CLUSTER_WIDE else f"{BASES[kind]}/namespaces/{self.namespace}/{kind}"
+
+    def clear(self) -> None:
+        """Delete what is left of this namespace's objects that are in none: others' lists show them."""
+        for kind in CLUSTER_WIDE:
+            for item in self.send("GET", self._collection(kind))[1]["items"]:
+                name = item["metadata"]["name"]
+                if name.startswith(f"{self.namespace}-"):
+                    path = f"{self._collection(kind)}/{name}"
+                    self.send("DELETE", path)
+                    self.send("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
     def _pages(self, path: str) -> tuple[int, Json]:
         """Read a list to its end, page by page."""
@@ -162,26 +193,55 @@ class Caller:
         _, body = self.send("GET", path)
         lines = body["text"].splitlines() if "text" in body else [json.dumps(body)] if body else []
         found: dict[str, list[tuple[str, Json]]] = {}
+        last: dict[tuple[str, str], Json] = {}
         for line in lines:
             event = json.loads(line)
-            space = event["object"]["metadata"].get("namespace", "")
+            if event["type"] == "ERROR":
+                raise TooOld(event["object"].get("message", ""))
+            metadata = event["object"]["metadata"]
+            space = metadata["name"].partition("-")[0] if kind in CLUSTER_WIDE else metadata.get("namespace", "")
             seen = found.setdefault(space, [])
             now = event["type"], comes_to(event["object"], space)
             # A write that changes nothing compared here may be one or none.
-            if not (seen and now[0] == "MODIFIED" and seen[-1][1] == now[1]):
+            if now[0] != "MODIFIED" or last.get((space, metadata["name"])) != now[1]:
                 seen.append(now)
+            last[space, metadata["name"]] = now[1]
+        return found
+
+    def resumed(self, index: int, seconds: int) -> list[tuple[str, Json]]:
+        """Return what a watch sees of this namespace from the version of the ``index``-th answer on; by a connection of
+        its own."""
+        since, kind, _, _ = self.seen[index]
+        known = {name: state for _, other, name, state in self.seen[: index + 1] if other == kind}
+        apart = Caller(self.url, self.namespace, self.context)
+        path = f"{self._collection(kind)}?watch=1&resourceVersion={since}&timeoutSeconds={seconds}"
+        _, body = apart.send("GET", path)
+        lines = body["text"].splitlines() if "text" in body else [json.dumps(body)] if body else []
+        found: list[tuple[str, Json]] = []
+        for line in lines:
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                raise TooOld(event["object"].get("message", ""))
+            name = event["object"]["metadata"]["name"]
+            if kind in CLUSTER_WIDE and not name.startswith(f"{self.namespace}-"):
+                continue
+            now = comes_to({**event["object"], "kind": ""}, self.namespace)
+            # As above: a write that changes nothing compared here may be one or none.
+            if event["type"] != "MODIFIED" or known.get(name) != now:
+                found.append((event["type"], now))
+            known[name] = now
         return found
 
     def _request(self, call: Call) -> tuple[str, str, Any, str]:  # noqa: PLR0912 - one branch a verb
-        collection = f"{BASES[call.kind]}/namespaces/{self.namespace}/{call.kind}"
-        path, key = f"{collection}/{call.name}", (call.kind, call.name)
+        collection = self._collection(call.kind)
+        path, key = f"{collection}/{self._name(call)}", (call.kind, call.name)
         plain = "application/json"
         show = f"?{call.extra}" if call.extra == "dryRun=All" else ""
         match call.verb:
             case "create":
                 query = f"?{call.extra}" if call.extra.startswith("dryRun") else ""
                 body: Any = self._body(call)
-                if call.extra == "no kind" and call.kind != "jobs":  # a custom object without one: see docs/emulator.md
+                if call.extra == "no kind" and call.kind not in CUSTOM:  # see docs/emulator.md
                     del body["kind"]
                 elif call.extra == "other kind":
                     body["kind"] = "Secret"
@@ -197,13 +257,17 @@ class Caller:
                 body = self._body(call)
                 if call.verb == "replace status":
                     body["status"] = {"phase": "Running"}
+                if call.kind in FOLLOWED and call.version in ("current", "first"):  # by a controller, in one of them
+                    now = self.send("GET", path)[1].get("metadata") or {}
+                    self.versions[key] = [now.get("resourceVersion", "1")]
                 seen = self.versions.get(key, ["1"])
                 version = {"current": seen[-1], "first": seen[0], "nonsense": "abc"}.get(call.version)
                 if version is not None:
                     body["metadata"]["resourceVersion"] = version
                 return "PUT", (f"{path}/status" if call.verb == "replace status" else path) + show, body, plain
             case "merge":
-                return "PATCH", path + show, MERGE[call.how], "application/merge-patch+json"
+                patch = OWN_MERGE.get(call.kind, {}).get(call.how) or MERGE[call.how]
+                return "PATCH", path + show, patch, "application/merge-patch+json"
             case "json":
                 return "PATCH", path + show, JSON_PATCH[call.how], "application/json-patch+json"
             case "strategic":
@@ -246,13 +310,18 @@ class Caller:
 
     def _body(self, call: Call) -> Json:
         version, kind = KIND[call.kind]
-        metadata = {"name": call.name, **METADATA[call.how]}
+        metadata = {"name": self._name(call), **METADATA[call.how]}
+        if call.kind in CLUSTER_WIDE and metadata.get("generateName"):
+            metadata["generateName"] = f"{self.namespace}-g-"
         return {
             "apiVersion": version,
             "kind": kind,
             "metadata": {key: value for key, value in metadata.items() if value is not None},
-            **json.loads(json.dumps(CONTENT[call.kind])),
+            **json.loads(json.dumps(CONTENT[call.kind]).replace("THE SPACE", self.namespace)),
         }
+
+    def _name(self, call: Call) -> str:
+        return f"{self.namespace}-{call.name}" if call.kind in CLUSTER_WIDE else call.name
 
     def _delete_options(self, call: Call) -> Json:
         uid = self.uids.get((call.kind, call.name), "none")
@@ -271,6 +340,18 @@ META_KEPT: Final = (
     "generateName",
     "ownerReferences",
 )
+UNCHECKED: Final = frozenset(
+    {"bad label", "bad finalizer", "two controllers", "owner without uid", "owner without kind"}
+)
+"""Metadata that a real server lets Events have, and of Leases made by a replacement calls a bad request, in which the
+emulator refuses fields (422): nobody gives them any."""
+CUSTOM: Final = frozenset({"jobs", "workloads"})
+"""Kinds of ours: the emulator takes one that does not say its kind."""
+FOLLOWED: Final = frozenset({"poddisruptionbudgets"})
+"""Kinds whose status the emulator keeps, where a real server leaves that to a controller that does not run."""
+NODE_KEPT: Final = ("unschedulable", "providerID")
+"""Of a node's spec: a real server taints each new one, and a controller takes that off when it is ready."""
+EVENT_KEPT: Final = ("reason", "message", "count", "involvedObject", "type")
 POD_KEPT: Final = (
     "nodeName",
     "schedulerName",
@@ -294,6 +375,8 @@ def comes_to(body: Json, namespace: str) -> Json:
     kept = {key: meta[key] for key in META_KEPT if meta.get(key)}
     if kept.get("generateName"):
         kept["name"] = "generated"
+        kept["generateName"] = kept["generateName"].removeprefix(f"{namespace}-")
+    kept["name"] = kept.get("name", "").removeprefix(f"{namespace}-")
     if meta.get("deletionTimestamp"):
         kept["going"] = True
     spec = body.get("spec")
@@ -302,6 +385,11 @@ def comes_to(body: Json, namespace: str) -> Json:
         spec["containers"] = [
             {key: one.get(key) for key in ("name", "image", "resources")} for one in spec["containers"]
         ]
+    if "involvedObject" in body:
+        spec = {key: body[key] for key in EVENT_KEPT if body.get(key)}
+        spec["involvedObject"] = {**spec["involvedObject"], "namespace": None}
+    if isinstance(spec, dict) and "providerID" in spec:
+        spec = {key: spec.get(key) for key in NODE_KEPT}
     phase = (body.get("status") or {}).get("phase") if isinstance(body.get("status"), dict) else body.get("status")
     found = {"metadata": kept, "spec": spec, "data": body.get("data"), "phase": phase}
     return {key: value for key, value in found.items() if value}

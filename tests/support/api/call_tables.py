@@ -9,13 +9,32 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 OURS: Final = "cotide.dev/v1alpha1"
-BASES: Final = {"configmaps": "/api/v1", "pods": "/api/v1", "jobs": f"/apis/{OURS}", "workloads": f"/apis/{OURS}"}
+BASES: Final = {
+    "configmaps": "/api/v1",
+    "pods": "/api/v1",
+    "jobs": f"/apis/{OURS}",
+    "workloads": f"/apis/{OURS}",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "nodes": "/api/v1",
+    "events": "/api/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "resourcequotas": "/api/v1",
+}
 KIND: Final = {
     "configmaps": ("v1", "ConfigMap"),
     "pods": ("v1", "Pod"),
     "jobs": (OURS, "Job"),
     "workloads": (OURS, "Workload"),
+    "leases": ("coordination.k8s.io/v1", "Lease"),
+    "nodes": ("v1", "Node"),
+    "events": ("v1", "Event"),
+    "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
+    "resourcequotas": ("v1", "ResourceQuota"),
 }
+CLUSTER_WIDE: Final = frozenset({"nodes"})
+"""Kinds without namespaces: their names begin with the namespace of the calls."""
+PLAIN: Final = frozenset(BASES) - {"pods", "jobs", "workloads"}
+"""Kinds of which calls patch what they have, and nothing else: the emulator keeps unknown fields of built-in kinds."""
 POD_SPEC: Final = {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}]}
 
 
@@ -29,6 +48,13 @@ CONTENT: Final[dict[str, Json]] = {
     "pods": {"spec": POD_SPEC},
     "jobs": {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}},
     "workloads": {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}, "replicas": 1}},
+    "leases": {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}},
+    "nodes": {"spec": {"providerID": "test://x"}},
+    "events": {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "THE SPACE"}, "reason": "Tried"},
+    # Of nobody's pods, and of what no call makes: no controller runs here that would fill in their statuses, without
+    # which a real server refuses evictions and new objects; the emulator fills in the one and has no quotas.
+    "poddisruptionbudgets": {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "nobody"}}}},
+    "resourcequotas": {"spec": {"hard": {"services": "5"}}},
 }
 METADATA: Final[dict[str, Json]] = {
     "plain": {},
@@ -63,6 +89,39 @@ MERGE: Final[dict[str, Any]] = {
     "image": {"spec": {"containers": [{"name": "c", "image": "z"}]}},
     "status": {"status": {"phase": "Running"}},
 }
+OWN_MERGE: Final[dict[str, dict[str, Any]]] = {
+    "leases": {
+        "renew": {"spec": {"renewTime": "2026-01-02T03:04:05.000006Z", "leaseTransitions": 2}},
+        "give up": {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
+        "no time": {"spec": {"leaseDurationSeconds": 0}},
+        "back": {"spec": {"leaseTransitions": -1}},
+        "no moment": {"spec": {"renewTime": "yesterday"}},
+    },
+    "nodes": {
+        "cordon": {"spec": {"unschedulable": True}},
+        "uncordon": {"spec": {"unschedulable": None}},
+        "provider": {"spec": {"providerID": "test://y"}},
+        "in words": {"spec": {"unschedulable": "yes"}},
+    },
+    "events": {
+        "count": {"count": 2, "message": "again"},
+        "many": {"count": "two"},
+        "about": {"involvedObject": {"name": "q"}},
+    },
+    "poddisruptionbudgets": {
+        "two": {"spec": {"minAvailable": "50%"}},
+        "both": {"spec": {"maxUnavailable": 1}},
+        "below none": {"spec": {"minAvailable": -1}},
+        "other pods": {"spec": {"selector": {"matchLabels": {"app": "none"}}}},
+    },
+    "resourcequotas": {
+        "more": {"spec": {"hard": {"services": "7"}}},
+        "below none": {"spec": {"hard": {"services": "-1"}}},
+        "half": {"spec": {"hard": {"services": "500m"}}},
+        "in words": {"spec": {"hard": {"services": "many"}}},
+    },
+}
+"""Patches of fields that only one kind has."""
 JSON_PATCH: Final[dict[str, Any]] = {
     "add label": [{"op": "add", "path": "/metadata/labels", "value": {"j": "1"}}],
     "replace missing": [{"op": "replace", "path": "/metadata/annotations/none", "value": "1"}],

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Freed
 from cotide_core.events import Node, Pod
@@ -194,7 +194,23 @@ class Watch:
             why = self._over(name, one, look)
             if why and name not in look.wanted:
                 found.append(GivenBack(name, why))
-        return tuple(found)
+        return (*found, *self._spares(look, {one.node for one in found}))
+
+    def _spares(self, look: Look, given: set[str]) -> list[GivenBack]:
+        """Return freed nodes to open, the youngest first, where fewer empty ones are open than are to be spare.
+
+        Without them the first pod that comes to a full cluster waits, and all that is being drained is undone for it.
+        """
+        if look.plan is None or look.wanted:
+            return []
+        lacking = self._rules.spare_nodes - sum(not one.moves for one in look.plan.freed)
+        ours = [
+            name
+            for name, one in look.standings.items()
+            if one.mark is Mark.FREED and not one.pods and name not in given
+        ]
+        ours.sort(key=lambda name: (-look.standings[name].since, name))
+        return [GivenBack(name, "it stays open as a spare") for name in ours[: max(lacking, 0)]]
 
     def _over(self, name: str, one: Standing, look: Look) -> str:
         """Return why a node of ours is given back without anybody waiting for it; empty when it is not."""
@@ -235,8 +251,23 @@ class Watch:
         return tuple(drain), tuple(one for one in plan.emptying if one.node in ripe)
 
 
-def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Return which idle nodes of ours the waiting pods need, and whether any of them has hope at all.
+class Wanted(NamedTuple):
+    """What waiting pods need of us.
+
+    Attributes
+    ----------
+    nodes : idle nodes of ours that hold those that they hold.
+    hope : whether any node of the cluster could take any of them, were it empty.
+    uncovered : whether that is so for one that these nodes do not hold.
+    """
+
+    nodes: tuple[str, ...] = ()
+    hope: bool = False
+    uncovered: bool = False
+
+
+def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str]) -> Wanted:
+    """Return which idle nodes of ours the waiting pods need.
 
     First fit in the order given. A pod that no node of the cluster could take even if it were empty has no hope: it
     wants nothing of us, and keeps nobody from consolidating.
@@ -245,7 +276,8 @@ def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str
     nodes = {name: uncordoned(node) for name in idle if (node := state.node(name)) is not None}
     left = {name: _free(state, name) for name in nodes}
     wanted: dict[str, None] = {}
-    hopeless: dict[FitShape, bool] = {}
+    somewhere: dict[FitShape, bool] = {}
+    hope = uncovered = False
     for pod in waiting:
         fit = table.of(pod, state).fit
         target = next(
@@ -253,11 +285,14 @@ def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str
         )  # fmt: skip
         if target is not None:
             wanted[target] = None
+            hope = True
             for column, amount in fit.demanded:
                 left[target][column] -= amount
-        if fit not in hopeless:
-            hopeless[fit] = target is None and not _somewhere(state, fit)
-    return tuple(wanted), any(not one for one in hopeless.values())
+            continue
+        if fit not in somewhere:
+            somewhere[fit] = _somewhere(state, fit)
+        hope, uncovered = hope or somewhere[fit], uncovered or somewhere[fit]
+    return Wanted(tuple(wanted), hope, uncovered)
 
 
 def _takes(node: Node, fit: FitShape) -> bool:

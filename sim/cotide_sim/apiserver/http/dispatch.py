@@ -216,6 +216,12 @@ class Dispatcher:
         selection = self._selection(request, target)
         table = self._tables.wanted(request)
         render = self._tables.renderer(resource, target.version, table) if table else None
+        since = query.get("resourceVersion", "")
+        if since and not since.isdigit():
+            raise bad_request(f'resourceVersion: Invalid value: "{since}"')
+        initial = flag(query, "sendInitialEvents")
+        version = self._cluster.store.version
+        known = int(since or 0)
         watcher = Watcher(
             exchange,
             target.namespace,
@@ -223,17 +229,11 @@ class Dispatcher:
             kind=(resource.api_version(target.version.name), resource.kind),
             bookmarks=flag(query, "allowWatchBookmarks"),
             render=render or resource.converter(target.version.name),
+            after=0 if initial else known,
         )
-        since = query.get("resourceVersion", "")
-        if since and not since.isdigit():
-            raise bad_request(f'resourceVersion: Invalid value: "{since}"')
-        initial = flag(query, "sendInitialEvents")
-        version = self._cluster.store.version
         exchange.open_stream()
-        known = int(since or 0)
-        if not initial and known and not collection.floor <= known <= version:
-            gone = expired(f"too old resource version: {known} ({collection.floor}); this server is at {version}")
-            exchange.write(error_line(gone))
+        if not initial and known and known < collection.floor:
+            exchange.write(error_line(expired(f"too old resource version: {known} ({collection.floor})")))
             exchange.close()
             return
         if initial or not known:
@@ -286,10 +286,11 @@ class Dispatcher:
         if target.subresource == "scale":
             return _json(change_scale(cluster, resource, target.version.name, target.space, target.name, body, options))
         body = resource.to_storage(target.version.name, body)
+        made = not target.subresource and writing.made_by_replacing(cluster, resource, target.space, target.name)
         raw = writing.replace(
             cluster, resource, target.version.name, target.space, target.name, body, target.subresource, options
         )
-        return self._written(request, target, raw, options, 200)
+        return self._written(request, target, raw, options, 201 if made else 200)
 
     def _patch(self, request: Request, target: Target) -> Answer:
         cluster, resource, options = self._cluster, target.resource, write_options(request)

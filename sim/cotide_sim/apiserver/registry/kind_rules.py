@@ -33,6 +33,8 @@ _RULES: Final[dict[str, Rules]] = {
     "namespaces": Rules(plain_kinds.default_namespace, plain_kinds.check_nothing),
     "priorityclasses.scheduling.k8s.io": Rules(plain_kinds.default_nothing, plain_kinds.check_priority_class),
     "poddisruptionbudgets.policy": Rules(plain_kinds.default_fresh, plain_kinds.check_budget),
+    "leases.coordination.k8s.io": Rules(plain_kinds.default_nothing, plain_kinds.check_lease),
+    "resourcequotas": Rules(plain_kinds.default_fresh, plain_kinds.check_quota),
     "services": Rules(plain_kinds.default_service, plain_kinds.check_service),
     "secrets": Rules(plain_kinds.default_secret, plain_kinds.check_nothing),
     "nodes": Rules(plain_kinds.default_node, plain_kinds.check_node),

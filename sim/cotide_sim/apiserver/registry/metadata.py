@@ -27,6 +27,10 @@ _ANNOTATIONS_LIMIT: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _LOOSE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
+_UNCOUNTED: Final = frozenset(
+    {"nodes", "namespaces", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas"}
+)
+"""Seen on a server of 1.35."""
 _KEPT: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
                 "generateName")  # fmt: skip
 _GIVEN: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
@@ -54,13 +58,18 @@ def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> No
         metadata["namespace"] = namespace
     metadata["uid"] = cluster.new_uid()
     metadata["resourceVersion"] = ""
-    if resource.has_status:
+    if counts_generations(resource):
         metadata["generation"] = 1
     metadata["creationTimestamp"] = cluster.timestamp()
     for field in ("generateName", *_GIVEN):
         if given.get(field):
             metadata[field] = given[field]
     obj["metadata"] = metadata
+
+
+def counts_generations(resource: Resource) -> bool:
+    """Whether objects of a kind say how often what was asked of them changed; some that have a status don't."""
+    return resource.has_status and resource.key not in _UNCOUNTED
 
 
 def carried(new: Json, old: Json) -> None:

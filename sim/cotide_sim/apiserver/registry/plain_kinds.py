@@ -17,6 +17,9 @@ HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 """Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
 
 
+_BROKEN: Final = ("cpu", "memory", "storage", "ephemeral-storage")
+
+
 def default_nothing(write: Write) -> None:
     """Leave the object as it is."""
     del write
@@ -122,6 +125,35 @@ def check_budget(write: Write) -> list[Cause]:
     return causes
 
 
+def check_lease(write: Write) -> list[Cause]:
+    """Refuse a lease without duration, and transitions below none."""
+    spec = write.obj.get("spec") or {}
+    causes = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        causes.append(Cause("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        text = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        causes.append(Cause("spec.leaseTransitions", text))
+    return causes
+
+
+def check_quota(write: Write) -> list[Cause]:
+    """Refuse bounds below none; those of cpu, memory and storage may be broken numbers, all others may not."""
+    causes = []
+    for name, bound in ((write.obj.get("spec") or {}).get("hard") or {}).items():
+        try:
+            amount = parse_quantity(bound)
+        except InputError as error:
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: {error}"))
+            continue
+        if amount < 0:
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: must be greater than or equal to 0"))
+        elif amount % 1 and not name.removeprefix("requests.").removeprefix("limits.").startswith(_BROKEN):
+            causes.append(Cause(f"spec.hard[{name}]", f"Invalid value: {bound!r}: must be an integer"))
+    return causes
+
+
 def check_service(write: Write) -> list[Cause]:
     """Refuse ports that are no ports."""
     causes = []
@@ -134,8 +166,12 @@ def check_service(write: Write) -> list[Cause]:
 
 
 def check_node(write: Write) -> list[Cause]:
-    """Refuse capacities that are no quantities."""
+    """Refuse capacities that are no quantities, and another provider's id than the one that was given."""
     causes = []
+    before = ((write.old or {}).get("spec") or {}).get("providerID")
+    if before and (write.obj.get("spec") or {}).get("providerID", "") != before:
+        text = 'Forbidden: node updates may not change providerID except from "" to valid'
+        causes.append(Cause("spec.providerID", text, "FieldValueForbidden"))
     status = write.obj.get("status") or {}
     for field in ("capacity", "allocatable"):
         for name, quantity in (status.get(field) or {}).items():

@@ -98,7 +98,10 @@ _SHAPES: Final[dict[str, Json]] = {
     "configmaps": {"data": WORDS, "binaryData": WORDS},
     "poddisruptionbudgets.policy": {"spec": {"selector": _SELECTOR}, "status": {"conditions": _CONDITIONS}},
     "priorityclasses.scheduling.k8s.io": {"value": int, "globalDefault": bool, "preemptionPolicy": str},
-    "leases.coordination.k8s.io": {"spec": {"holderIdentity": str}},
+    "leases.coordination.k8s.io": {
+        "spec": {"holderIdentity": str, "leaseDurationSeconds": int, "leaseTransitions": int, "renewTime": str,
+                 "acquireTime": str},
+    },
     "customresourcedefinitions.apiextensions.k8s.io": _DEFINITION,
     "replicationcontrollers": _REPLICATED,
     **dict.fromkeys(("mutatingwebhookconfigurations.admissionregistration.k8s.io",

@@ -5,7 +5,8 @@ all watchers; a watcher's lines are gathered and written once per turn of the ev
 has seen plus what is pending is exactly what happened since its start, in order: a watcher that can't keep up
 is ended (the client lists again), never thinned out.
 
-A selector makes its own events: an object that starts to match is ADDED, one that stops is DELETED.
+A selector makes its own events: an object that starts to match is ADDED, one that stops is DELETED. A watch from a
+version that is still to come is told of nothing before it, as kube-apiserver's are.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Watcher:
     """One open watch."""
 
     __slots__ = (
+        "_after",
         "_allowance",
         "_loop",
         "_pending",
@@ -81,16 +83,20 @@ class Watcher:
         kind: tuple[str, str],
         bookmarks: bool,
         render: Render | None,
+        after: int = 0,
     ) -> None:
         self.sink, self.namespace, self.selection = sink, namespace, selection
         self.kind, self.bookmarks, self.render = kind, bookmarks, render
         self._pending: list[bytes] = []
+        self._after = after
         self._allowance = LIMIT_BYTES
         self._scheduled = False
         self._loop = asyncio.get_running_loop()
 
     def see(self, change: Change) -> None:
         """Take a change in, if it is one that this watch shows."""
+        if change.version <= self._after:
+            return
         selection = self.selection
         if selection.everything:
             kind: str | None = "DELETED" if change.new is None else "ADDED" if change.old is None else "MODIFIED"
@@ -112,6 +118,8 @@ class Watcher:
 
     def bookmark(self, version: int, *, initial: bool = False) -> None:
         """Tell the client up to which version it knows everything."""
+        if version <= self._after and not initial:
+            return
         metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}

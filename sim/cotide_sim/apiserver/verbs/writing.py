@@ -9,7 +9,7 @@ exactly when something beside metadata and status does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from cotide_sim.apiserver.cluster import Cluster, Write, WriteOptions
 from cotide_sim.apiserver.refusals import (
@@ -36,6 +36,9 @@ Patch = Callable[[Json], Any]
 """Returns the patched form of a decoded object that it may change in place."""
 
 _BESIDE: frozenset[str] = frozenset({"metadata", "status", "apiVersion", "kind"})
+
+_MADE_BY_REPLACING: Final = frozenset({"events", "leases.coordination.k8s.io"})
+"""Of the kinds whose strategy says so (AllowCreateOnUpdate), those that are compared with a real server."""
 
 
 def create(
@@ -83,6 +86,11 @@ def create(
     return cluster.write(resource, obj, None).raw
 
 
+def made_by_replacing(cluster: Cluster, resource: Resource, namespace: str, name: str) -> bool:
+    """Whether a replacement makes this object: it is not there, and its kind allows that."""
+    return resource.key in _MADE_BY_REPLACING and cluster.store.collection(resource).get(namespace, name) is None
+
+
 def replace(
     cluster: Cluster,
     resource: Resource,
@@ -93,7 +101,7 @@ def replace(
     subresource: str,
     options: WriteOptions,
 ) -> bytes:
-    """Put a new form in the place of an object and return its JSON."""
+    """Put a new form in the place of an object, or of none where the kind is `made_by_replacing`; return its JSON."""
     _check_type(resource, version, obj)
     given = obj.get("metadata")
     if not isinstance(given, dict):
@@ -104,6 +112,10 @@ def replace(
         raise bad_request(f"the name of the object ({given['name']}) does not match the name on the URL ({name})")
     if given.get("namespace") and given["namespace"] != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if not subresource and made_by_replacing(cluster, resource, namespace, name):
+        if str(given.get("resourceVersion") or "0").isdigit():
+            given.pop("resourceVersion", None)
+        return create(cluster, resource, version, namespace, obj, options)
     entry = cluster.find(resource, namespace, name)
     if given.get("resourceVersion") and not str(given["resourceVersion"]).isdigit():
         raise bad_request(f'strconv.ParseUint: parsing "{given["resourceVersion"]}": invalid syntax')
@@ -188,7 +200,7 @@ def change(
         raise invalid(resource, name, causes)
     if cluster.admission is not None:
         cluster.admission.validate(write, subresource)
-    if resource.has_status and subresource in ("", "resize") and _specified(new) != _specified(old):
+    if meta.counts_generations(resource) and subresource in ("", "resize") and _specified(new) != _specified(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     if new == old:
         return entry.raw
