@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-node test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-node test-kubelets test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,12 +35,20 @@ test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API s
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
 	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
 
+# A Python program in a machine of its own, once the programs of nodes are there.
+IN_A_MACHINE = for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
+  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
+  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
+  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python
+
 # Two kubelets with real containers, in namespaces of their own: nothing of it is left, however it ends.
 test-node: setup ## Run the tests on real nodes: kubelets, containerd and runc beside the control plane (needs root)
-	@for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
-	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
-	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
-	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python -m pytest tests/node --ignore tests/node/image -rs $(ARGS); code=$$?; \
+	@$(IN_A_MACHINE) -m pytest tests/node --ignore tests/node/image -rs $(ARGS); code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
+# -rs lists the tests that need fake nodes, each with its reason.
+test-kubelets: setup ## Run the end-to-end tests on real kubelets (needs root)
+	@$(IN_A_MACHINE) -m pytest tests/e2e --server node -rs $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
 # The Dockerfile's image, built by buildah, deployed from each overlay as it is (COTIDE_IMAGE_SECONDS=600 for longer).
@@ -94,7 +102,7 @@ fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-node test-node test-image test-chaos test-poison search soak fuzz
+NIGHTLY ?= test-real test-node test-node test-kubelets test-image test-chaos test-poison search soak fuzz
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

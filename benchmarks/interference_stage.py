@@ -99,7 +99,7 @@ class Stage:
         self.cpus = tuple(cpus)
         self._root = f"/{os.environ[CGROUP_VARIABLE]}/{node.name}"
         self.real_time = subprocess.run([*PRIORITY, "true"], capture_output=True, check=False).returncode == 0
-        self._address = ""
+        self._address = self._uid = ""
         self._latency: float | None = None
         self._prometheus_url = self._agent_url = ""
 
@@ -129,7 +129,8 @@ class Stage:
         await self._cluster.client.create(path, {**document, "spec": workload})
 
         async def address() -> str:
-            status = (await self._cluster.client.get(f"{self._cluster.pods}/memcached")).get("status", {})
+            found = await self._cluster.client.get(f"{self._cluster.pods}/memcached")
+            self._uid, status = found["metadata"]["uid"], found.get("status", {})
             return str(status.get("podIP", "")) if status.get("phase") == "Running" else ""
 
         self._address = await self._cluster.until("memcached runs", address)
@@ -316,8 +317,10 @@ class Stage:
         uids = await self._running()
         files = open_group_files(GROUPS, self._root)
         before, busy, begun = _used(files, uids), _busy_ticks(self.cpus), time.monotonic()
+        queued = _queued_seconds(files, self._uid)
         report = await self._load_once(seed)
         passed = time.monotonic() - begun
+        queued = _queued_seconds(files, self._uid) - queued
         after, ticks = _used(files, uids), _busy_ticks(self.cpus)
         self._latency = report["p95_ms"]
         agent = await self._agent_says()
@@ -325,6 +328,7 @@ class Stage:
         told = (await self._cluster.client.get(f"{path}/memcached")).get("status", {})
         return {
             **report,
+            "queued_us": 1e6 * queued / max(1, report["requests"]),
             "batch_pods": len(uids),
             "batch_cores": sum(after.get(uid, used) - used for uid, used in before.items()) / passed,
             "busy_share": (ticks - busy) / (passed * os.sysconf("SC_CLK_TCK") * len(self.cpus)),
@@ -368,6 +372,15 @@ def _used(files: GroupFiles, uids: Sequence[str]) -> dict[str, float]:
             with contextlib.suppress(GroupsUnreadable):  # it ended meanwhile
                 found[pod.uid] = files.cpu_seconds(pod.path)
     return found
+
+
+def _queued_seconds(files: GroupFiles, uid: str) -> float:
+    """Return how long a pod's threads have waited for a cpu that others had (/proc/THREAD/schedstat, second figure)."""
+    waited = 0
+    for thread in (one for pod in files.pods() if pod.uid == uid for one in files.threads(pod.path)):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+            waited += int(Path(f"/proc/{thread}/schedstat").read_text(encoding="ascii").split()[1])
+    return waited / 1e9
 
 
 def _busy_ticks(cpus: Sequence[int]) -> int:

@@ -1,6 +1,6 @@
-"""The operator as a program beside an embedded API server in this process, for benchmarks that run for long.
+"""The operator as a program beside an API server, embedded in this process or real, for benchmarks that run for long.
 
-Used by `capacity_day` and `soak`.
+Used by `capacity_day`, `phased_hour` and `soak`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 
-from cotide_sim.apiserver.server import ApiServer
-
 READY_SECONDS: Final = 180.0
 """Chosen: programs load within seconds on an idle machine, and within a minute where ten others share a core."""
+
+
+class Reachable(Protocol):
+    """An API server, as far as a program needs to know it."""
+
+    def kubeconfig(self) -> str:
+        """Return a kubeconfig's text."""
 
 
 def free_port() -> int:
@@ -30,7 +35,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def operator(
-    folder: Path, server: ApiServer, config: str, port: int
+    folder: Path, server: Reachable, config: str, port: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run an operator; what it says is in ``operator.log`` of the folder."""
     kubeconfig, file, log = folder / "kubeconfig", folder / "cotide.yaml", folder / "operator.log"

@@ -1,12 +1,16 @@
-"""A simulated hour of phased pods, live: Jobs on fake nodes and the emulator, by phases and at task level.
+"""A simulated hour of phased pods, live: Jobs on fake nodes, by phases and at task level.
 
-Run with ``python benchmarks/phased_hour.py [--speed 15] [--kills 2]``; not part of CI. The operator runs as a program
-of its own and is killed as often as ``--kills`` says. 125 Jobs of four pods come in three quarters of an hour; this
-program is the work in them: a pod works through a phase once it is granted, as fast as the cpu that its kubelet has set
-lets it, and then says the next one. The same Jobs run again without phases, with the largest need of each, and in the
-simulator of `cotide experiment phases` under both rules. Prints one JSON object: job times, what phases gained live
-and in the simulator, waits for a phase, and what must not happen: a node whose kubelet holds more than it has, a phase
-that waits for ever, a Job that is lost. Exit code 0, 3 when any of those happened.
+Run with ``python benchmarks/phased_hour.py [--server real] [--together] [--speed 15] [--kills 2]``; not part of CI. The
+API server is the embedded one, or kube-apiserver with etcd and controller-manager, found or built as by ``make
+test-real``. The operator runs as a program of its own and is killed as often as ``--kills`` says. 125 Jobs of four pods
+come in three quarters of an hour; this program is the work in them: a pod works through a phase once it is granted, as
+fast as the cpu that its kubelet has set lets it, and then says the next one. The same Jobs run again without phases,
+with the largest need of each, and in the simulator of `cotide experiment phases` under both rules. A slow machine costs
+simulated seconds: with ``--together`` the two runs stand side by side, each on a server of its own, so that both have
+the same machine. Prints one JSON object: job times, what phases gained live (over pairs of the same Job, with its 95 %
+interval) and in the simulator, waits for a phase, and what must not happen: a node whose kubelet holds more than it
+has, a phase that waits for ever, a Job that is lost. Exit code 0, 3 when any of those happened, 77 where there is no
+real API server to be had.
 """
 
 from __future__ import annotations
@@ -16,17 +20,23 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import aiohttp
 import numpy as np
-from soak import operator
+from operator_program import Reachable, free_port, operator, until_ready
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "controlplane"))
+
+from binaries import NotToBeHad, find_or_build, tell_on_stderr
+from control_plane import ControlPlane, control_plane
 
 from cotide_core.errors import ClusterError
 from cotide_core.phases.profile import Phase, Profile
@@ -54,6 +64,10 @@ TICK_SECONDS: Final = 0.05
 OVER_SECONDS: Final = 1.0
 """Wall seconds that a node may seem overfull, since kubelets tell of two pods one after the other."""
 BROKE: Final = 3
+SKIP_CODE: Final = 77
+STILL: Final = dict.fromkeys(("node-monitor-grace-period", "node-startup-grace-period"), "1h")
+"""Who judges nodes by their leases is not asked to: those of fast nodes are renewed by the wall."""
+RESAMPLES: Final = 4000
 JOBS_PATH: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 KINDS: Final = {
     "scan": (("map", 1800, 1.0, 70), ("merge", 400, 1.0, 40)),
@@ -249,14 +263,48 @@ def _job(number: int, planned: Planned, *, phased: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def run_live(jobs: list[Planned], speed: float, kills: int, folder: Path, *, phased: bool) -> dict[str, Any]:
-    """Run the hour; return figures."""
-    server, origin, hour = ApiServer(), time.time(), Hour()
+class RealServer:
+    """kube-apiserver, as `operator_program` needs it."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+
+    def kubeconfig(self) -> str:
+        return (self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def real_server(folder: Path) -> Iterator[ControlPlane]:
+    """Run etcd, kube-apiserver and kube-controller-manager."""
+    with control_plane(find_or_build(tell_on_stderr), folder) as plane:
+        plane.start_controller_manager(STILL)
+        plane.wait_for_accounts()
+        yield plane
+
+
+@contextlib.asynccontextmanager
+async def _reached(plane: ControlPlane | None) -> AsyncIterator[tuple[Reachable, Credentials]]:
+    if plane is not None:
+        yield RealServer(plane), plane.admin
+        return
+    server = ApiServer()
     await server.start()
+    try:
+        yield server, Credentials(server.url)
+    finally:
+        await server.stop()
+
+
+async def run_live(
+    jobs: list[Planned], speed: float, kills: int, folder: Path, plane: ControlPlane | None, *, phased: bool
+) -> dict[str, Any]:
+    """Run the hour; return figures."""
+    origin, hour = time.time(), Hour()
     shape = NodeShape(millicores=1000 * CORES, memory_bytes=16 * GIB)
     settings = FleetSettings(GeneratedInterference(), count=NODES, shape=shape, origin_seconds=origin, speed=speed)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(KubeClient(Credentials(server.url)))
+        server, credentials = await stack.enter_async_context(_reached(plane))
+        client = await stack.enter_async_context(KubeClient(credentials))
         await client.create("/api/v1/namespaces", {"metadata": {"name": "cotide-system"}})
         fleet = await stack.enter_async_context(running_fleet(client, settings))
         workers = Workers(client, fleet, jobs, hour, phased=phased)
@@ -267,18 +315,18 @@ async def run_live(jobs: list[Planned], speed: float, kills: int, folder: Path, 
             for one in (workers.follow(), workers.work(), _operate(folder, server, config, kills, speed, hour, open_))
         ]
         stack.push_async_callback(_cancelled, tasks)
-        await open_.wait()
+        await _opened(client, open_, tasks)
         begun = fleet.clock.now()
         for number, planned in enumerate(jobs):
             await asyncio.sleep(max(0.0, (begun + planned.at - fleet.clock.now()) / speed))
             await client.create(JOBS_PATH, _job(number, planned, phased=phased))
         lost = await _until_ended(client, fleet, hour, begun, tasks, len(jobs))
-    await server.stop()
-    times = [
-        max(hour.ended[number]) - begun - planned.at
+    took = {
+        number: max(hour.ended[number]) - begun - planned.at
         for number, planned in enumerate(jobs)
         if len(hour.ended.get(number, ())) >= PODS_OF_JOB
-    ]
+    }
+    times = list(took.values())
     last = max((max(one) for one in hour.ended.values()), default=begun)
     waits = np.array(hour.waits or [0.0])
     return {
@@ -296,16 +344,30 @@ async def run_live(jobs: list[Planned], speed: float, kills: int, folder: Path, 
         "operator_killed": hour.kills,
         "overfull": hour.overfull[:5],
         "jobs_lost": lost,
+        "took_seconds": [round(took[number], 1) if number in took else None for number in range(len(jobs))],
     }
 
 
+async def _opened(client: KubeClient, open_: asyncio.Event, tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until the operator is ready and no node is closed: a real server opens them when it has seen them ready."""
+    waiting = asyncio.create_task(open_.wait())
+    await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if task.done():
+            task.result()
+    while any(node["spec"].get("taints") for node in await client.list("/api/v1/nodes")):
+        await asyncio.sleep(0.2)
+
+
 async def _operate(
-    folder: Path, server: ApiServer, config: str, kills: int, speed: float, hour: Hour, open_: asyncio.Event
+    folder: Path, server: Reachable, config: str, kills: int, speed: float, hour: Hour, open_: asyncio.Event
 ) -> None:
     """Run the operator, and kill it so often, evenly over the hour."""
     for life in range(kills + 1):
-        port = _free_port()
-        async with operator(folder, server, config, port) as program, _ready(port, program):
+        port = free_port()
+        async with operator(folder, server, config, port) as program:
+            async with aiohttp.ClientSession() as session:
+                await until_ready(session, port, program)
             open_.set()
             if life == kills:
                 await program.wait()
@@ -314,21 +376,6 @@ async def _operate(
             program.kill()
             await program.wait()
             hour.kills += 1
-
-
-@contextlib.asynccontextmanager
-async def _ready(port: int, program: asyncio.subprocess.Process) -> AsyncIterator[None]:
-    import aiohttp
-
-    async with aiohttp.ClientSession() as session, asyncio.timeout(180) as patience:
-        while program.returncode is None:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                    if answer.status == 200:
-                        break
-            await asyncio.sleep(0.2)
-        patience.reschedule(None)
-        yield
 
 
 async def _until_ended(
@@ -372,10 +419,36 @@ def offline(jobs: list[Planned]) -> dict[str, float]:
     return {rule: float(run_offline(workload, rule).job_seconds.mean()) for rule in ("phases", "drf", "task")}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def paired(phases: Sequence[float | None], task: Sequence[float | None]) -> dict[str, float]:
+    """Return the ratio of the mean job times with its 95 % interval, by resampling Jobs that both runs have."""
+    both = np.array([(one, other) for one, other in zip(phases, task, strict=True) if one and other])
+    drawn = both[np.random.default_rng(0).integers(0, len(both), (RESAMPLES, len(both)))].mean(axis=1)
+    ratios = drawn[:, 0] / drawn[:, 1]
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return {"live": float(both[:, 0].mean() / both[:, 1].mean()), "low": float(low), "high": float(high)}
+
+
+def run_one(asked: argparse.Namespace, jobs: list[Planned], rule: str) -> dict[str, Any]:
+    """Run the hour by one rule on a server of its own."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        plane = stack.enter_context(real_server(folder)) if asked.server == "real" else None
+        run = run_live(jobs, asked.speed, asked.kills, folder, plane, phased=rule == "phases")
+        return asyncio.run(run)
+
+
+def run_together(rules: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Run the hour by each rule at the same time, each in a process of its own."""
+    own = [one for one in sys.argv[1:] if one != "--together"]
+    started = {
+        rule: subprocess.Popen([sys.executable, __file__, *own, "--only", rule], stdout=subprocess.PIPE, text=True)
+        for rule in rules
+    }
+    said = {rule: process.communicate()[0] for rule, process in started.items()}
+    for rule, process in started.items():
+        if process.returncode not in (0, BROKE):
+            raise SystemExit(f"the run by {rule} ended with {process.returncode}")
+    return {rule: json.loads(text)[rule] for rule, text in said.items()}
 
 
 def main() -> int:
@@ -385,21 +458,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=125, help="Jobs of four pods (default 125)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=["phases", "task"], help="one of the two runs")
+    parser.add_argument("--server", choices=["emulator", "real"], default="emulator", help="default: emulator")
+    parser.add_argument("--together", action="store_true", help="both runs at the same time")
     asked = parser.parse_args()
     jobs = plan(asked.seed, asked.jobs)
     figures: dict[str, Any] = {"simulator": offline(jobs), "load": os.getloadavg()[0]}
-    broke = False
-    for rule in ("phases", "task") if asked.only is None else (asked.only,):
-        with tempfile.TemporaryDirectory() as folder:
-            found = asyncio.run(run_live(jobs, asked.speed, asked.kills, Path(folder), phased=rule == "phases"))
-        figures[rule] = found
-        broke = broke or bool(found["overfull"] or found["jobs_lost"]) or found["jobs"] < len(jobs)
+    rules = ("phases", "task") if asked.only is None else (asked.only,)
+    try:
+        figures |= run_together(rules) if asked.together else {rule: run_one(asked, jobs, rule) for rule in rules}
+    except NotToBeHad as reason:
+        sys.stderr.write(f"no real API server: {reason}\n")
+        return SKIP_CODE
+    found = [figures[rule] for rule in rules]
+    broke = any(one["overfull"] or one["jobs_lost"] or one["jobs"] < len(jobs) for one in found)
     if asked.only is None and not broke:
         told = figures["simulator"]
-        figures["over_task"] = {
-            "live": figures["phases"]["job_seconds"] / figures["task"]["job_seconds"],
-            "simulator": told["phases"] / told["task"],
-        }
+        both = paired(*(one.pop("took_seconds") for one in found))
+        figures["over_task"] = {**both, "simulator": told["phases"] / told["task"]}
     print(json.dumps(figures, indent=1))
     return BROKE if broke else 0
 

@@ -1,4 +1,4 @@
-"""Which API server tests run on (``--server emulator``, the default, or ``--server real``), and where a real one is."""
+"""Which API server tests run on (``--server emulator``, the default, ``real`` or ``node``), and where a real one is."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--server",
-        choices=("emulator", "real"),
+        choices=("emulator", "real", "node"),
         default="emulator",
-        help="what the end-to-end tests run on: the embedded API server, or kube-apiserver with etcd",
+        help="what the end-to-end tests run on: the embedded API server, kube-apiserver, or that with real kubelets",
     )
 
 

@@ -110,6 +110,27 @@ def test_a_bar_is_met_by_the_whole_interval_only() -> None:
     assert bar["met"]
 
 
+def test_what_batch_adds_to_the_wait_for_the_cpu_is_told_in_p99s_of_the_service_alone() -> None:
+    """Alone 2 us of a p99 of 200 us; beside batch 12 us: ten more are a twentieth of it."""
+    rounds_ = range(2)
+    alone = [window(number, "alone", 0.2, queued_us=2.0) for number in rounds_]
+    beside = [window(number, "besteffort+agent80", 5.0, queued_us=12.0) for number in rounds_]
+    found = findings([*alone, *beside], 1)
+    by_name = {one.row: one for one in found}
+    assert by_name["besteffort+agent80"].queued_us is not None
+    assert by_name["besteffort+agent80"].queued_us.middle == pytest.approx(12.0)
+    by_quantile, by_wait = bars(found).values()
+    assert by_wait["found"] == pytest.approx(1.05)
+    assert by_wait["met"]
+    assert not by_quantile["met"]
+    assert "12.0 (12.0-12.0)" in table(found)
+
+
+def test_a_journal_of_before_waits_were_measured_is_still_read() -> None:
+    (only,) = findings([window(0, "besteffort+agent80", 0.2)], 1)
+    assert (only.queued_us, only.queued_to_alone) == (None, None)
+
+
 def test_one_window_has_no_interval_and_json_says_null() -> None:
     (only,) = as_json(findings([window(0, "alone", 0.2)], 1))
     assert only["latency"]["p99_ms"]["high"] is None

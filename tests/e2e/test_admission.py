@@ -105,9 +105,7 @@ async def test_a_plain_batch_pod_gets_reclaimed_requests_and_a_node_where_its_na
 ) -> None:
     port = free_port()
     await lead_to(client, port)
-    offered = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-    status = {"capacity": offered, "allocatable": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-    await client.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
+    await server.join(client, "n1")
     await server.until_open(client)
 
     # Before there is an operator, nothing is in the way of anybody.

@@ -1,7 +1,7 @@
 """Policy hierarchical, live: who goes, who stays, and what outlives a restart.
 
-Where fake nodes run, evicted pods end as on a kubelet; where none run, they stay on their way out until the test takes
-them away, which holds a preemption open for as long as a test looks at it.
+In the first test evicted pods end as on a kubelet; in the others they stay on their way out until the test takes them
+away (without a kubelet, or by an image that does not listen), which holds a preemption open while a test looks at it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from servers import Server
+from servers import ENDS, STUBBORN, Server
 
 from cotide_core.events import NodeUsageSampled
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import explain_pod
 from cotide_sim.interference.model import GeneratedInterference
-from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
+from cotide_sim.kubelets.fleet import FleetSettings
 from cotide_sim.kubelets.node_objects import NodeShape
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+LONG_SECONDS = 100.0
+"""Jobs of fewer seconds end within a test."""
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 SETTINGS = """\
 apiVersion: cotide.dev/v1alpha1
@@ -51,10 +54,7 @@ class World:
         """Pods whose eviction was posted, by any operator, in order."""
 
     async def node(self, name: str, cpu: str = "4") -> None:
-        offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-        status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-        await self.client.create("/api/v1/nodes", body)
+        await self.server.join(self.client, name, cpu=cpu)
         await self.server.until_open(self.client)
 
     async def pod(self, name: str, cls: str, cpu: str, on: str = "", **annotations: str) -> None:
@@ -70,15 +70,16 @@ class World:
             "labels": {"cotide.dev/class": cls, "app": name},
             "annotations": {names[key]: value for key, value in annotations.items()},
         }
-        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+        container = {"name": "c", "image": STUBBORN, "resources": {"requests": {"cpu": cpu}}}
         spec = {"schedulerName": "cotide", "containers": [container], "nodeName": on or None}
         await self.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         if on:
-            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            await self.client.patch(f"{PODS}/{name}/status", {"status": status})
+            ready = [{"type": "Ready", "status": "True"}]
+            await self.server.becomes(self.client, f"{PODS}/{name}", "Running", conditions=ready)
 
     async def job(self, name: str, cls: str, cpu: str, completions: int, seconds: str) -> None:
-        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+        image = ENDS if float(seconds) < LONG_SECONDS else "x"
+        container = {"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}
         template = {
             "metadata": {"annotations": {"sim.cotide.dev/lone-seconds": seconds}},
             "spec": {"containers": [container]},
@@ -91,8 +92,9 @@ class World:
         return await self.client.get(f"{PODS}/{name}")
 
     async def gone(self, name: str) -> None:
-        """What a kubelet does when a pod has ended."""
-        await self.client.delete(f"{PODS}/{name}", grace_seconds=0)
+        """What a kubelet does when a pod has ended, if it was not faster."""
+        with contextlib.suppress(ApiError):
+            await self.client.delete(f"{PODS}/{name}", grace_seconds=0)
 
     async def placed(self) -> dict[str, str]:
         pods = await self.client.list(PODS)
@@ -165,7 +167,7 @@ def count(operator: Operator, name: str, **labels: str) -> float | None:
 async def test_batch_preempts_gratis_jobs_whose_pods_come_back_and_are_counted(world: World) -> None:
     shape = NodeShape(millicores=4000)
     fleet = FleetSettings(interference=GeneratedInterference(), count=1, shape=shape, speed=20.0)
-    async with running_fleet(world.client, fleet), world.operator() as operator:
+    async with world.server.kubelets(world.client, fleet), world.operator() as operator:
         await world.server.until_open(world.client)
         await world.pod("web", "online", "1", rates="10")
         await world.until_on("web", "fake-0")

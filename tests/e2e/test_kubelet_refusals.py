@@ -33,6 +33,7 @@ async def under(client: KubeClient, pressure: str | None) -> None:
     await client.patch(NODE, {"metadata": {"annotations": {PRESSURE_ANNOTATION: pressure}}})
 
 
+@pytest.mark.fake_nodes("pressure by an annotation, at ten times the speed; real pressure: tests/node")
 async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_later(world: World) -> None:
     async with (
         running_fleet(world.client, FleetSettings(GeneratedInterference(), speed=10.0, origin_seconds=0.0)) as fleet,
@@ -63,6 +64,7 @@ async def test_a_kubelet_that_refuses_costs_two_pods_at_most_and_is_used_again_l
         assert (await status()).get("failures", 0) == 0  # backoffLimit is 0: a refusal is no failure
 
 
+@pytest.mark.fake_nodes("the test writes the refusal of a kubelet; real refusals: tests/node")
 async def test_a_refusal_outlasts_a_restart(world: World) -> None:
     await world.nodes(1)
     async with world.operator(QUICK_LEASE + TENTH):

@@ -24,6 +24,7 @@ from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
+pytestmark = pytest.mark.fake_nodes("rates, latencies and usage that the nodes make up, at a speed of their own")
 STALE_SECONDS = 2.0
 WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 RPS = 'cotide_sim_service_requests_per_second{namespace="default",pod=~"web-.*"}'

@@ -28,6 +28,9 @@ from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
 
+pytestmark = pytest.mark.fake_nodes(
+    "usage that the nodes make up, at forty times the speed; real usage: tests/node/test_interference.py"
+)
 SPEED = 40.0
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"

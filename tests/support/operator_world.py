@@ -34,11 +34,7 @@ class World:
         """For operators that use the official client, too."""
 
     async def nodes(self, count: int, cpu: str = "4") -> None:
-        offered = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-        for index in range(count):
-            status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}"}, "status": status}
-            await self.client.create("/api/v1/nodes", body)
+        await self.server.join(self.client, *(f"n{index}" for index in range(count)), cpu=cpu)
         await self.server.until_open(self.client)
 
     async def pods(self, count: int, cpu: str = "1", prefix: str = "p", **spec: Any) -> None:

@@ -37,6 +37,7 @@ from cotide_core.phases.utility import (
     dominant_share,
     fairness_gain,
     parallelism_gain,
+    shortness_gain,
     wait_penalty,
 )
 
@@ -84,6 +85,7 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
             slot += 1
         nodes.tasks[node, slot] = nodes.tasks[node, nodes.held[node]]
         work.state[task] = DONE
+        work.left[job] -= work.cost[group]
         work.running[group] -= 1
         return DONE
     more = False
@@ -159,7 +161,7 @@ def _paused_fits(work: Work, room: Integers, task: int) -> bool:
 
 @compiled
 def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> float:
-    """Return eq. 14 for a row."""
+    """Return eq. 14 for a row, and what the job's being short adds."""
     if row >= 0:
         job, phase = work.job[row], work.first[row]
         removed = nodes.total * 0
@@ -173,6 +175,7 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
     if weights.rule == DOMINANT_SHARE:
         return 2.0 - before
     gain = fairness_gain(before, dominant_share(work.held[job], added, removed, nodes.total), work.counts[NOT_DONE])
+    gain += weights.shortness * shortness_gain(work.left[job])
     if row >= 0:
         return gain + weights.alpha * parallelism_gain(work.waiting[row] + work.running[row], work.running[row])
     seconds = (now - work.paused[-1 - row]) / 1000.0

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.phases.profile import Profile
 
 WAITING: Final = 0
@@ -60,6 +60,9 @@ class Work(NamedTuple):
     kept : (R,) 1 where a paused task keeps what it has; 0 for what only work takes.
     open : (G,) the open groups, in no order.
     counts : jobs that are not done, and open groups.
+    left : (J,) the work of each job that is not done, as a part of what all jobs were at first. The work of a task is
+        the sum over its phases of time and need, of the resource that it takes most of.
+    cost : (G,) the work of one task of the group, as such a part.
     """
 
     held: Integers
@@ -84,6 +87,8 @@ class Work(NamedTuple):
     kept: Integers
     open: Integers
     counts: Integers
+    left: Floats
+    cost: Floats
 
 
 class Nodes(NamedTuple):
@@ -153,8 +158,10 @@ def tables(
     ends = np.cumsum(sizes)
     count = len(groups)
     tasks = int(ends[-1]) if count else 0
+    total_jobs = jobs if jobs is not None else int(job_of.max(initial=-1)) + 1
+    cost = _cost([profile for _, profile, _ in groups], sizes, capacity)
     work = Work(
-        held=np.zeros((jobs if jobs is not None else int(job_of.max(initial=-1)) + 1, capacity.shape[1]), np.int64),
+        held=np.zeros((total_jobs, capacity.shape[1]), np.int64),
         job=job_of,
         first=np.array(first, np.int64),
         waiting=sizes.copy(),
@@ -176,9 +183,16 @@ def tables(
         kept=np.array([index > 0 for index in range(capacity.shape[1])] if kept is None else kept, np.int64),
         open=np.zeros(count, np.int64),
         counts=np.zeros(2, np.int64),
+        left=np.bincount(job_of, weights=cost * sizes, minlength=total_jobs).astype(np.float64),
+        cost=cost,
     )
+    return work, _idle(capacity)
+
+
+def _idle(capacity: Integers) -> Nodes:
+    """Return nodes that hold nothing."""
     nodes = len(capacity)
-    return work, Nodes(
+    return Nodes(
         capacity=capacity,
         free=capacity.copy(),
         expected=np.zeros_like(capacity),
@@ -188,6 +202,18 @@ def tables(
         kept_for=np.full(nodes, NONE, np.int64),
         declined=np.zeros(nodes, np.int64),
     )
+
+
+def _cost(profiles: Sequence[Profile], sizes: Integers, capacity: Integers) -> Floats:
+    """Return the work of a task of each group; all tasks together are 1."""
+    total = np.maximum(capacity.sum(axis=0), 1).astype(np.float64)
+    known: dict[int, float] = {}
+    for profile in profiles:
+        if id(profile) not in known:
+            needs = np.array([phase.need for phase in profile.phases], np.float64) / total
+            known[id(profile)] = float((np.array([phase.milliseconds for phase in profile.phases]) @ needs).max())
+    cost = np.array([known[id(profile)] for profile in profiles], np.float64)
+    return cost / max(float(cost @ sizes), np.finfo(np.float64).tiny)
 
 
 def _rest(need: Integers, last: Sequence[int]) -> Integers:

@@ -4,6 +4,10 @@ Called by `node_report`. Fairness is dominant resource fairness (Ghodsi et al. 2
 largest part of any resource that it holds, and the fair share of n jobs is 1/n. The paper leaves the measure open; ours
 is minus the logarithm of the share in fair shares, whose sum over jobs is least where shares are proportionally fair. A
 square of the distance from the fair share was tried and is worse (docs/phases.md).
+
+Added to the paper, which leaves the utility of performance to the user (sec. IV): a job with little left is worth more,
+since it then gives back all it holds. Weighed against fairness as logarithms: with the weight w a job is served like
+one whose share is its own times (its work left)^w.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ EPSILON: Final = 0.5
 """Stands for no running task in eq. 16 (chosen): the gains of 0, 1, 2 running tasks are then 1, 1/2, 1/6 of all."""
 FLOOR: Final = 0.01
 """Added to shares before the logarithm, in fair shares, so that a job without any has one, too (chosen)."""
+LEAST: Final = 1e-12
+"""Work left counts as no less: sums of floats end near zero, not at it (chosen)."""
 UTILITY: Final = 0
 DOMINANT_SHARE: Final = 1
 
@@ -31,6 +37,7 @@ class Weights(NamedTuple):
     alpha : weight of performance (eq. 14), >= 0.
     wait_square, wait_constant : ``a`` per squared second and ``b`` of eq. 17, both > 0.
     pause_milliseconds : a pause longer than this stops all new starts on its node until it ends.
+    shortness : weight of how little work a job has left, beside eq. 14, >= 0; 0 is the paper.
     overcommit : a node starts no task beyond so many times its capacity, in what its tasks will need in the mean of the
         time that they have left; the first one always.
     start_milliseconds : a group that started no task for longer than this has a node kept free for it.
@@ -43,6 +50,7 @@ class Weights(NamedTuple):
     pause_milliseconds: int = 30_000
     start_milliseconds: int = 600_000
     overcommit: float = 1.3
+    shortness: float = 0.5
 
 
 @compiled
@@ -65,6 +73,12 @@ def fairness_gain(before: float, after: float, jobs: int) -> float:
 def parallelism_gain(unfinished: int, running: int) -> float:
     """Return eq. 16: how many waves fewer the tasks of a group need with one more running."""
     return unfinished / max(float(running), EPSILON) - unfinished / (running + 1.0)
+
+
+@compiled
+def shortness_gain(left: float) -> float:
+    """Return how near its end a job is: minus the logarithm of the work that it has left, in (0, 1] of all jobs'."""
+    return -math.log(max(left, LEAST))
 
 
 @compiled

@@ -2,7 +2,8 @@
 
 Called by `world`. All run on the same kernel and see the same stated profiles; they differ in what a task is to them:
 
-    phases      each phase with its own need, by the utility of Zhang and Boutaba 2014
+    phases      each phase with its own need, by the utility of Zhang and Boutaba 2014 and how little a job has left
+    printed     the same by the utility as the paper prints it
     drf         each phase with its own need, the lowest dominant share first
     task        one need for the whole task, the largest of its phases, the lowest dominant share first (YARN)
     task-utility  the same need, by our utility: what the order alone is worth
@@ -24,12 +25,15 @@ from cotide_sim.phases.workload import Stage, Workload
 
 PHASES: Final = "phases"
 TASK: Final = "task"
-RULES: Final = (PHASES, "drf", TASK, "task-utility", "slots")
+PRINTED: Final = "printed"
+RULES: Final = (PHASES, PRINTED, "drf", TASK, "task-utility", "slots")
 Group = tuple[int, Profile, int]
 
 
 def weights_of(rule: str, weights: Weights) -> Weights:
-    """Return the weights of a rule: ours, or those of dominant resource fairness."""
+    """Return the weights of a rule: ours, those of the paper, or those of dominant resource fairness."""
+    if rule == PRINTED:
+        return weights._replace(rule=UTILITY, shortness=0.0)
     return weights._replace(rule=UTILITY if rule in (PHASES, "task-utility") else DOMINANT_SHARE)
 
 
@@ -43,7 +47,7 @@ def groups_of(rule: str, workload: Workload) -> tuple[list[Group], Integers]:
     for stage in workload.stages:
         key = (id(stage.true), id(stage.stated))
         if key not in known:
-            known[key] = _held(stage, largest, by_phase=rule in (PHASES, "drf"))
+            known[key] = _held(stage, largest, by_phase=rule in (PHASES, PRINTED, "drf"))
         groups.append((stage.job, known[key], stage.tasks))
     return groups, workload.capacity
 

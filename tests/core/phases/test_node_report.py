@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import phase_reference as reference
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,8 @@ from cotide_core.phases.tables import DONE, NONE, OPEN, PAUSED, RUNNING, WAITING
 from cotide_core.phases.utility import EPSILON, FLOOR, Weights
 
 NEVER = 10**12
-UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER, overcommit=1e9)
+UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER, overcommit=1e9, shortness=0.0)
+"""As the paper prints it."""
 
 
 def chain(*needs: tuple[int, int], seconds: float = 10) -> Profile:
@@ -99,6 +101,25 @@ def test_a_node_starts_no_more_than_it_can_expect_to_serve() -> None:
     assert granted(work, nodes, 100, weights) == [0]
     assert [end_phase(work, nodes, task, 200) for task in (0,)] == [DONE]
     assert nodes.expected.tolist() == [[14, 2]]
+
+
+def test_of_jobs_with_equal_shares_the_one_with_less_left_comes_first_and_shares_still_count() -> None:
+    # 3 and 9 equal tasks: a quarter and three quarters of all work.
+    work, nodes = one_node([(0, chain((2, 1)), 9), (1, chain((2, 1)), 3)])
+    assert work.left.tolist() == [0.75, 0.25]
+    short = UNBOUNDED._replace(shortness=0.5)
+    # A job without any gains log(0.25 x 2 / 0.01 + 1) = 3.9, with a task log(1.01 / 0.51) = 0.68 and then 0.4; being
+    # short adds 0.5 log(1 / 0.75) = 0.14 or 0.5 log(1 / 0.25) = 0.69: each gets one, then the short one two more.
+    assert granted(work, nodes, weights=short) == [9, 0, 10, 11]
+
+
+def test_what_a_job_has_left_falls_with_each_task_that_is_done() -> None:
+    # Tasks of 10 s with 4 of 8 cores, and of 10 s with 6 of 8 GB: 5 and 7.5 s of the node, twice and once; 17.5 in all.
+    work, nodes = one_node([(0, chain((4, 1)), 2), (1, chain((1, 6)), 1)])
+    assert work.left.tolist() == pytest.approx([10 / 17.5, 7.5 / 17.5])
+    granted(work, nodes)
+    assert end_phase(work, nodes, 0, 9000) == DONE
+    assert work.left.tolist() == pytest.approx([5 / 17.5, 7.5 / 17.5])
 
 
 def test_a_node_without_tasks_starts_one_whatever_it_expects() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cotide_core.phases.utility import dominant_share, fairness_gain, parallelism_gain, wait_penalty
+from cotide_core.phases.utility import dominant_share, fairness_gain, parallelism_gain, shortness_gain, wait_penalty
 
 
 def amounts(*values: int) -> np.ndarray:
@@ -26,6 +26,13 @@ def test_a_job_further_below_its_share_gains_more_fairness_from_the_same_phase()
 def test_fairness_gain_is_the_logarithm_of_shares_in_fair_shares() -> None:
     # four jobs: 0.1 -> 0.2 of the cluster is 0.4 -> 0.8 fair shares
     assert fairness_gain(0.1, 0.2, 4) == pytest.approx(math.log(0.81 / 0.41))
+
+
+def test_a_job_is_worth_more_the_less_work_it_has_left() -> None:
+    # a tenth of all work against a half: five times as little
+    assert shortness_gain(0.1) - shortness_gain(0.5) == pytest.approx(math.log(5))
+    assert shortness_gain(1.0) == 0.0
+    assert math.isfinite(shortness_gain(-1e-17))  # what sums of floats may come to at the end
 
 
 def test_parallelism_gain_counts_waves_saved() -> None:

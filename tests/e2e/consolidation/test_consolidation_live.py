@@ -16,7 +16,7 @@ from cotide_operator.assembly import Operator
 from cotide_operator.consolidation.carrier import DRAINING, FREED, MARK
 from cotide_operator.consolidation.node_record import RECORD
 from cotide_sim.interference.model import GeneratedInterference
-from cotide_sim.kubelets.fleet import FleetSettings, running_fleet
+from cotide_sim.kubelets.fleet import FleetSettings
 from cotide_sim.kubelets.node_objects import NodeShape
 
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
@@ -28,26 +28,25 @@ QUICK: Final = (
 SPEED: Final = 4.0
 
 
-def watching(origin: float, more: str = "", rest: str = "") -> str:
-    clock = f"simulatedTime: {{originSeconds: {origin!r}, speed: {SPEED}}}\n"
+def watching(clock: str, more: str = "", rest: str = "") -> str:
     return f"policy: fifo\n{ALONE}{QUICK_QUEUE}{clock}consolidation: {{enabled: true, {QUICK}{more}}}\n{rest}"
 
 
 @contextlib.asynccontextmanager
-async def nodes(world: World, count: int) -> AsyncIterator[float]:
-    """Fake nodes of four cores; yields the origin of simulated time."""
-    origin = time.time()
+async def nodes(world: World, count: int) -> AsyncIterator[str]:
+    """Nodes of four cores; yields the operator's settings of their time."""
+    origin, speed = time.time(), world.server.pace(SPEED)
     settings = FleetSettings(
         interference=GeneratedInterference(),
         count=count,
         name_prefix="n",
         shape=NodeShape(millicores=4000, memory_bytes=16 << 30),
         origin_seconds=origin,
-        speed=SPEED,
+        speed=speed,
     )
-    async with running_fleet(world.client, settings):
+    async with world.server.kubelets(world.client, settings):
         await world.server.until_open(world.client)
-        yield origin
+        yield f"simulatedTime: {{originSeconds: {origin!r}, speed: {speed}}}\n"
 
 
 async def serve(world: World, name: str, replicas: int) -> None:
@@ -99,12 +98,12 @@ async def cordoned(world: World, name: str, mark: str, *, record: bool) -> None:
 
 
 async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tmp_path: Path) -> None:
-    async with nodes(world, 4) as origin:
+    async with nodes(world, 4) as clock:
         # An empty node would be freed before the first pod comes, be given back, and rest for the cool-down.
-        async with world.operator(watching(origin).replace("enabled: true", "enabled: false")):
+        async with world.operator(watching(clock).replace("enabled: true", "enabled: false")):
             await serve(world, "web", 6)
             await until_ready(world, 6)
-        async with world.operator(watching(origin, "", f"ledger: {{directory: {tmp_path}}}\n")):
+        async with world.operator(watching(clock, "", f"ledger: {{directory: {tmp_path}}}\n")):
             # Six pods of one core: three fit on a node of four with its reserve of a tenth.
             await until_marks(world, FREED, FREED)
             await until_ready(world, 6)
@@ -117,8 +116,8 @@ async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tm
 
 
 async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
-    async with nodes(world, 3) as origin:
-        async with world.operator(watching(origin, ", movesPerHour: 1")):
+    async with nodes(world, 3) as clock:
+        async with world.operator(watching(clock, ", movesPerHour: 1")):
             await serve(world, "a", 3)
             await until_ready(world, 3)
             on = list((await world.placed()).values())
@@ -126,7 +125,7 @@ async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
                 return
             await until_marks(world, *[FREED] * (4 - len(set(on))))
             spent = len(set(on)) == 3
-        async with world.operator(watching(origin, ", movesPerHour: 1")) as operator:
+        async with world.operator(watching(clock, ", movesPerHour: 1")) as operator:
             await world.until(
                 "it looked", lambda: figure(operator, "cotide_consolidation_plan_seconds_count") >= 2
             )  # fmt: skip
@@ -134,11 +133,11 @@ async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
 
 
 async def test_what_a_killed_operator_left_draining_is_open_again_and_what_a_person_did_is_not(world: World) -> None:
-    async with nodes(world, 3) as origin:
+    async with nodes(world, 3) as clock:
         await cordoned(world, "n0", DRAINING, record=True)
         await cordoned(world, "n1", FREED, record=False)
         await cordoned(world, "n2", "", record=False)
-        async with world.operator(watching(origin, ", stableSeconds: 3000").replace("stableSeconds: 1,", "")):
+        async with world.operator(watching(clock, ", stableSeconds: 3000").replace("stableSeconds: 1,", "")):
 
             async def left() -> bool:
                 return await marks(world) == {"n1": FREED, "n2": ""}
@@ -159,8 +158,8 @@ async def test_an_operator_that_does_not_consolidate_gives_back_what_another_hel
 
 
 async def test_a_stopped_operator_leaves_nothing_draining(world: World) -> None:
-    async with nodes(world, 3) as origin:
-        async with world.operator(watching(origin)):
+    async with nodes(world, 3) as clock:
+        async with world.operator(watching(clock)):
             await serve(world, "a", 5)
             await until_ready(world, 5)
             # No pod is ready again: the drain hangs until it is stopped.

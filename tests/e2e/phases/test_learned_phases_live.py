@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from aiohttp import web
 from manifests import container, job_manifest, template
 from operator_world import ALONE, PODS, World
@@ -48,6 +49,7 @@ async def usage_page(fleet: Fleet) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+@pytest.mark.fake_nodes("usage that the nodes make up, at forty times the speed")
 async def test_the_pods_of_a_type_are_resized_to_what_earlier_ones_used(world: World) -> None:
     origin = time.time()
     shape = NodeShape(millicores=16_000, memory_bytes=2**35)

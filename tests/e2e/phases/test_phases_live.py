@@ -10,10 +10,11 @@ from manifests import container, job_manifest, template
 from operator_world import ALONE, World
 from servers import Server
 
+from cotide_core.units import resource_amount
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import parse_timestamp
 from cotide_sim.interference.model import GeneratedInterference
-from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings
 from cotide_sim.kubelets.node_objects import NodeShape
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
@@ -49,9 +50,18 @@ async def pod_of(world: World, name: str) -> dict[str, Any]:
     return next((pod for pod in pods if pod["metadata"]["name"] == f"{name}-0"), {"metadata": {"annotations": {}}})
 
 
-async def until_set(world: World, fleet: Fleet, name: str, cpu: str, granted: str | None) -> dict[str, Any]:
+def held_by(pod: dict[str, Any]) -> int:
+    """Millicores that the kubelet says the pod holds."""
+    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+    held = statuses[0].get("resources", {}).get("requests", {}).get("cpu", "0")
+    return resource_amount("cpu", held)
+
+
+async def until_set(world: World, fleet: Fleet | None, name: str, cpu: str, granted: str | None) -> dict[str, Any]:
     async def is_set() -> bool:
-        assert all(room.taken["cpu"] <= 4000 for room in fleet.residents._rooms.values())
+        if fleet is not None:
+            assert all(room.taken["cpu"] <= 4000 for room in fleet.residents._rooms.values())
+        assert sum([held_by(pod) for pod in await world.client.list(PODS)]) <= 4000
         pod = await pod_of(world, name)
         statuses = pod.get("status", {}).get("containerStatuses") or [{}]
         held = statuses[0].get("resources", {}).get("requests", {}).get("cpu")
@@ -67,7 +77,7 @@ async def enter(world: World, name: str, phase: str) -> None:
 
 
 async def test_pods_give_back_what_their_phase_does_not_need_and_grow_when_there_is_room(world: World) -> None:
-    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+    async with world.server.kubelets(world.client, ONE_NODE) as fleet, world.operator(ALONE):
         await world.server.until_open(world.client)
         await world.client.create(JOBS, job("a"))
         first = await until_set(world, fleet, "a", "500m", "fetch")
@@ -83,7 +93,7 @@ async def test_pods_give_back_what_their_phase_does_not_need_and_grow_when_there
 
 
 async def test_a_pod_that_can_not_be_resized_keeps_its_largest_need_and_says_so(world: World) -> None:
-    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+    async with world.server.kubelets(world.client, ONE_NODE) as fleet, world.operator(ALONE):
         await world.server.until_open(world.client)
         # Requests that equal their limits make it Guaranteed, which it must stay.
         await world.client.create(JOBS, job("fixed", {"cpu": "3", "memory": "1Gi"}))
@@ -92,7 +102,7 @@ async def test_a_pod_that_can_not_be_resized_keeps_its_largest_need_and_says_so(
 
 
 async def test_work_that_says_nothing_goes_on_after_the_stated_seconds_under_a_new_operator_too(world: World) -> None:
-    async with running_fleet(world.client, ONE_NODE) as fleet:
+    async with world.server.kubelets(world.client, ONE_NODE) as fleet:
         async with world.operator(ALONE, crash=True):
             await world.server.until_open(world.client)
             await world.client.create(JOBS, job("mute", seconds=4))
@@ -105,8 +115,9 @@ async def test_work_that_says_nothing_goes_on_after_the_stated_seconds_under_a_n
         assert parse_timestamp(counting["metadata"]["annotations"]["cotide.dev/phase-since"]) >= ends
 
 
+@pytest.mark.fake_nodes("the test writes what a probe found; a real probe: tests/node/test_phases_of_work.py")
 async def test_a_pod_whose_probe_finds_another_phase_in_its_file_is_given_the_next_one(world: World) -> None:
-    async with running_fleet(world.client, ONE_NODE) as fleet, world.operator(ALONE):
+    async with world.server.kubelets(world.client, ONE_NODE) as fleet, world.operator(ALONE):
         await world.server.until_open(world.client)
         await world.client.create(JOBS, job("probed", probe=True))
         await until_set(world, fleet, "probed", "500m", "fetch")

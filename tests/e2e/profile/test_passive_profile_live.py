@@ -48,6 +48,7 @@ def law(jobs: int) -> float:
     return float(GeneratedInterference().p95_milliseconds(mixes)[0])
 
 
+@pytest.mark.fake_nodes("rates and latencies that the nodes make up")
 @needs_prometheus
 async def test_windows_with_and_without_a_job_hold_what_prometheus_measured(server: Server, tmp_path: Path) -> None:
     shape = NodeShape(millicores=NODE_MILLICORES)

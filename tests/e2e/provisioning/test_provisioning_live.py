@@ -24,6 +24,7 @@ from cotide_sim.kubelets.machine_room import MachineRoom, Rack
 from cotide_sim.kubelets.node_objects import NodeShape
 from cotide_sim.provisioning.fake_nodes import Mishaps
 
+pytestmark = pytest.mark.fake_nodes("machines that are switched on, fail and vanish as the test says")
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 BOOK: Final = f"/api/v1/namespaces/cotide-system/configmaps/{CONFIG_MAP}"
 LABEL: Final = "node.kubernetes.io/instance-type"

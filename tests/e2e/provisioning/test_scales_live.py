@@ -16,7 +16,7 @@ from operator_world import ALONE, QUICK_QUEUE, World
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_sim.interference.model import GeneratedInterference
-from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings
 from cotide_sim.kubelets.node_objects import NodeShape
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -45,8 +45,8 @@ provisioning:
 class Provider:
     """Cluster API's place: switches a machine on for each replica, a moment later."""
 
-    def __init__(self, world: World, fleet: Fleet) -> None:
-        self._world, self._fleet = world, fleet
+    def __init__(self, world: World, fleet: Fleet | None, settings: FleetSettings) -> None:
+        self._world, self._fleet, self._settings = world, fleet, settings
         self.replicas, self.most = 0, 0
 
     async def run(self) -> None:
@@ -58,9 +58,15 @@ class Provider:
                 self.replicas = int((found.get("spec") or {}).get("replicas") or 0)
                 self.most = max(self.most, self.replicas)
                 while on < self.replicas:
-                    await self._fleet.switch_on(self._fleet.settings.names[on], {})
+                    await self._switch_on(self._settings.names[on])
                     on += 1
             await asyncio.sleep(0.05)
+
+    async def _switch_on(self, name: str) -> None:
+        if self._fleet is not None:
+            await self._fleet.switch_on(name, {})
+        else:
+            await self._world.server.join(self._world.client, name, labels=self._settings.shape.labels)
 
 
 @pytest.fixture
@@ -84,8 +90,8 @@ async def provider(world: World, tmp_path: Path) -> AsyncIterator[Provider]:
     settings = FleetSettings(
         interference=GeneratedInterference(), count=6, on=0, name_prefix="m", shape=shape, origin_seconds=time.time()
     )
-    async with running_fleet(world.client, settings) as fleet:
-        made = Provider(world, fleet)
+    async with world.server.kubelets(world.client, settings) as fleet:
+        made = Provider(world, fleet, settings)
         running = asyncio.create_task(made.run())
         try:
             yield made

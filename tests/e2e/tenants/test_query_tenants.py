@@ -146,6 +146,7 @@ async def fleet_and_client(server: Server) -> AsyncIterator[tuple[KubeClient, in
         yield client, fleet.metrics_port
 
 
+@pytest.mark.fake_nodes("rates and latencies that the nodes make up")
 @pytest.mark.parametrize("freedom", ["", "a: enforced", "a: unrestricted"])
 async def test_beside_a_prometheus_that_answers_as_a_likes_b_keeps_its_readings(server: Server, freedom: str) -> None:
     async with (
@@ -160,6 +161,7 @@ async def test_beside_a_prometheus_that_answers_as_a_likes_b_keeps_its_readings(
         await client.delete(f"{path('a')}/web")
 
 
+@pytest.mark.fake_nodes("rates and latencies that the nodes make up")
 @needs_prometheus
 @pytest.mark.parametrize("freedom", ["a: enforced", "a: unrestricted"])
 async def test_on_a_real_prometheus_b_keeps_its_readings(server: Server, freedom: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Container images without an image tool: a tar of an OCI layout, for ``ctr images import``.
+"""Container images without an image tool: a tar of an OCI layout, for ``ctr images import``, or what a registry serves.
 
-Called by `real_nodes`. Source of the format: the OCI image layout and image specifications, version 1.0.
+Called by `real_nodes` and `registry`. Source of the format: the OCI image layout and image specifications, version 1.0.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 ANNOTATION: Final = "io.containerd.image.name"
 """By which containerd names what it imports."""
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class OciImage:
+    """An image of one layer: the digest of its manifest, and contents by digest, the manifest among them."""
+
+    digest: str
+    blobs: Mapping[str, bytes]
 
 
 def busybox(program: Path) -> dict[str, bytes | str]:
@@ -45,10 +55,8 @@ def loaded_by(program: Path, libraries: Path | None = None) -> dict[str, bytes |
     return files
 
 
-def oci_archive(
-    name: str, files: Mapping[str, bytes | str], command: Sequence[str], environment: Sequence[str] = ()
-) -> bytes:
-    """Return an archive with one image of one layer; ``name`` as a pod writes it, with its registry and tag."""
+def oci_image(files: Mapping[str, bytes | str], command: Sequence[str], environment: Sequence[str] = ()) -> OciImage:
+    """Return an image of one layer that runs a command unless a pod says another one."""
     layer = _layer(files)
     packed = gzip.compress(layer, mtime=0)
     config = {
@@ -61,7 +69,7 @@ def oci_archive(
     described = _blob(blobs, config)
     manifest = {
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "mediaType": MANIFEST,
         "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **described},
         "layers": [
             {
@@ -71,9 +79,18 @@ def oci_archive(
             }
         ],
     }
+    return OciImage(_blob(blobs, manifest)["digest"], blobs)
+
+
+def oci_archive(
+    name: str, files: Mapping[str, bytes | str], command: Sequence[str], environment: Sequence[str] = ()
+) -> bytes:
+    """Return an archive with one image of one layer; ``name`` as a pod writes it, with its registry and tag."""
+    image = oci_image(files, command, environment)
     top = {
-        "mediaType": manifest["mediaType"],
-        **_blob(blobs, manifest),
+        "mediaType": MANIFEST,
+        "digest": image.digest,
+        "size": len(image.blobs[image.digest]),
         "platform": {"architecture": "amd64", "os": "linux"},
         "annotations": {ANNOTATION: name},
     }
@@ -81,7 +98,7 @@ def oci_archive(
     written: dict[str, bytes | str] = {
         "oci-layout": json.dumps({"imageLayoutVersion": "1.0.0"}).encode(),
         "index.json": json.dumps(index).encode(),
-        **{f"blobs/{digest.replace(':', '/')}": content for digest, content in blobs.items()},
+        **{f"blobs/{digest.replace(':', '/')}": content for digest, content in image.blobs.items()},
     }
     return _layer(written)
 

@@ -84,8 +84,9 @@ class RealNode:
         self._run.mkdir()
         self._group = f"/{os.environ[CGROUP_VARIABLE]}/{self.name}"
         self._prepare()
+        self._identify()
         self.runtime = self._start_runtime()
-        self.kubelet = self._start_kubelet()
+        self.kubelet: Process
 
     def stop_kubelet(self) -> None:
         """Kill the kubelet; its pods run on."""
@@ -148,6 +149,9 @@ class RealNode:
         (network / "10-bridge.conflist").write_text(json.dumps(listed), encoding="utf-8")
         (self._folder / "containerd.toml").write_text(self._containerd_toml(network), encoding="utf-8")
         (self._folder / "resolv.conf").write_text("nameserver 127.0.0.1\n", encoding="utf-8")
+
+    def _identify(self) -> None:
+        """Make what the kubelet shows to the API server, and what it is recognised by."""
         self._kubeconfig = self._plane.kubeconfig(
             self.name,
             files=self._plane.authority.client(f"system:node:{self.name}", "system:nodes"),
@@ -166,7 +170,7 @@ class RealNode:
 
     def _containerd_toml(self, network: Path) -> str:
         return f"""version = 2
-root = "/var/lib/containerd/{self.name}"
+root = "/var/lib/containerd/{self._folder.name}"
 state = "{self._run}/containerd"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
@@ -183,7 +187,16 @@ conf_dir = "{network}"
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 SystemdCgroup = false
-"""
+{self._mirror()}"""
+
+    def _mirror(self) -> str:
+        """Return more lines for containerd, as of a registry."""
+        return ""
+
+    def _mounts(self) -> list[str]:
+        """Return commands that make the mount namespace of runtime and kubelet."""
+        # A kubelet takes away the logs of pods that are not its own.
+        return [f"mount -t tmpfs -o mode=755 own {folder}" for folder in ("/var/lib/kubelet", "/var/log")]
 
     def _kubelet_configuration(self) -> dict[str, Any]:
         certificate, key = self._server_files
@@ -218,9 +231,7 @@ SystemdCgroup = false
         }
 
     def _start_runtime(self) -> Process:
-        # A kubelet takes away the logs of pods that are not its own.
-        own = " && ".join(f"mount -t tmpfs -o mode=755 own {folder}" for folder in ("/var/lib/kubelet", "/var/log"))
-        within = f'mount --make-rshared / && {own} && exec "$@"'
+        within = f'mount --make-rshared / && {" && ".join(self._mounts())} && exec "$@"'
         command = [str(self._programs.containerd), "--config", str(self._folder / "containerd.toml")]
         started = self._plane.pen.start(
             f"{self.name}-containerd",
@@ -255,19 +266,27 @@ class NodeCluster:
 
 
 @contextmanager
-def real_nodes(
-    binaries: Binaries, programs: NodePrograms, folder: Path, *, count: int = 2, settings: dict[str, Any] | None = None
-) -> Iterator[NodeCluster]:
-    """Run a control plane and nodes; ``settings`` go into each kubelet's configuration."""
-    archives = _archives(programs, folder)
+def node_plane(binaries: Binaries, folder: Path) -> Iterator[NodePlane]:
+    """Run a control plane that kubelets may join."""
     subprocess.run(["ip", "address", "add", f"{SERVICE_ADDRESS}/32", "dev", "lo"], check=True)
     with Pen(folder) as pen:
         plane = NodePlane(binaries, folder, pen)
         plane.start()
         plane.start_controller_manager({"node-monitor-grace-period": "20s"})
         plane.wait_for_accounts()
+        yield plane
+
+
+@contextmanager
+def real_nodes(
+    binaries: Binaries, programs: NodePrograms, folder: Path, *, count: int = 2, settings: dict[str, Any] | None = None
+) -> Iterator[NodeCluster]:
+    """Run a control plane and nodes; ``settings`` go into each kubelet's configuration."""
+    archives = _archives(programs, folder)
+    with node_plane(binaries, folder) as plane:
         nodes = [RealNode(number, plane, binaries, programs, settings or {}) for number in range(1, count + 1)]
         for node in nodes:
+            node.start_kubelet()
             for archive in archives:
                 node.import_image(archive)
         yield NodeCluster(plane, nodes)

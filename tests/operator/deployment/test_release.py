@@ -141,7 +141,17 @@ def plain(packages: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 
 def test_nightly_runs_all_that_takes_long_and_goes_on_when_a_step_fails() -> None:
     (named,) = re.findall(r"^NIGHTLY \?= (.*)$", MAKEFILE, re.MULTILINE)
-    long = {"test-real", "test-node", "test-image", "test-chaos", "test-poison", "soak", "fuzz"}
+    long = {
+        "test-real",
+        "test-node",
+        "test-kubelets",
+        "test-image",
+        "test-chaos",
+        "test-poison",
+        "search",
+        "soak",
+        "fuzz",
+    }
     assert set(named.split()) == long <= TARGETS
     assert named.split().count("test-node") == 2, "the second run finds what the first left"
     recipe = MAKEFILE[MAKEFILE.index("\nnightly:") :].split("\n\n")[0]

@@ -1,6 +1,7 @@
-"""What an end-to-end test needs of an API server, and the two that have it: the embedded one and a real one.
+"""What an end-to-end test needs of an API server, and two that have it: the embedded one and a real one.
 
-Called by the fixture ``server``. Everything else a test asks for through the API, so that it runs on both.
+Called by the fixture ``server``. Everything else a test asks for through the API, so that it runs on both, and on the
+third, whose nodes are real (`node_server`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -23,8 +24,13 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, StaticToken, load_credentials
 from cotide_sim.apiserver.http.faults import Fault, Faults
 from cotide_sim.apiserver.server import ApiServer
+from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 
 TOKEN: Final = "right"
+STUBBORN: Final = "stubborn"
+"""An image whose container does not go when it is asked to: it runs out its grace period, or until it is killed."""
+ENDS: Final = "ends"
+"""An image whose container succeeds after a second. Fake nodes run any image, and end pods by their annotations."""
 SPACES_OF_ITS_OWN: Final = {"kube-system", "kube-public", "kube-node-lease"}
 IN_NAMESPACES: Final = (
     "/apis/cotide.dev/v1alpha1/namespaces/{}/jobs",
@@ -120,6 +126,35 @@ class Server(ABC):
             return not any(node.get("spec", {}).get("taints") for node in await client.list("/api/v1/nodes"))
 
         await self.until("the nodes are open", opened)
+
+    async def join(
+        self,
+        client: KubeClient,
+        *names: str,
+        cpu: str = "4",
+        memory: str = "16Gi",
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have nodes of this size that are ready: here objects, behind which there is no kubelet."""
+        offered = {"cpu": cpu, "memory": memory, "pods": "110"}
+        status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+        for name in names:
+            metadata = {"name": name, "labels": {**(labels or {})}}
+            await client.create("/api/v1/nodes", {"metadata": metadata, "status": status})
+
+    async def becomes(self, client: KubeClient, path: str, phase: str, **status: Any) -> None:
+        """Have a pod on a node run, or end with 0 or 1: here by writing the status that its kubelet would write."""
+        await client.patch(f"{path}/status", {"status": {"phase": phase, **status}})
+
+    @asynccontextmanager
+    async def kubelets(self, client: KubeClient, settings: FleetSettings) -> AsyncIterator[Fleet | None]:
+        """Run nodes beside the body: fake ones, or None where they are real."""
+        async with running_fleet(client, settings) as fleet:
+            yield fleet
+
+    def pace(self, speed: float) -> float:
+        """Return how fast time goes for nodes that are asked to be so fast."""
+        return speed
 
     @abstractmethod
     async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
