@@ -60,8 +60,10 @@ COURSE: Final = (0.25, 0.2, 0.15, 0.2, 0.35, 0.6, 0.8, 0.9, 1.0, 0.85, 0.6, 0.4)
 """Share of a service's peak, two hours each (chosen: quiet at night, busiest in the afternoon)."""
 PODS_AN_HOUR: Final = 30.0
 CORES: Final = 8
-AFTER_KILL_HOURS: Final = 1.0
-AFTER_POISON_HOURS: Final = 4.0
+AFTER_KILL_HOURS: Final = 3.0
+AFTER_POISON_HOURS: Final = 8.0
+"""From when the next operator decides, however long it took to start (chosen: on a machine under a load of 25 statuses
+were not written within an hour of that clock, nor was a model trained within two)."""
 DEADLINE_SECONDS: Final = 120.0
 MISSED: Final = 3
 
@@ -193,7 +195,7 @@ class Day:
             for one in drawn:  # what a status says from now on, the next operator has written
                 await client.patch(f"{WORKLOADS}/{one.name}/status", {"status": {"decidedBy": None}})
             operator = await self._start_operator(page)
-            await self._sleep_until(options.hours + AFTER_KILL_HOURS)
+            await self._sleep_until(self._hours() + AFTER_KILL_HOURS)
             took_up = self._said_now(operator, r"took up (\d+) samples and the trust of (\d+) services")
             after_kill = await self._decided(client)
             operator.end(signal.SIGKILL)
@@ -201,7 +203,7 @@ class Day:
             stored["binaryData"] = packed(poisoned(unpacked(stored)))
             await client.replace(f"{STORE}/{KEPT}", stored)
             operator = await self._start_operator(page)
-            await self._sleep_until(options.hours + AFTER_KILL_HOURS + AFTER_POISON_HOURS)
+            await self._sleep_until(self._hours() + AFTER_POISON_HOURS)
             contradicted = self._metric('learned_store_total{outcome="contradicted"}')
             after_poison = await self._decided(client)
             feeding.cancel()
