@@ -103,7 +103,7 @@ class QosGuard:
         """Return the same for one row."""
         if shape.online:
             return bool(self.concerned(snapshot, shape, np.array([row], np.intp))[0])
-        return snapshot.service_counts.item(row) > 0
+        return snapshot.cells.service_counts[row] > 0
 
     def not_refused(self, snapshot: Snapshot, shape: Shape, fits: Booleans) -> NDArray[np.intp]:
         """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
