@@ -1,9 +1,9 @@
 """Single cells of the columns in plain numbers: what one pod changes, and what one row is worth.
 
-Made by `node_columns.NodeColumns` of its own arrays, written by `cluster_state`, read by feasibility and scoring. A bind
-touches a dozen cells, and every shape looks at a dozen more: through a memoryview of one column's memory a cell is read
-in less than half of what numpy's ``item`` takes and changed in a third of what indexing takes. Invariant: they are the
-same memory as the arrays, so whoever moves an array must make its cells anew.
+Made by `node_columns.NodeColumns` of its own arrays, written by `cluster_state`, read by feasibility and scoring. A
+bind touches a dozen cells, and every shape looks at a dozen more: through a memoryview of one column's memory a cell is
+read in less than half of what numpy's ``item`` takes and changed in a third of what indexing takes. Invariant: they are
+the same memory as the arrays, so whoever moves an array must make its cells anew.
 """
 
 from __future__ import annotations
